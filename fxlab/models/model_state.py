@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import random
 import sys
 import warnings
@@ -236,8 +238,9 @@ class ModelState:
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
-        if (put_generator_back := _generator_state(value)) is not None:
-            self._generators.append(put_generator_back)
+        if (generator := _state_of_generator(value)) is not None:
+            state, set_state = generator
+            self._generators.append(functools.partial(set_state, state))
         elif (items := value if is_a(value, tuple) else contents(value)) is not None:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
@@ -349,24 +352,33 @@ def value_at(model: nn.Module, name: str) -> Any:
 
 def is_generator(value: Any) -> bool:
     """Tell whether a value draws random numbers from a state of its own."""
-    return _generator_state(value) is not None
+    return _state_of_generator(value) is not None
 
 
-def _generator_state(value: Any) -> Callable[[], object] | None:
-    """Return what puts a random number generator back, ``None`` if it is none."""
+def generator_state(value: Any) -> bytes:
+    """Return the state of a random number generator, to be compared."""
+    found = _state_of_generator(value)
+    return b"" if found is None else pickle.dumps(found[0])
+
+
+def python_generators() -> dict[str, bytes]:
+    """Return the states of the generators that Python and NumPy draw from if nobody names another."""
+    numpy_random = sys.modules.get("numpy.random")
+    states = {"random": random.getstate(), "numpy.random": numpy_random and numpy_random.get_state()}
+    return {name: pickle.dumps(state) for name, state in states.items()}
+
+
+def _state_of_generator(value: Any) -> tuple[Any, Callable[[Any], object]] | None:
+    """Return the state of a random number generator and what sets it, ``None`` if it is none."""
     if is_a(value, torch.Generator):
-        state = value.get_state()
-        return lambda: value.set_state(state)
+        return value.get_state(), value.set_state
     if is_a(value, random.Random):
-        numbers = value.getstate()
-        return lambda: value.setstate(numbers)
+        return value.getstate(), value.setstate
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None and is_a(value, numpy_random.RandomState):
-        old = value.get_state()
-        return lambda: value.set_state(old)
+        return value.get_state(), value.set_state
     if numpy_random is not None and is_a(value, numpy_random.Generator):
-        bits = value.bit_generator.state
-        return lambda: setattr(value.bit_generator, "state", bits)
+        return value.bit_generator.state, functools.partial(setattr, value.bit_generator, "state")
     return None
 
 

@@ -25,6 +25,7 @@ from fxlab.tracing.messages import Step, first_line, place_of, warn_of_limits
 from fxlab.tracing.model_code.attributes import has_data, traceable
 from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_calls import Part, Reason
+from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
 from fxlab.tracing.model_code.torch_logs import torch_logs_silent
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
@@ -32,6 +33,7 @@ from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.rungs import LADDER, Rung, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
+from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
 from fxlab.tracing.verification.compare_with_eager import (
     DifferenceError,
@@ -113,9 +115,9 @@ def symbolic_trace(
     flag(check, "check")
     leaves.require_known(model)
     given = _inputs_for(model, inputs, None if input_names is None else names_in(input_names, "input_names"))
-    pipeline = _Pipeline(model, bound_arguments(model, given), leaves, check)
-    with _not_compiled(), torch_logs_silent(), interrupts_noted() as interrupted:
-        return pipeline.climb_down(dynamic, interrupted)
+    arguments = bound_arguments(model, given)
+    with run_alone(model) as around, _not_compiled(), torch_logs_silent(), interrupts_noted() as interrupted:
+        return _Pipeline(model, around, arguments, leaves, check).climb_down(dynamic, interrupted)
 
 
 @dataclass(frozen=True)
@@ -147,16 +149,21 @@ class _Pipeline:
 
     Parameters
     ----------
-    model, arguments, leaves
-        What is traced, on which inputs, and which of its modules are one node each.
+    model, around, arguments, leaves
+        What is traced, what is around it, on which inputs, and which of its modules are one node each.
     check
         Whether to compare.
     """
 
     def __init__(
-        self, model: nn.Module, arguments: tuple[Argument, ...], leaves: LeafModules, check: bool
+        self,
+        model: nn.Module,
+        around: Surroundings,
+        arguments: tuple[Argument, ...],
+        leaves: LeafModules,
+        check: bool,
     ) -> None:
-        self._model, self._arguments, self._leaves = model, arguments, leaves
+        self._model, self._around, self._arguments, self._leaves = model, around, arguments, leaves
         self._has_data = has_data(model)
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._check = check
@@ -169,6 +176,7 @@ class _Pipeline:
         """Trace the model in the most general way that succeeds."""
         steps: list[Step] = []
         failure: Exception | None = None
+        kept: list[TensorKeptError] = []
         rungs = [rung for rung in LADDER if dynamic or not rung.dynamic]
         for rung in (rung for rung in rungs if self._has_data or not rung.computes):
             if rung.name == DATA and isinstance(failure, SizeError):
@@ -180,6 +188,7 @@ class _Pipeline:
                     raise KeyboardInterrupt from error
                 steps.append(Step.because_of(error, rung.name))
                 failure = error
+                kept += [error] if isinstance(error, TensorKeptError) else []
                 # A model may compute something else for whoever traces it.
                 self._hides_fakes = self._hides_fakes or isinstance(error, DifferenceError)
                 continue
@@ -188,10 +197,12 @@ class _Pipeline:
                 steps.append(Step(rung.name, f"{reason.what} (at {reason.where})", reason.what))
                 traced = better
             findings = self._hold_mode(traced)
+            _require_over(kept)
             if interrupted():
                 raise KeyboardInterrupt
             return _reported(traced, findings, steps)
         assert failure is not None
+        _require_over(kept)
         return self._after_failure(failure, rung, dynamic, interrupted)
 
     def _traced(self, rung: Rung) -> _Traced:
@@ -236,6 +247,7 @@ class _Pipeline:
         return record_on(
             rung,
             self._model,
+            self._around,
             self._arguments,
             self._leaves,
             gradients=gradients,
@@ -328,6 +340,13 @@ def _inputs_for(model: nn.Module, inputs: Any, names: tuple[str, ...] | None) ->
     if not isinstance(inputs, Mapping) or not set(names) <= inputs.keys():
         raise ValueError(f"input_names: inputs must be a mapping that has each of {', '.join(names)}")
     return {name: inputs[name] for name in names}
+
+
+def _require_over(kept: list[TensorKeptError]) -> None:
+    """Raise if a fake tensor that a run has left behind is still there, which no other run made good."""
+    for error in kept:
+        if not error.is_over:
+            raise error
 
 
 def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphModule:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import starmap
+from types import MemberDescriptorType
 from typing import Any, TypeGuard, TypeVar
 
 _BUILT_IN: tuple[type[Any], ...] = (OrderedDict, dict, list, set, deque)
@@ -84,6 +85,18 @@ def replace_item(value: Any, key: Any, item: Any) -> None:
     """Put another item into a container, at a key or index that :func:`replaceable_items` has given."""
     built_in: Any = _built_in(value)
     built_in.__setitem__(value, key, item)
+
+
+def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the slots of an object that are filled, and what is in them."""
+    for cls in type(value).__mro__:
+        names = type.__getattribute__(cls, "__dict__")
+        for slot in names.values() if "__slots__" in names else ():
+            if type(slot) is MemberDescriptorType:
+                try:
+                    yield slot, slot.__get__(value)
+                except AttributeError:  # nothing was assigned to it
+                    continue
 
 
 def _built_in(value: Any) -> type[Any] | None:

@@ -8,15 +8,16 @@ import functools
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType, MemberDescriptorType, MethodType, SimpleNamespace
+from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
-from fxlab.models.model_state import holds_attributes, is_generator
-from fxlab.values.containers import contents, fill, is_a
+from fxlab.models.model_state import generator_state, holds_attributes, is_generator
+from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
 
+_OF_EVERY_MODULE = vars(nn.Module()).keys()
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, deque)
 _NAMESPACES: tuple[type[Any], ...] = (SimpleNamespace, argparse.Namespace)
 _ATOMS: tuple[type[Any], ...] = (
@@ -52,6 +53,7 @@ class Twin:
         # By identity; what was copied is held, so that nothing else takes its identity.
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._unfilled: deque[Callable[[], None]] = deque()
+        self._places: dict[int, tuple[Any, Any]] = {}
         self.model: nn.Module = self.of(model)
 
     def of(self, value: Any) -> Any:
@@ -71,14 +73,51 @@ class Twin:
         """Yield each tensor that was replaced, and what stands for it."""
         yield from self._tensors.values()
 
-    def _item(self, value: Any, is_held: bool) -> Any:
-        return self._tensor(value) if is_held and is_a(value, torch.Tensor) else self._copied(value)
+    def changed(self) -> list[str]:
+        """Return the attributes, items and generators of the model that differ in the twin, by their paths.
 
-    def _copied(self, value: Any, is_held: bool = False) -> Any:
+        Parameters, buffers, submodules and hooks are left out, and so is what the tensors hold.
+        """
+        found = []
+        for value, twin in [*self._copies.values()]:
+            if twin is value or is_a(twin, tuple, MethodType, functools.partial, FunctionType, CellType):
+                continue
+            if is_generator(value):
+                found += [] if generator_state(value) == generator_state(twin) else [self._path(value)]
+                continue
+            before, now = _held_by(value), _held_by(twin)
+            names = [name for name in {**before, **now} if not self._is_same(before, now, name)]
+            if names:
+                path = self._path(value)
+                is_container = is_a(value, *_CONTAINERS)
+                found += [path] if is_container else [_joined(path, name, False) for name in names]
+        return sorted(filter(None, found))
+
+    def _is_same(self, before: dict[Any, Any], now: dict[Any, Any], name: Any) -> bool:
+        if name not in before or name not in now:
+            return False
+        was, _ = before[name], now[name]
+        stands_for_it = self._tensors.get(id(was), self._copies.get(id(was), (was, was)))[1]
+        return now[name] is was or now[name] is stands_for_it or is_same(was, now[name])
+
+    def _path(self, value: Any) -> str:
+        """Return the path from the model to what was copied."""
+        if id(value) not in self._places:
+            return ""
+        holder, key = self._places[id(value)]
+        return _joined(self._path(holder), key, is_a(holder, *_CONTAINERS))
+
+    def _item(self, value: Any, is_held: bool, place: tuple[Any, Any]) -> Any:
+        is_tensor = is_held and is_a(value, torch.Tensor)
+        return self._tensor(value) if is_tensor else self._copied(value, place=place)
+
+    def _copied(self, value: Any, is_held: bool = False, place: tuple[Any, Any] | None = None) -> Any:
         """Return what stands for a value; a container that a module holds has other tensors."""
         if is_a(value, *_ATOMS):
             return value
         if id(value) not in self._copies:
+            if place is not None:
+                self._places[id(value)] = place
             self._copies[id(value)] = value, value  # until it is known to be copied: it may hold itself
             self._copies[id(value)] = value, self._copy(value, is_held)
         return self._copies[id(value)][1]
@@ -121,9 +160,11 @@ class Twin:
             own = getattr(twin, "__dict__", {})
             for name, item in getattr(value, "__dict__", {}).items():
                 is_tensor = holds_tensors and is_a(item, torch.Tensor)
-                own[name] = self._tensor(item) if is_tensor else self._copied(item, holds_tensors)
-            for slot, item in _slots(value):
-                slot.__set__(twin, self._copied(item))
+                own[name] = (
+                    self._tensor(item) if is_tensor else self._copied(item, holds_tensors, (value, name))
+                )
+            for slot, item in slots_of(value):
+                slot.__set__(twin, self._copied(item, place=(value, slot.__name__)))
 
         self._unfilled.append(fill_attributes)
         return twin
@@ -144,9 +185,13 @@ class Twin:
                 vars(twin)[name] = self._copied(item)
             items = contents(value)
             if is_a(value, dict):
-                fill(twin, [(self._copied(key), self._item(item, is_held)) for key, item in items])
+                fill(
+                    twin,
+                    [(self._copied(key), self._item(item, is_held, (value, key))) for key, item in items],
+                )
             else:
-                fill(twin, [self._item(item, is_held and not is_a(value, set)) for item in items])
+                holds = is_held and not is_a(value, set)
+                fill(twin, [self._item(item, holds, (value, at)) for at, item in enumerate(items)])
 
         self._unfilled.append(fill_items)
         return twin
@@ -201,16 +246,22 @@ class Twin:
         return value if twin is target else weakref.ref(twin)
 
 
-def _slots(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the slots of an object that are filled, and what is in them."""
-    for cls in type(value).__mro__:
-        names = type.__getattribute__(cls, "__dict__")
-        for slot in names.values() if "__slots__" in names else ():
-            if type(slot) is MemberDescriptorType:
-                try:
-                    yield slot, slot.__get__(value)
-                except AttributeError:  # nothing was assigned to it
-                    continue
+def _held_by(value: Any) -> dict[Any, Any]:
+    """Return the items of a container, the attributes of an object or module."""
+    if is_a(value, *_CONTAINERS):
+        items = contents(value)
+        return dict(items if is_a(value, dict) else enumerate(items))
+    own = {slot.__name__: item for slot, item in slots_of(value)} | getattr(value, "__dict__", {})
+    return {k: v for k, v in own.items() if k not in _OF_EVERY_MODULE} if is_a(value, nn.Module) else own
+
+
+def _joined(path: str, key: Any, is_item: bool) -> str:
+    """Return a path one step further; modules have those by which torch knows them."""
+    if key == "_modules" and not is_item:
+        return path
+    if is_item and not (type(key) is str and key.isidentifier()):
+        return f"{path}[{key!r:.40}]"
+    return f"{path}.{key}" if path else str(key)
 
 
 def _is(one: Any, other: Any) -> bool:

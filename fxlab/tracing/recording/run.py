@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -133,6 +134,14 @@ class Run:
             "findings": tuple((finding.kind, finding.what, finding.detail) for finding in findings),
             "constants": tuple(map(id, recording.constants.values())),
         }
+
+    def end(self) -> list[weakref.ref[torch.Tensor]]:
+        """Let go of the twin; return the tensors that were recorded, none of which is to stay."""
+        del self.twin, self.model
+        self.mode_reads.end()
+        self.whole = None
+        self.fakes.values = {}
+        return self.recording.end()
 
     # What is seen.
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from fxlab.tracing.model_code.mode_reads import set_modes
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.shapes.fake_data import data_of, give_data, has_data
 from fxlab.values.containers import is_a, replace_item, replaceable_items
@@ -31,7 +32,7 @@ class Originals:
         return original
 
 
-def fake_twin(model: nn.Module, mode: FakeTensorMode) -> Twin:
+def fake_twin(model: nn.Module, mode: FakeTensorMode, training: bool | None = None) -> Twin:
     """Return a twin of a model that holds a fake tensor in place of each tensor of the model.
 
     Nothing that the twin computes has data, and nothing that it writes reaches the model.
@@ -42,6 +43,8 @@ def fake_twin(model: nn.Module, mode: FakeTensorMode) -> Twin:
         The module.
     mode
         Makes the fakes.
+    training
+        The mode to put the twin in, if that is another one.
     """
 
     def fake_of(value: torch.Tensor) -> torch.Tensor:
@@ -52,7 +55,10 @@ def fake_twin(model: nn.Module, mode: FakeTensorMode) -> Twin:
             give_data(fake, value.detach().clone())  # torch leaves out the data of parameters
         return fake
 
-    return Twin(model, fake_of)
+    twin = Twin(model, fake_of)
+    if training is not None:
+        set_modes(twin.model, training)
+    return twin
 
 
 @contextmanager
