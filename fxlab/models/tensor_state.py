@@ -107,7 +107,7 @@ def _settings(module: nn.Module) -> dict[str, list[object]]:
     """Return the mode, the attributes and the hooks of each module, and its class's ``forward``."""
     return {
         path: [
-            type(child).forward,
+            None if is_a(child, GraphModule) else type(child).forward,  # torch makes that of a graph anew
             *(
                 (name, _setting(value, _DEEPEST))
                 for name, value in vars(child).items()

@@ -1,4 +1,4 @@
-"""What makes a kept result stale: any attribute of a module, however deep it lies, and what it computes by."""
+"""What makes a kept result stale: any attribute of a module, however deep, and what it computes by."""
 
 from dataclasses import dataclass
 
