@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from fxlab.checks import flag, names_in
 from fxlab.garbage import only_new_garbage
-from fxlab.interrupts import interrupts_noted
+from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
@@ -45,7 +45,7 @@ from fxlab.tracing.verification.size_guards import guard_sizes
 
 
 def symbolic_trace(
-    model: nn.Module,
+    model: nn.Module | Callable[..., Any],
     inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor | None = None,
     *,
     input_names: Iterable[str] | None = None,
@@ -63,7 +63,8 @@ def symbolic_trace(
     Parameters
     ----------
     model
-        Any module, initialized if it is lazy. It is traced in the mode (training or evaluation) that it is
+        Any module, initialized if it is lazy, or a function, whose modules are those that it reads from
+        variables around it. It is traced in the mode (training or evaluation) that it is
         in; a graph that would be another one in the other mode refuses to run there.
     inputs
         What to call it with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor. For
@@ -116,8 +117,13 @@ def symbolic_trace(
     leaves.require_known(model)
     given = _inputs_for(model, inputs, None if input_names is None else names_in(input_names, "input_names"))
     arguments = bound_arguments(model, given)
-    with run_alone(model) as around, _not_compiled(), torch_logs_silent(), interrupts_noted() as interrupted:
+    settings = _not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
+    with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
         return _Pipeline(model, around, arguments, leaves, check).climb_down(dynamic, interrupted)
+
+
+_CALLS_PER_MODULE = 8
+"""Calls that a module takes while it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -326,6 +332,8 @@ class _Pipeline:
             return self.climb_down(dynamic, interrupted)
         if isinstance(failure, TraceError):
             raise failure
+        if not self._has_data and any("forward" in vars(module) for module in self._model.modules()):
+            raise Obstacle.OFFLOADED(model=model) from failure
         message = f"{first_line(failure)} {place_of(failure)}"
         raised = type(failure).__name__
         raise Obstacle.UNTRACEABLE(model=model, rung=last.name, error=raised, message=message) from failure
@@ -360,6 +368,18 @@ def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphM
     traced.module.meta["trace"] = report
     warn_of_limits(report, steps, stacklevel=4)
     return traced.module
+
+
+@contextmanager
+def _recursion_as_deep_as(model: nn.Module) -> Iterator[None]:
+    """Allow more calls inside of calls where modules are nested deeply: each has more of them than alone."""
+    before = sys.getrecursionlimit()
+    depth = max(path.count(".") for path, _ in model.named_modules())
+    sys.setrecursionlimit(before + _CALLS_PER_MODULE * depth)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _not_compiled() -> AbstractContextManager[None]:

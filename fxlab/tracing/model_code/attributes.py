@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
 from fxlab.checks import described
+from fxlab.tracing.model_code.function_module import is_function, module_of
 
 
 def check_is_module(model: object) -> None:
@@ -40,9 +42,15 @@ def refuse_torch_script(model: object, name: str) -> None:
         )
 
 
-def traceable(model: nn.Module) -> nn.Module:
-    """Return a model that can be traced, or what was compiled to make it; raise if there is none."""
+def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
+    """Return a model that can be traced, or what was compiled to make it; raise if there is none.
+
+    A function is traced as the module that calls it.
+    """
+    if is_function(model):
+        model = module_of(model)
     check_is_module(model)
+    assert isinstance(model, nn.Module)
     if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
         model = model.get_submodule("_orig_mod")
     tensors = (*model.named_parameters(), *model.named_buffers())

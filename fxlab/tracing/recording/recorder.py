@@ -33,7 +33,13 @@ from fxlab.tracing.recording.handlers.memory import (
 from fxlab.tracing.recording.handlers.modules import modules_seen
 from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
 from fxlab.tracing.recording.handlers.operators import make_and_record, require_of_data
-from fxlab.tracing.recording.handlers.reads import read_address, read_one_number, read_state
+from fxlab.tracing.recording.handlers.reads import (
+    leave_backward_hooks,
+    leave_profiling,
+    read_address,
+    read_one_number,
+    read_state,
+)
 from fxlab.tracing.recording.handlers.refusals import (
     derivatives_refused,
     refuse_backward,
@@ -56,6 +62,8 @@ HANDLERS: tuple[Handler, ...] = (
     refuse_memory,
     require_own_storages,
     read_address,
+    leave_profiling,
+    leave_backward_hooks,
     copy_array,
     hand_on_uncounted,
     join_uncounted,
