@@ -12,6 +12,9 @@ from torch.nn.parameter import is_lazy
 
 from fxlab.checks import described
 from fxlab.tracing.model_code.function_module import is_function, module_of
+from fxlab.tracing.model_code.model_files import file_of
+
+_SHARDING = ("torch.distributed.fsdp", "torch.distributed._composable")
 
 
 def check_is_module(model: object) -> None:
@@ -53,6 +56,11 @@ def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
     assert isinstance(model, nn.Module)
     if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
         model = model.get_submodule("_orig_mod")
+    if sharded := [name for name, module in model.named_modules() if _is_sharded(module)]:
+        raise ValueError(
+            f"model: {sharded[0] or 'it'} is sharded by FSDP, whose hooks gather weights while it runs. "
+            "Trace the model before it is sharded, and shard what you make of the graph."
+        )
     tensors = (*model.named_parameters(), *model.named_buffers())
     if lazy := [name for name, tensor in tensors if is_lazy(tensor)]:
         raise ValueError(
@@ -60,6 +68,11 @@ def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
             "shapes of lazy modules come with the first inputs. Run the model on them once, then trace it."
         )
     return model
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    """Tell whether FSDP manages a module, whose parameters are there only while it runs."""
+    return any(file_of(cls).startswith(_SHARDING) for cls in type(module).__mro__)
 
 
 def attribute_of(model: nn.Module, name: str) -> Any:
