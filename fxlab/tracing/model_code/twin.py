@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import weakref
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
@@ -82,6 +82,9 @@ class Twin:
         found = []
         for value, twin in [*self._copies.values()]:
             if twin is value or is_a(twin, tuple, MethodType, functools.partial, FunctionType, CellType):
+                continue
+            holder, key = self._places.get(id(value), (None, None))
+            if key in _OF_EVERY_MODULE and is_a(holder, nn.Module):
                 continue
             if is_generator(value):
                 found += [] if generator_state(value) == generator_state(twin) else [self._path(value)]
@@ -182,6 +185,8 @@ class Twin:
         if is_a(value, defaultdict):
             twin.default_factory = value.default_factory
         self._copies[id(value)] = value, twin
+        if not value and kind in (dict, OrderedDict, set, list):  # most of those that a module has
+            return twin
 
         def fill_items() -> None:
             for name, item in vars(value).items() if hasattr(value, "__dict__") else ():
