@@ -1,4 +1,4 @@
-"""What the Python around a model holds: searched for tensors of a run when it has ended, and put back.
+"""The Python around a model: searched for tensors of a run when it has ended, and put back.
 
 A model may keep what it computes outside of its modules: in a dictionary of a file, in an attribute of a
 class, in the variables of a decorator, in :func:`functools.lru_cache`. A fake tensor that stays there would
@@ -94,13 +94,13 @@ def run_alone(model: nn.Module) -> Iterator[Surroundings]:
 
 @dataclass(frozen=True)
 class _Slots:
-    """What an object holds in the slots of its class."""
+    """The contents of the slots of an object."""
 
     owner: Any
 
 
 class Surroundings:
-    """What the files around a model held when this was made.
+    """The contents of the files around a model when this was made.
 
     Parameters
     ----------
