@@ -1,0 +1,206 @@
+"""Functions that Dynamo compiles for one owner: with guards on all that it read, and reasons for the rest.
+
+All private parts of Dynamo by which this is done are in this file.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._dynamo import config
+from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.source import AttrSource, TypeSource
+from torch._dynamo.symbolic_convert import InliningInstructionTranslator
+from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+from torch._dynamo.variables.dicts import ConstDictVariable
+from torch.utils._device import DeviceContext
+
+from fxlab.interrupts import RestoringStack
+from fxlab.tracing.dynamo.hooks import graph_break, reasons_noted
+
+MOST_GRAPHS = 64
+"""How many graphs are compiled of one function before other calls of it run eagerly."""
+
+_TRIES = 2
+"""How often a function is tried that Dynamo cannot compile, although it runs."""
+
+_SETTINGS: dict[str, Any] = {
+    # Guards that torch leaves out as they are rarely needed.
+    "skip_nnmodule_hook_guards": False,
+    "skip_no_tensor_aliasing_guards_on_parameters": False,
+    "skip_tensor_guards_with_matching_dict_tags": False,
+    "skip_guards_on_constant_func_defaults": False,
+    "assume_dunder_attributes_remain_unchanged": False,
+    "use_recursive_dict_tags_for_guards": False,
+    "guard_nn_modules": True,
+    # NumPy's own results, not torch's in their place.
+    "trace_numpy": False,
+    # A counter of a module is followed, and is no reason to compile for each number.
+    "allow_unspec_int_on_nn_module": True,
+    "recompile_limit": MOST_GRAPHS,
+    "fail_on_recompile_limit_hit": False,
+    "error_on_recompile": False,
+    "suppress_errors": False,
+}
+_SKIP = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
+
+
+def why_not_compiled() -> str:
+    """Tell why Dynamo would not look at a call now, or would take the mode of somebody else for its own."""
+    if config.disable:
+        return "torch._dynamo.config.disable is set"
+    if torch._C._len_torch_dispatch_stack():
+        return "a dispatch mode of torch is on"
+    modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
+    mode = next((mode for mode in modes if not isinstance(mode, DeviceContext)), None)
+    return "" if mode is None else f"a mode of torch is on: {type(mode).__name__}"
+
+
+def is_traced_now() -> bool:
+    """Tell whether somebody traces or compiles the code that runs, and so wants code and no graphs."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch.fx._symbolic_trace.is_fx_tracing()
+    )
+
+
+class CompiledFunction:
+    """A function compiled by Dynamo, whose caches, limits and settings nobody else shares.
+
+    Where Dynamo cannot compile, the function's own code runs.
+
+    Parameters
+    ----------
+    function
+        The function. It is compiled as a copy, of which Dynamo knows nothing yet.
+    backend
+        What graphs are given to. Dynamo keeps it until it is reset.
+    note
+        Is called with the reason for each piece of code that runs eagerly, in the thread that runs it.
+    """
+
+    def __init__(
+        self, function: types.FunctionType, backend: Callable[..., Any], note: Callable[[str], None]
+    ) -> None:
+        own = types.FunctionType(
+            function.__code__.replace(), dict(function.__globals__), function.__name__, None
+        )
+        context: Any = torch._dynamo.optimize(backend, dynamic=True)  # type: ignore[no-untyped-call]
+        self._compiles: _Conversion | None = None
+        if (callback := getattr(context, "callback", None)) is not None:
+            self._compiles = _Conversion(callback._torchdynamo_orig_backend, note)
+            callback._torchdynamo_orig_backend = self._compiles
+        else:
+            note("torch.compile is switched off in this process")
+        self._compiled = context(own)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the function."""
+        output = self._compiled(*args)
+        if self._compiles is not None:
+            self._compiles.ran()
+        return output
+
+
+class _Conversion:
+    """Converts frames as Dynamo's own callback does; it is called under Dynamo's lock."""
+
+    def __init__(self, convert: Any, note: Callable[[str], None]) -> None:
+        self._torchdynamo_orig_backend = convert  # the name by which torch finds the backend
+        self._convert, self._note = convert._inner_convert, note
+        self._failed: Counter[types.CodeType] = Counter()
+        self._failed_now: list[types.CodeType] = []
+
+    def ran(self) -> None:
+        """Note that a call has run to its end, so that what could not be compiled in it is no mistake."""
+        if self._failed_now:
+            self._failed.update(self._failed_now)
+            self._failed_now = []
+
+    def __call__(
+        self, frame: Any, cache_entry: Any, hooks: Any, frame_state: Any, skip: int = 0
+    ) -> ConvertFrameReturn:
+        code = frame.f_code
+        if self._failed[code] >= _TRIES:
+            return ConvertFrameReturn()
+        before = {id(reason) for reason in reasons_noted()}
+        try:
+            with _guarding():
+                result: ConvertFrameReturn = self._convert(
+                    frame, cache_entry, hooks, frame_state, skip=skip + 1
+                )
+        except Exception as error:  # whatever compiling somebody's code comes to
+            return self._failure(code, error)
+        for reason in reasons_noted():
+            if id(reason) not in before and (found := graph_break(reason)):
+                self._note(str(found))
+        return result
+
+    def _failure(self, code: types.CodeType, error: Exception) -> ConvertFrameReturn:
+        strategy = getattr(error, "frame_exec_strategy", None)
+        if strategy is not None and strategy.cur_action is FrameAction.RUN_ONLY:
+            self._note(f"{MOST_GRAPHS} graphs were compiled of {code.co_name}, and none holds for this call")
+            return ConvertFrameReturn(frame_exec_strategy=strategy)
+        self._note(_words(error, code))
+        self._failed_now.append(code)
+        is_known = isinstance(error, torch._dynamo.exc.Unsupported)
+        result = ConvertFrameReturn(apply_to_code=False)
+        return result if is_known else replace(result, frame_exec_strategy=_SKIP)
+
+
+def _words(error: Exception, code: types.CodeType) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    frames = list(getattr(error, "real_stack", None) or ())
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else code.co_qualname
+    return f"{(lines or [type(error).__name__])[0][:200]} ({place})"
+
+
+@contextmanager
+def _guarding() -> Iterator[None]:
+    """Make Dynamo guard on more than it does by itself, while it compiles one frame."""
+    with RestoringStack(config.patch(**_known(_SETTINGS))) as stack:
+        _exchange(stack, InliningInstructionTranslator, "build_inline_tracer", _guards_method)
+        _exchange(stack, ConstDictVariable, "getitem_const_raise_exception_if_absent", _guards_absent_key)
+        yield
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if hasattr(config, name)}
+
+
+def _exchange(stack: ExitStack, owner: type, name: str, before: Callable[..., None]) -> None:
+    """Call a function before a method of Dynamo, until the stack ends."""
+    kept = vars(owner).get(name)
+    if kept is None:
+        return
+    function = getattr(kept, "__func__", kept)
+
+    def both(*args: Any, **kwargs: Any) -> Any:
+        before(*args[:3])
+        return function(*args, **kwargs)
+
+    setattr(owner, name, staticmethod(both) if isinstance(kept, staticmethod) else both)
+    stack.callback(setattr, owner, name, kept)
+
+
+def _guards_method(parent: Any, function: Any, args: Any) -> None:
+    """Guard on the method that the class of an object has, which Dynamo takes for granted."""
+    owner = args[0] if args else None
+    source, value = getattr(owner, "source", None), getattr(owner, "value", None)
+    called = getattr(function, "fn", None)
+    name = getattr(called, "__name__", "")
+    if source is not None and called is not None and getattr(type(value), name, None) is called:
+        install_guard(AttrSource(TypeSource(source), name).make_guard(GuardBuilder.CLOSURE_MATCH))
+
+
+def _guards_absent_key(dictionary: Any, tx: Any, key: Any) -> None:
+    """Guard on a key that a dictionary does not have, where the model's code catches the error."""
+    if key not in dictionary:
+        dictionary.install_dict_contains_guard(tx, [key])
