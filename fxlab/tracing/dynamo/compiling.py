@@ -19,6 +19,7 @@ from torch._dynamo.source import AttrSource, TypeSource
 from torch._dynamo.symbolic_convert import InliningInstructionTranslator
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 from torch._dynamo.variables.dicts import ConstDictVariable
+from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 from torch.utils._device import DeviceContext
 
 from fxlab.interrupts import RestoringStack
@@ -43,6 +44,9 @@ _SETTINGS: dict[str, Any] = {
     "trace_numpy": False,
     # A counter of a module is followed, and is no reason to compile for each number.
     "allow_unspec_int_on_nn_module": True,
+    # Numbers that passes can read, such as an epsilon.
+    "specialize_float": True,
+    "capture_scalar_outputs": True,
     "recompile_limit": MOST_GRAPHS,
     "fail_on_recompile_limit_hit": False,
     "error_on_recompile": False,
@@ -65,9 +69,7 @@ def why_not_compiled() -> str:
 def is_traced_now() -> bool:
     """Tell whether somebody traces or compiles the code that runs, and so wants code and no graphs."""
     return bool(
-        torch.compiler.is_compiling()
-        or torch._C._is_tracing()
-        or torch.fx._symbolic_trace.is_fx_tracing()
+        torch.compiler.is_compiling() or torch._C._is_tracing() or torch.fx._symbolic_trace.is_fx_tracing()
     )
 
 
@@ -192,12 +194,12 @@ def _exchange(stack: ExitStack, owner: type, name: str, before: Callable[..., No
 
 def _guards_method(parent: Any, function: Any, args: Any) -> None:
     """Guard on the method that the class of an object has, which Dynamo takes for granted."""
-    owner = args[0] if args else None
-    source, value = getattr(owner, "source", None), getattr(owner, "value", None)
-    called = getattr(function, "fn", None)
-    name = getattr(called, "__name__", "")
-    if source is not None and called is not None and getattr(type(value), name, None) is called:
-        install_guard(AttrSource(TypeSource(source), name).make_guard(GuardBuilder.CLOSURE_MATCH))
+    owner, called = args[0] if args else None, getattr(function, "fn", None)
+    if not isinstance(owner, UserDefinedObjectVariable) or owner.source is None or called is None:
+        return
+    name = called.__name__
+    if getattr(type(owner.value), name, None) is called:
+        install_guard(AttrSource(TypeSource(owner.source), name).make_guard(GuardBuilder.CLOSURE_MATCH))
 
 
 def _guards_absent_key(dictionary: Any, tx: Any, key: Any) -> None:
