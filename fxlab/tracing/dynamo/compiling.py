@@ -18,6 +18,7 @@ from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource, TypeSource
 from torch._dynamo.symbolic_convert import InliningInstructionTranslator
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+from torch._dynamo.variables import torch as variables_of_torch
 from torch._dynamo.variables.dicts import ConstDictVariable
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 from torch.utils._device import DeviceContext
@@ -52,6 +53,12 @@ _SETTINGS: dict[str, Any] = {
     "error_on_recompile": False,
     "suppress_errors": False,
 }
+_AS_EAGERLY: dict[Callable[[], bool], bool] = {
+    torch.compiler.is_compiling: False,
+    torch._dynamo.external_utils.is_compiling: False,
+}
+"""What code is told that does something else where it is compiled, such as not to look into a mask."""
+
 _SKIP = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
 
 
@@ -170,6 +177,9 @@ def _guarding() -> Iterator[None]:
     with RestoringStack(config.patch(**_known(_SETTINGS))) as stack:
         _exchange(stack, InliningInstructionTranslator, "build_inline_tracer", _guards_method)
         _exchange(stack, ConstDictVariable, "getitem_const_raise_exception_if_absent", _guards_absent_key)
+        kept = variables_of_torch.tracing_state_functions
+        stack.callback(setattr, variables_of_torch, "tracing_state_functions", kept)
+        variables_of_torch.tracing_state_functions = lambda: {**kept(), **_AS_EAGERLY}
         yield
 
 
