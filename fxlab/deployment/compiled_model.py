@@ -190,8 +190,8 @@ class CompiledModel:
         for reason in dict.fromkeys(call.reasons):
             if reason not in self._eager_calls:
                 self._eager_calls[reason] = _EagerCalls(call.words(), _mode_words(self._module))
-                part = "a part of such calls runs" if call.graphs else "such calls run"
-                call.said.append(f"{part} eagerly: {reason}")
+                if not call.graphs:
+                    call.said.append(f"such calls run eagerly: {reason}")
             self._eager_calls[reason].hits += 1
         for what in call.said:
             if what not in self._said:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._dynamo import config
+from torch._dynamo.exc import raise_observed_exception
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource, TypeSource
 from torch._dynamo.symbolic_convert import InliningInstructionTranslator
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 from torch._dynamo.variables import torch as variables_of_torch
 from torch._dynamo.variables.dicts import ConstDictVariable
+from torch._dynamo.variables.functions import SkipFunctionVariable
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 from torch.utils._device import DeviceContext
 
@@ -58,6 +60,9 @@ _AS_EAGERLY: dict[Callable[[], bool], bool] = {
     torch._dynamo.external_utils.is_compiling: False,
 }
 """What code is told that does something else where it is compiled, such as not to look into a mask."""
+
+_GUARDED = (torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing)
+"""Settings of torch that Dynamo does not know as such: code decides on them, so they are guarded on."""
 
 _SKIP = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
 
@@ -177,10 +182,22 @@ def _guarding() -> Iterator[None]:
     with RestoringStack(config.patch(**_known(_SETTINGS))) as stack:
         _exchange(stack, InliningInstructionTranslator, "build_inline_tracer", _guards_method)
         _exchange(stack, ConstDictVariable, "getitem_const_raise_exception_if_absent", _guards_absent_key)
+        _exchange(stack, ConstDictVariable, "install_dict_contains_guard", _guards_keys_of_changed)
+        for called in (variables_of_torch.TorchInGraphFunctionVariable, SkipFunctionVariable):
+            _exchange(stack, called, "call_function", _raises_as_eagerly)
+        for known in (variables_of_torch.constant_fold_functions, variables_of_torch.constant_fold_functions_need_guards):
+            _add(stack, known, _GUARDED)
         kept = variables_of_torch.tracing_state_functions
         stack.callback(setattr, variables_of_torch, "tracing_state_functions", kept)
         variables_of_torch.tracing_state_functions = lambda: {**kept(), **_AS_EAGERLY}
         yield
+
+
+def _add(stack: ExitStack, known: dict[Any, None], functions: Iterable[Any]) -> None:
+    for function in functions:
+        if function not in known:
+            known[function] = None
+            stack.callback(known.pop, function)
 
 
 def _known(settings: dict[str, Any]) -> dict[str, Any]:
@@ -216,3 +233,18 @@ def _guards_absent_key(dictionary: Any, tx: Any, key: Any) -> None:
     """Guard on a key that a dictionary does not have, where the model's code catches the error."""
     if key not in dictionary:
         dictionary.install_dict_contains_guard(tx, [key])
+
+
+def _guards_keys_of_changed(dictionary: Any, tx: Any, keys: Any) -> None:
+    """Guard on the keys of a dictionary that the code has changed, which Dynamo believes it has done."""
+    if tx.output.side_effects.is_modified(dictionary):
+        dictionary.install_dict_keys_match_guard()
+
+
+def _raises_as_eagerly(function: Any, tx: Any, args: Any) -> None:
+    """Let a setting that this build of torch does not have raise where the code that asks can catch it."""
+    if function.value in _GUARDED:
+        try:
+            function.value()
+        except RuntimeError as error:
+            raise_observed_exception(RuntimeError, tx, args=[str(error)])
