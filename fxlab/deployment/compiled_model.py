@@ -138,13 +138,13 @@ class CompiledModel:
     def _function(self) -> compiling.CompiledFunction:
         """Return the compiled function, anew if something has changed that no guard is on."""
         state = _unguarded_state()
-        if self._compiled is None or state != self._compiled_for:
-            with self._lock:
+        with self._lock:
+            if self._compiled is None or state != self._compiled_for:
                 self._compiled_for = state
                 self._compiled = compiling.CompiledFunction(
                     _call, _Backend(weakref.WeakMethod(self._hold)), self._note
                 )
-        return self._compiled
+            return self._compiled
 
     def _hold(self, captured: GraphModule, values: Sequence[Any]) -> Callable[..., Any]:
         """Keep a graph that Dynamo has captured, and return what runs it."""

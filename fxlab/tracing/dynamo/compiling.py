@@ -159,7 +159,7 @@ class _Conversion:
 
     def _failure(self, code: types.CodeType, error: Exception) -> ConvertFrameReturn:
         strategy = getattr(error, "frame_exec_strategy", None)
-        if strategy is not None and strategy.cur_action is FrameAction.RUN_ONLY:
+        if strategy is not None and strategy.cur_action == FrameAction.RUN_ONLY:
             self._note(f"{MOST_GRAPHS} graphs were compiled of {code.co_name}, and none holds for this call")
             return ConvertFrameReturn(frame_exec_strategy=strategy)
         self._note(_words(error, code))

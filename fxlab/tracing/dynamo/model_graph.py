@@ -62,6 +62,7 @@ class LiftedGraph:
         """Whether the graph returns one value itself, which Dynamo's returns in a tuple."""
         if self.is_single:
             output.args = tuple(output.args[0])  # type: ignore[arg-type]
+        _name_as_modules(self._module.graph)
         self._module.recompile()
         self._positions, self._lifted = rewritten.positions, rewritten.lifted
         self._set_weights(dict.fromkeys(self._lifted))
@@ -210,6 +211,19 @@ class _Rewritten:
         if node.op in ("get_attr", "call_module"):
             copy.target = self._hold(str(node.target), attribute_at(self._captured, str(node.target)))
         return copy
+
+
+def _name_as_modules(graph: Graph) -> None:
+    """Name the one node of a layer of torch by the layer's path, as a trace does: exclusions go by names."""
+    of_layers: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and (stack := node.meta.get("nn_module_stack")):
+            path, owner = list(stack.values())[-1]
+            if str(getattr(owner, "__module__", "")).startswith("torch.nn."):
+                of_layers.setdefault(path, []).append(node)
+    for path, nodes in of_layers.items():
+        if len(nodes) == 1 and (name := path.replace(".", "_")).isidentifier():
+            nodes[0]._rename(name)
 
 
 def _input_name(node: Node, origin: Origin | None) -> str:
