@@ -12,7 +12,7 @@ from fxlab.models.graph_module import share_tensors_copy
 
 
 def with_checkpoints(graph_module: GraphModule) -> GraphModule:
-    """Return a graph whose checkpoints save memory, which Dynamo's own marks do not when they are run as they are.
+    """Return a graph whose checkpoints save memory, which Dynamo's marks of them do not by themselves.
 
     The graph that is given is not changed.
     """

@@ -106,14 +106,13 @@ class CompiledModel:
             return self._eager(*args, **kwargs)  # which says what is wrong with these arguments
         call, outer = _Running(bound.arguments), getattr(self._threads, "call", None)
         if why := compiling.why_not_compiled():
-            call.reasons.append(why)
-            output = self._eager(*args, **kwargs)
-        else:
-            self._threads.call = call
-            try:
-                output = self._function()(self._module, self._own, bound.args, bound.kwargs)
-            finally:
-                self._threads.call = outer
+            self._count(why, call)  # without a warning: the caller has asked for it
+            return self._eager(*args, **kwargs)
+        self._threads.call = call
+        try:
+            output = self._function()(self._module, self._own, bound.args, bound.kwargs)
+        finally:
+            self._threads.call = outer
         self._finish(call)
         return output
 
@@ -188,16 +187,19 @@ class CompiledModel:
         elif not call.graphs and self._latest_reason:
             call.reasons.append(self._latest_reason)
         for reason in dict.fromkeys(call.reasons):
-            if reason not in self._eager_calls:
-                self._eager_calls[reason] = _EagerCalls(call.words(), _mode_words(self._module))
-                if not call.graphs:
-                    call.said.append(f"such calls run eagerly: {reason}")
-            self._eager_calls[reason].hits += 1
+            if not call.graphs and reason not in self._eager_calls:
+                call.said.append(f"such calls run eagerly: {reason}")
+            self._count(reason, call)
         for what in call.said:
             if what not in self._said:
                 self._said.add(what)
                 message = f"{type(self._module).__name__}: {what} ({call.words()})"
                 warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+    def _count(self, reason: str, call: _Running) -> None:
+        if reason not in self._eager_calls:
+            self._eager_calls[reason] = _EagerCalls(call.words(), _mode_words(self._module))
+        self._eager_calls[reason].hits += 1
 
 
 class _Backend:

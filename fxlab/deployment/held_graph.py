@@ -36,8 +36,8 @@ class Switched:
 class HeldGraph:
     """A graph of Dynamo, run with the passes that are on.
 
-    Dynamo guards on all that the graph was captured for, but not on the values of weights, which are inputs of
-    its graph. In what passes make of it they are attributes: it is made anew if the model has others.
+    Dynamo guards on all that the graph was captured for, but not on the values of weights, which are inputs
+    of its graph. In what passes make of it they are attributes: it is made anew if the model has others.
 
     Parameters
     ----------
@@ -105,14 +105,16 @@ class HeldGraph:
         self.hits += 1
         module = self._module_now(values)
         if module is None:
-            return self.captured(*values)
+            return self.captured.forward(*values)
         try:
             output = module(*self._lifted.inputs(values))
             return (output,) if self._lifted.is_single else output
         except Exception as error:
             if _has_effects(module):
                 raise
-            output = self.captured(*values)  # which raises the same, if nothing is wrong with the passes
+            output = self.captured.forward(
+                *values
+            )  # which raises the same, if nothing is wrong with the passes
             self._leave_off(f"the transformed graph raised {type(error).__name__}: {str(error)[:200]}")
             return output
 
@@ -136,9 +138,6 @@ class HeldGraph:
         self._made = self._module = None
         passes = self._passes.now()
         if not passes:
-            return
-        if torch._C._functorch.peek_interpreter_stack() is not None:
-            self._leave_off("passes are not applied inside of torch.func")
             return
         if self._changes > MOST_CHANGES:
             self._leave_off(f"the weights were exchanged more than {MOST_CHANGES} times")
@@ -176,7 +175,7 @@ class Runner:
         """Run the graph."""
         held, ran = self._held(), self._ran()
         if held is None or ran is None:
-            return self._captured(*values)
+            return self._captured.forward(*values)
         ran(held)
         return held.run(values)
 
@@ -193,7 +192,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def _has_effects(module: GraphModule) -> bool:
-    """Tell whether a graph may have written or drawn something when it raises, so that no other can take over."""
+    """Tell whether a graph may have written or drawn something when it raises: no other can take over."""
     return any(
         bool(written_arguments(node)) or draws_random_numbers(node) or operator_of(node) is None
         for node in module.graph.nodes

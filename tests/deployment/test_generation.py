@@ -117,7 +117,7 @@ def test_a_static_cache():
     model = llama()
     fast = session_of(model).as_model()
     assert_same_tokens(fast, model, steps=6, cache_implementation="static")
-    assert layers(fast)["hits"].tolist() == [1, 5]
+    assert layers(fast)["hits"].tolist() == [5]  # the first call makes the cache, in Python
 
 
 @pytest.mark.slow

@@ -73,6 +73,8 @@ def why_not_compiled() -> str:
         return "torch._dynamo.config.disable is set"
     if torch._C._len_torch_dispatch_stack():
         return "a dispatch mode of torch is on"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func is applied"
     modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
     mode = next((mode for mode in modes if not isinstance(mode, DeviceContext)), None)
     return "" if mode is None else f"a mode of torch is on: {type(mode).__name__}"
@@ -185,7 +187,10 @@ def _guarding() -> Iterator[None]:
         _exchange(stack, ConstDictVariable, "install_dict_contains_guard", _guards_keys_of_changed)
         for called in (variables_of_torch.TorchInGraphFunctionVariable, SkipFunctionVariable):
             _exchange(stack, called, "call_function", _raises_as_eagerly)
-        for known in (variables_of_torch.constant_fold_functions, variables_of_torch.constant_fold_functions_need_guards):
+        for known in (
+            variables_of_torch.constant_fold_functions,
+            variables_of_torch.constant_fold_functions_need_guards,
+        ):
             _add(stack, known, _GUARDED)
         kept = variables_of_torch.tracing_state_functions
         stack.callback(setattr, variables_of_torch, "tracing_state_functions", kept)

@@ -222,8 +222,8 @@ def _name_as_modules(graph: Graph) -> None:
             if str(getattr(owner, "__module__", "")).startswith("torch.nn."):
                 of_layers.setdefault(path, []).append(node)
     for path, nodes in of_layers.items():
-        if len(nodes) == 1 and (name := path.replace(".", "_")).isidentifier():
-            nodes[0]._rename(name)
+        if len(nodes) == 1:
+            nodes[0]._rename(path.replace(".", "_"))
 
 
 def _input_name(node: Node, origin: Origin | None) -> str:
