@@ -6,18 +6,19 @@ import copy
 import inspect
 from collections.abc import Callable
 from functools import cached_property
-from types import CodeType
+from types import CodeType, MethodType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
-from fxlab.deployment.compiled_model import CompiledModel, eager_forward
 from fxlab.deployment.held_graph import Switched
 from fxlab.models.graph_module import HOOKS
-from fxlab.tracing.dynamo.compiling import is_traced_now
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fxlab.deployment.compiled_model import CompiledModel
 
 
 def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
@@ -52,6 +53,21 @@ def twin_of(model: nn.Module) -> nn.Module:
     return result
 
 
+def eager_forward(model: nn.Module, own: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return the ``forward`` of a model's class, or the one that it has in its place."""
+    return own or MethodType(type(model).forward, model)
+
+
+def _is_traced_now() -> bool:
+    """Tell whether somebody traces or compiles the code that runs, and so wants code and no graphs."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch.compiler.is_dynamo_compiling()
+        or torch._C._is_tracing()
+        or torch.fx._symbolic_trace._is_fx_tracing_flag
+    )
+
+
 class Forward:
     """The ``forward`` of such a module: it chooses a graph for each call, or runs the model's own code.
 
@@ -74,7 +90,7 @@ class Forward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
-        if is_traced_now():
+        if _is_traced_now():
             # Whoever traces wants code, and no choice among graphs; Dynamo knows no bound methods made anew.
             if self._own is not None:
                 return self._own(*args, **kwargs)
@@ -112,7 +128,9 @@ class Forward:
     @cached_property
     def _compiled(self) -> CompiledModel:
         # Made when it is needed: a module that is being loaded from a pickle has no attributes yet.
-        return CompiledModel(self._module, self._own, self._passes, check=self._check)
+        from fxlab.deployment.compiled_model import CompiledModel
+
+        return CompiledModel(self._module, self._own, self.eager, self._passes, check=self._check)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Forward:
         """Copy it with its module; the copy has no graphs yet, and follows the same switches."""

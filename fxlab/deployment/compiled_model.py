@@ -8,7 +8,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("call", "mode", "runs", "hits", "nodes", "passes", "verdict", "reason")
-
-
-def eager_forward(model: nn.Module, own: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return the ``forward`` of a model's class, or the one that it has in its place."""
-    return own or MethodType(type(model).forward, model)
 
 
 def _call(module: nn.Module, own: Callable[..., Any] | None, args: Any, kwargs: Any) -> Any:
@@ -76,6 +70,8 @@ class CompiledModel:
         The module.
     own
         A ``forward`` that it has in place of that of its class.
+    eager
+        What runs without graphs.
     passes
         What graphs are transformed with.
     check
@@ -83,11 +79,16 @@ class CompiledModel:
     """
 
     def __init__(
-        self, module: nn.Module, own: Callable[..., Any] | None, passes: Switched, *, check: bool
+        self,
+        module: nn.Module,
+        own: Callable[..., Any] | None,
+        eager: Callable[..., Any],
+        passes: Switched,
+        *,
+        check: bool,
     ) -> None:
         self._module, self._own, self._passes, self._check = module, own, passes, check
-        self._eager = eager_forward(module, own)
-        self._signature = inspect.signature(self._eager)
+        self._eager, self._signature = eager, inspect.signature(eager)
         self._lock = threading.RLock()
         self._threads = threading.local()
         self._graphs: list[tuple[Any, HeldGraph]] = []

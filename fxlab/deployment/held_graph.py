@@ -156,7 +156,7 @@ class HeldGraph:
         self._weights = self._lifted.weights(values)
         self._versions = _versions(self._weights)
         self._made = made
-        self._module = with_checkpoints(made.module) if made.passes else None
+        self._module = with_checkpoints(made.module) if made.passes and made.module else None
         for note in made.notes:
             self._say(f"a graph runs without a pass: {note}")
 

@@ -9,7 +9,6 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch._dynamo.exc import raise_observed_exception
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource, TypeSource
 from torch._dynamo.symbolic_convert import InliningInstructionTranslator
-from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+from torch._dynamo.types import ConvertFrameReturn
 from torch._dynamo.variables import torch as variables_of_torch
 from torch._dynamo.variables.dicts import ConstDictVariable
 from torch._dynamo.variables.functions import SkipFunctionVariable
@@ -27,9 +26,6 @@ from torch.utils._device import DeviceContext
 
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.dynamo.hooks import graph_break, reasons_noted
-
-MOST_GRAPHS = 64
-"""How many graphs are compiled of one function before other calls of it run eagerly."""
 
 _TRIES = 2
 """How often a function is tried that Dynamo cannot compile, although it runs."""
@@ -50,7 +46,8 @@ _SETTINGS: dict[str, Any] = {
     # Numbers that passes can read, such as an epsilon.
     "specialize_float": True,
     "capture_scalar_outputs": True,
-    "recompile_limit": MOST_GRAPHS,
+    # How many graphs are compiled of one function before other calls of it run eagerly.
+    "recompile_limit": 64,
     "fail_on_recompile_limit_hit": False,
     "error_on_recompile": False,
     "suppress_errors": False,
@@ -61,10 +58,14 @@ _AS_EAGERLY: dict[Callable[[], bool], bool] = {
 }
 """What code is told that does something else where it is compiled, such as not to look into a mask."""
 
-_GUARDED = (torch.cuda.is_current_stream_capturing, torch.xpu.is_current_stream_capturing)
+_GUARDED = [
+    device.is_current_stream_capturing
+    for device in (torch.cuda, torch.xpu)
+    if hasattr(device, "is_current_stream_capturing")
+]
 """Settings of torch that Dynamo does not know as such: code decides on them, so they are guarded on."""
 
-_SKIP = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
+_ACTIONS: Any = torch._dynamo.types
 
 
 def why_not_compiled() -> str:
@@ -78,13 +79,6 @@ def why_not_compiled() -> str:
     modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
     mode = next((mode for mode in modes if not isinstance(mode, DeviceContext)), None)
     return "" if mode is None else f"a mode of torch is on: {type(mode).__name__}"
-
-
-def is_traced_now() -> bool:
-    """Tell whether somebody traces or compiles the code that runs, and so wants code and no graphs."""
-    return bool(
-        torch.compiler.is_compiling() or torch._C._is_tracing() or torch.fx._symbolic_trace.is_fx_tracing()
-    )
 
 
 class CompiledFunction:
@@ -103,12 +97,10 @@ class CompiledFunction:
     """
 
     def __init__(
-        self, function: types.FunctionType, backend: Callable[..., Any], note: Callable[[str], None]
+        self, function: Callable[..., Any], backend: Callable[..., Any], note: Callable[[str], None]
     ) -> None:
-        own = types.FunctionType(
-            function.__code__.replace(), dict(function.__globals__), function.__name__, None
-        )
-        context: Any = torch._dynamo.optimize(backend, dynamic=True)  # type: ignore[no-untyped-call]
+        own = types.FunctionType(function.__code__.replace(), dict(function.__globals__), function.__name__)
+        context: Any = torch._dynamo.optimize(backend, dynamic=True)
         self._compiles: _Conversion | None = None
         if (callback := getattr(context, "callback", None)) is not None:
             self._compiles = _Conversion(callback._torchdynamo_orig_backend, note)
@@ -133,6 +125,7 @@ class _Conversion:
         self._convert, self._note = convert._inner_convert, note
         self._failed: Counter[types.CodeType] = Counter()
         self._failed_now: list[types.CodeType] = []
+        self._full: set[types.CodeType] = set()
 
     def ran(self) -> None:
         """Note that a call has run to its end, so that what could not be compiled in it is no mistake."""
@@ -144,8 +137,8 @@ class _Conversion:
         self, frame: Any, cache_entry: Any, hooks: Any, frame_state: Any, skip: int = 0
     ) -> ConvertFrameReturn:
         code = frame.f_code
-        if self._failed[code] >= _TRIES:
-            return ConvertFrameReturn()
+        if self._failed[code] >= _TRIES or code in self._full:
+            return _eagerly(recursively=code in self._full)
         before = {id(reason) for reason in reasons_noted()}
         try:
             with _guarding():
@@ -161,14 +154,25 @@ class _Conversion:
 
     def _failure(self, code: types.CodeType, error: Exception) -> ConvertFrameReturn:
         strategy = getattr(error, "frame_exec_strategy", None)
-        if strategy is not None and strategy.cur_action == FrameAction.RUN_ONLY:
-            self._note(f"{MOST_GRAPHS} graphs were compiled of {code.co_name}, and none holds for this call")
-            return ConvertFrameReturn(frame_exec_strategy=strategy)
+        if strategy is not None and strategy.cur_action == _ACTIONS.FrameAction.RUN_ONLY:
+            limit = _SETTINGS["recompile_limit"]
+            self._note(f"{limit} graphs were compiled of {code.co_name}, and none holds for this call")
+            self._full.add(code)
+            return _eagerly(recursively=True)
         self._note(_words(error, code))
         self._failed_now.append(code)
-        is_known = isinstance(error, torch._dynamo.exc.Unsupported)
-        result = ConvertFrameReturn(apply_to_code=False)
-        return result if is_known else replace(result, frame_exec_strategy=_SKIP)
+        return _eagerly(recursively=not isinstance(error, torch._dynamo.exc.Unsupported))
+
+
+def _eagerly(*, recursively: bool) -> ConvertFrameReturn:
+    """Run a frame eagerly this time, also what it calls if asked to.
+
+    Nothing is noted of the code, which others may compile.
+    """
+    action = _ACTIONS.FrameAction
+    within = action.SKIP if recursively else action.DEFAULT
+    strategy = _ACTIONS.FrameExecStrategy(action.SKIP, within)
+    return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False)
 
 
 def _words(error: Exception, code: types.CodeType) -> str:
@@ -194,11 +198,12 @@ def _guarding() -> Iterator[None]:
             _add(stack, known, _GUARDED)
         kept = variables_of_torch.tracing_state_functions
         stack.callback(setattr, variables_of_torch, "tracing_state_functions", kept)
-        variables_of_torch.tracing_state_functions = lambda: {**kept(), **_AS_EAGERLY}
+        told: Any = lambda: {**kept(), **_AS_EAGERLY}
+        variables_of_torch.tracing_state_functions = told
         yield
 
 
-def _add(stack: ExitStack, known: dict[Any, None], functions: Iterable[Any]) -> None:
+def _add(stack: ExitStack, known: Any, functions: Iterable[Any]) -> None:
     for function in functions:
         if function not in known:
             known[function] = None
