@@ -151,9 +151,13 @@ class CompiledModel:
         call = self._running()
         modules = running_modules()
         inner = modules[modules.index(self._module) :] if self._module in modules else [self._module]
+        try:
+            lifted: LiftedGraph | str = LiftedGraph(captured, values, inner)
+        except Exception as error:  # Dynamo's graphs may hold anything
+            lifted = f"the graph cannot be rewritten: {type(error).__name__}: {str(error)[:200]}"
         graph = HeldGraph(
             captured,
-            LiftedGraph(captured, values, inner),
+            lifted,
             self._passes,
             check=self._check,
             shared=self._shared,

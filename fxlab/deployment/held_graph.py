@@ -44,7 +44,7 @@ class HeldGraph:
     captured
         The graph, which runs where no pass changes it.
     lifted
-        The same with weights as attributes.
+        The same with weights as attributes, or the reason why it is not there.
     passes, check
         As for :func:`as_model`.
     shared
@@ -60,7 +60,7 @@ class HeldGraph:
     def __init__(
         self,
         captured: GraphModule,
-        lifted: LiftedGraph,
+        lifted: LiftedGraph | str,
         passes: Switched,
         *,
         check: bool,
@@ -103,31 +103,37 @@ class HeldGraph:
     def run(self, values: tuple[Any, ...]) -> Any:
         """Run it on the values of the placeholders of Dynamo's graph."""
         self.hits += 1
-        module = self._module_now(values)
-        if module is None:
+        module, lifted = self._module_now(values), self._lifted
+        if module is None or isinstance(lifted, str):
             return self.captured.forward(*values)
         try:
-            output = module(*self._lifted.inputs(values))
-            return (output,) if self._lifted.is_single else output
+            output = module(*lifted.inputs(values))
+            return (output,) if lifted.is_single else output
         except Exception as error:
             if _has_effects(module):
                 raise
-            output = self.captured.forward(
-                *values
-            )  # which raises the same, if nothing is wrong with the passes
-            self._leave_off(f"the transformed graph raised {type(error).__name__}: {str(error)[:200]}")
+            output = self.captured.forward(*values)  # raises the same, unless a pass is to blame
+            self._leave_off(f"the transformed graph raised {_words(error)}")
             return output
 
     def _module_now(self, values: tuple[Any, ...]) -> GraphModule | None:
-        made_for = self._passes.state(), torch.is_grad_enabled()
-        if self._made_for is None or self._made_for[0] is not made_for[0] or self._made_for != made_for:
-            self._made_for, self._changes = made_for, 0
-            self._make(values)
-        elif self._module is not None and self._is_stale(values):
-            self._make(values)
-        return self._module
+        state, gradients = made_for = self._passes.state(), torch.is_grad_enabled()
+        with self._shared.lock:
+            is_new = (
+                self._made_for is None or self._made_for[0] is not state or self._made_for[1] != gradients
+            )
+            if is_new:
+                self._made_for, self._changes = made_for, 0
+            if is_new or (self._module is not None and self._is_stale(values)):
+                try:
+                    self._make(values)
+                except Exception as error:  # passes are anybody's, and so are models
+                    self._leave_off(_words(error))
+            return self._module
 
     def _is_stale(self, values: tuple[Any, ...]) -> bool:
+        if isinstance(self._lifted, str):
+            return False
         weights = self._lifted.weights(values)
         if any(now is not before for now, before in zip(weights, self._weights, strict=True)):
             self._changes += 1
@@ -138,6 +144,9 @@ class HeldGraph:
         self._made = self._module = None
         passes = self._passes.now()
         if not passes:
+            return
+        if isinstance(self._lifted, str):
+            self._leave_off(self._lifted)
             return
         if self._changes > MOST_CHANGES:
             self._leave_off(f"the weights were exchanged more than {MOST_CHANGES} times")
@@ -178,6 +187,10 @@ class Runner:
             return self._captured.forward(*values)
         ran(held)
         return held.run(values)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"
 
 
 def _versions(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class SharedTensors:
     """Tensors that passes have made: those of several graphs are one if they hold the same bits."""
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()
+        """Held while a graph is transformed."""
         self._known: dict[tuple[str, str], list[weakref.ref[torch.Tensor]]] = {}
 
     def share(self, module: GraphModule, own: Collection[int]) -> bool:

@@ -118,6 +118,22 @@ def test_a_transformed_graph_that_raises_gives_way_to_the_untransformed():
     assert "the transformed graph raised" in fast.graphs()["reason"][0]
 
 
+def test_a_graph_that_cannot_be_rewritten_runs_as_it_is(monkeypatch):
+    from fxlab.deployment import compiled_model
+
+    def fails(*_):
+        raise NotImplementedError("no such node")
+
+    monkeypatch.setattr(compiled_model, "LiftedGraph", fails)
+    model, x = Block().eval(), torch.randn(3, 4)
+    fast = as_model(model, x, MergeLinears())
+    with torch.no_grad():
+        with pytest.warns(RuntimeWarning, match="cannot be rewritten: NotImplementedError: no such node"):
+            assert torch.equal(fast(x), model(x))
+        assert torch.equal(fast(x), model(x))
+    assert fast.graphs()[["runs", "hits"]].values.tolist() == [["graph", 2]]
+
+
 def test_derivatives_of_torch_func_are_those_of_the_model():
     model, x = Block().eval(), torch.randn(3, 4)
     fast = as_model(model, x, MergeLinears())

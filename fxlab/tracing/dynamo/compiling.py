@@ -127,6 +127,10 @@ class _Conversion:
         self._failed_now: list[types.CodeType] = []
         self._full: set[types.CodeType] = set()
 
+    def _clone_with_backend(self, backend: object) -> _Conversion:
+        """Take no other backend: by one of its own, ``DistributedDataParallel`` would have graphs split."""
+        return self
+
     def ran(self) -> None:
         """Note that a call has run to its end, so that what could not be compiled in it is no mistake."""
         if self._failed_now:
@@ -196,10 +200,9 @@ def _guarding() -> Iterator[None]:
             variables_of_torch.constant_fold_functions_need_guards,
         ):
             _add(stack, known, _GUARDED)
-        kept = variables_of_torch.tracing_state_functions
-        stack.callback(setattr, variables_of_torch, "tracing_state_functions", kept)
-        told: Any = lambda: {**kept(), **_AS_EAGERLY}
-        variables_of_torch.tracing_state_functions = told
+        told: Any = variables_of_torch.tracing_state_functions()
+        stack.callback(told.update, {function: told[function] for function in _AS_EAGERLY})
+        told.update(_AS_EAGERLY)
         yield
 
 
