@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fxlab
 from fxlab import MergeLinears, from_callable
+from fxlab.tracing.dynamo import compiling
 
 
 class Checkpointed(nn.Module):
@@ -229,6 +230,41 @@ def test_dynamo_is_for_others_what_it_was():
         assert torch._dynamo.config.get_config_copy() == before
         torch.compile(Asks(), backend="eager")(x)
     assert asked[-2:] == [False, True]
+
+
+def test_code_that_is_not_compiled_any_more_is_compiled_for_others(monkeypatch):
+    class Scales(nn.Module):
+        scale = 0.0
+
+        def forward(self, x):
+            return x * self.scale
+
+    monkeypatch.setitem(compiling._SETTINGS, "recompile_limit", 2)
+    model, x, captured = Scales(), torch.ones(2), fxlab.Capture()
+    fast = as_model(model, x)
+
+    def run(number):
+        fast.scale = number
+        assert torch.equal(fast(x), x * number)
+
+    run(0.0)
+    run(1.0)
+    with pytest.warns(RuntimeWarning, match="2 graphs were compiled"):
+        run(2.0)
+    run(3.0)
+    torch.compile(model, backend=captured)(x)
+    assert len(captured.graphs) == 1
+
+
+def test_a_torch_without_what_guards_are_made_with_runs_it_eagerly(monkeypatch):
+    monkeypatch.delattr(compiling.ConstDictVariable, "install_dict_contains_guard")
+    model, x = Block().eval(), torch.randn(3, 4)
+    fast = as_model(model, x)
+    with torch.no_grad():
+        with pytest.warns(RuntimeWarning, match="this torch has no ConstDictVariable.install_dict_contains"):
+            assert torch.equal(fast(x), model(x))
+        assert torch.equal(fast(x), model(x))
+    assert fast.graphs()["runs"].tolist() == ["eager"]
 
 
 def test_it_may_be_part_of_a_model_that_is_compiled():

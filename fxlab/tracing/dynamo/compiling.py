@@ -105,6 +105,7 @@ class CompiledFunction:
         if (callback := getattr(context, "callback", None)) is not None:
             self._compiles = _Conversion(callback._torchdynamo_orig_backend, note)
             callback._torchdynamo_orig_backend = self._compiles
+            context.callback = _Callback(callback, self._compiles)
         else:
             note("torch.compile is switched off in this process")
         self._compiled = context(own)
@@ -115,6 +116,17 @@ class CompiledFunction:
         if self._compiles is not None:
             self._compiles.ran()
         return output
+
+
+class _Callback:
+    """What Dynamo asks of each frame that it has nothing for: soon done with those known to run eagerly."""
+
+    def __init__(self, callback: Any, conversion: _Conversion) -> None:
+        self._torchdynamo_orig_backend, self._conversion = callback, conversion
+
+    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+        known = self._conversion.known(frame.f_code)
+        return known or self._torchdynamo_orig_backend(frame, cache_entry, frame_state)
 
 
 class _Conversion:
@@ -137,12 +149,16 @@ class _Conversion:
             self._failed.update(self._failed_now)
             self._failed_now = []
 
+    def known(self, code: types.CodeType) -> ConvertFrameReturn | None:
+        """Return what is to be done with code that is not tried any more."""
+        if code in self._full:
+            return _eagerly(recursively=True)
+        return _eagerly(recursively=False) if self._failed[code] >= _TRIES else None
+
     def __call__(
         self, frame: Any, cache_entry: Any, hooks: Any, frame_state: Any, skip: int = 0
     ) -> ConvertFrameReturn:
         code = frame.f_code
-        if self._failed[code] >= _TRIES or code in self._full:
-            return _eagerly(recursively=code in self._full)
         before = {id(reason) for reason in reasons_noted()}
         try:
             with _guarding():
@@ -220,8 +236,8 @@ def _known(settings: dict[str, Any]) -> dict[str, Any]:
 def _exchange(stack: ExitStack, owner: type, name: str, before: Callable[..., None]) -> None:
     """Call a function before a method of Dynamo, until the stack ends."""
     kept = vars(owner).get(name)
-    if kept is None:
-        return
+    if kept is None:  # better no graph than one that holds where it should not
+        raise RuntimeError(f"this torch has no {owner.__name__}.{name}, so that guards would be missing")
     function = getattr(kept, "__func__", kept)
 
     def both(*args: Any, **kwargs: Any) -> Any:
