@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -105,11 +105,11 @@ class CompiledModel:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError:
             return self._eager(*args, **kwargs)  # which says what is wrong with these arguments
-        call, outer = _Running(bound.arguments), getattr(self._threads, "call", None)
+        call = _Running(bound.arguments)
         if why := compiling.why_not_compiled():
             self._count(why, call)  # without a warning: the caller has asked for it
             return self._eager(*args, **kwargs)
-        self._threads.call = call
+        outer, self._threads.call = getattr(self._threads, "call", None), call
         try:
             output = self._function()(self._module, self._own, bound.args, bound.kwargs)
         finally:
@@ -171,7 +171,8 @@ class CompiledModel:
         return runner
 
     def _running(self) -> _Running:
-        return cast("_Running", self._threads.call)
+        """Return the call that is going on in this thread; one of no account if somebody else runs a graph."""
+        return getattr(self._threads, "call", None) or _Running({})
 
     def _note(self, reason: str) -> None:
         self._running().reasons.append(reason)
