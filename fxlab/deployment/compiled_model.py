@@ -171,7 +171,7 @@ class CompiledModel:
         return runner
 
     def _running(self) -> _Running:
-        """Return the call that is going on in this thread; one of no account if somebody else runs a graph."""
+        """Return the call that is going on in this thread, or one of no account."""
         return getattr(self._threads, "call", None) or _Running({})
 
     def _note(self, reason: str) -> None:

@@ -87,6 +87,7 @@ def test_without_a_cache(fast, model):
     assert layers(fast)["hits"].sum() == before + 4
 
 
+@pytest.mark.slow
 def test_padding_on_the_left(fast, model):
     before = layers(fast)["hits"].sum()
     assert_same_tokens(fast, model, **LEFT_PADDED)
@@ -105,6 +106,7 @@ def test_a_pass_that_is_switched_on_serves_all_graphs(fast, model, session):
         session.revert("merge-linears")
 
 
+@pytest.mark.slow
 def test_assisted_generation(fast, model):
     assistant = llama(hidden_size=16)
     before = layers(fast)["hits"].sum()
@@ -153,6 +155,7 @@ def test_an_encoder_and_a_decoder():
     assert layers(fast)["hits"].sum() >= 6
 
 
+@pytest.mark.slow
 def test_a_classifier_is_trained_called_and_put_into_a_pipeline():
     torch.manual_seed(0)
     config = hf.BertConfig(**TINY, num_hidden_layers=1, hidden_dropout_prob=0.2)

@@ -135,6 +135,51 @@ def test_a_graph_that_cannot_be_rewritten_runs_as_it_is(monkeypatch):
     assert fast.graphs()[["runs", "hits"]].values.tolist() == [["graph", 2]]
 
 
+class Adapted(nn.Module):
+    """A linear with adapters of low rank, as peft makes it."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.scaling, self.active, self.disabled = base, {"default": 0.5}, ["default"], False
+        self.down = nn.ModuleDict({"default": nn.Linear(4, 2, bias=False)})
+        self.up = nn.ModuleDict({"default": nn.Linear(2, 8, bias=False)})
+
+    def forward(self, x):
+        y = self.base(x)
+        for name in [] if self.disabled else self.active:
+            y = y + self.up[name](self.down[name](x)) * self.scaling[name]
+        return y
+
+
+def test_adapters_are_added_scaled_and_disabled():
+    torch.manual_seed(0)
+    model, x = Block().eval(), torch.randn(3, 4)
+    adapted = model.a = Adapted(model.a)
+    fast = as_model(model, x, MergeLinears())
+
+    def add_another():
+        adapted.scaling["other"] = 2.0
+        adapted.down["other"], adapted.up["other"] = nn.Linear(4, 2, bias=False), nn.Linear(2, 8, bias=False)
+        adapted.active.append("other")
+
+    changes = [
+        lambda: None,
+        lambda: adapted.scaling.update(default=5.0),
+        add_another,
+        lambda: setattr(adapted, "disabled", True),
+        lambda: setattr(adapted, "disabled", False),
+        lambda: adapted.active.remove("default"),
+    ]
+    results = []
+    with torch.no_grad():
+        for change in changes:
+            change()
+            results.append(model(x))
+            assert torch.allclose(fast(x), results[-1], atol=1e-6)
+    assert len({result.sum().item() for result in results}) == 5
+    assert "graph" in fast.graphs()["runs"].tolist()
+
+
 def test_derivatives_of_torch_func_are_those_of_the_model():
     model, x = Block().eval(), torch.randn(3, 4)
     fast = as_model(model, x, MergeLinears())
