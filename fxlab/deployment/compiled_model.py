@@ -209,7 +209,7 @@ class CompiledModel:
 
 
 class _Backend:
-    """What Dynamo gives graphs to, without holding the model: torch keeps each backend until a reset."""
+    """The backend, which does not hold the model: torch keeps each backend until a reset."""
 
     def __init__(self, hold: weakref.WeakMethod[Callable[..., Any]]) -> None:
         self._hold = hold

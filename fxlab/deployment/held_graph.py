@@ -175,7 +175,7 @@ class HeldGraph:
 
 
 class Runner:
-    """What Dynamo keeps of a graph: it runs that without holding the model, also when that is gone."""
+    """The function that Dynamo keeps for a graph: it does not hold the model, and runs without it."""
 
     def __init__(self, held: HeldGraph, ran: Callable[[HeldGraph], None]) -> None:
         self._captured, self._held, self._ran = held.captured, weakref.ref(held), weakref.WeakMethod(ran)

@@ -1,4 +1,4 @@
-"""What a model on graphs leaves as it is: memory, gradients, hooks, threads, and Dynamo for others."""
+"""Memory, gradients, hooks, threads, and Dynamo for others: as they are without as_model."""
 
 import gc
 import threading

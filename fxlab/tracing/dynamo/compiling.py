@@ -119,7 +119,7 @@ class CompiledFunction:
 
 
 class _Callback:
-    """What Dynamo asks of each frame that it has nothing for: soon done with those known to run eagerly."""
+    """The callback for frames without a graph; it is soon done with those that are known to run eagerly."""
 
     def __init__(self, callback: Any, conversion: _Conversion) -> None:
         self._torchdynamo_orig_backend, self._conversion = callback, conversion
