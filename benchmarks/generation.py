@@ -138,10 +138,8 @@ def traced_inputs(model: Any, given: dict[str, torch.Tensor]) -> dict[str, Any]:
 def made_bytes(fast: Any) -> int:
     """Return the memory of the weights that passes have made, in all graphs."""
     own = {id(tensor) for tensor in (*fast.parameters(), *fast.buffers())}
-    families = fast.forward._dispatch._families.values()
-    graphs = [graph.made.module for family in families for graph in family.graphs]
-    made = {id(p): p.nbytes for graph in graphs for p in graph.parameters() if id(p) not in own}
-    return sum(made.values())
+    made = [tensor for graph in fast.forward._compiled.graphs() for tensor in graph.made_tensors()]
+    return sum({id(tensor): tensor.nbytes for tensor in made if id(tensor) not in own}.values())
 
 
 def report(rows: pd.DataFrame, steps: int) -> list[str]:

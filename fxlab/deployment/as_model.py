@@ -6,17 +6,19 @@ import copy
 import inspect
 from collections.abc import Callable
 from functools import cached_property
-from types import CodeType
+from types import CodeType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from fxlab.deployment.dispatch import Dispatch, Switched
-from fxlab.deployment.traced_call import eager_forward, twin_of
+from fxlab.deployment.held_graph import Switched
+from fxlab.models.graph_module import HOOKS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fxlab.deployment.compiled_model import CompiledModel
 
 
 def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
@@ -36,6 +38,34 @@ def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
     forward = Forward(result, vars(model).get("forward"), passes, check)
     vars(result).update(forward=forward, graphs=forward.graphs)
     return result
+
+
+def twin_of(model: nn.Module) -> nn.Module:
+    """Return a module of a model's own class with its parameters, buffers, submodules and attributes.
+
+    The registries of the first three are the same objects, so that what is moved, loaded or replaced in one
+    is so in both. Hooks and the mode of the module itself are its own.
+    """
+    result: nn.Module = object.__new__(type(model))
+    vars(result).update(vars(model))
+    for name in HOOKS:
+        vars(result)[name] = vars(model)[name].copy()
+    return result
+
+
+def eager_forward(model: nn.Module, own: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return the ``forward`` of a model's class, or the one that it has in its place."""
+    return own or MethodType(type(model).forward, model)
+
+
+def _is_traced_now() -> bool:
+    """Tell whether somebody traces or compiles the code that runs, and so wants code and no graphs."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch.compiler.is_dynamo_compiling()
+        or torch._C._is_tracing()
+        or torch.fx._symbolic_trace._is_fx_tracing_flag
+    )
 
 
 class Forward:
@@ -60,12 +90,12 @@ class Forward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
-        if torch.compiler.is_compiling() or torch._C._is_tracing():
+        if _is_traced_now():
             # Whoever traces wants code, and no choice among graphs; Dynamo knows no bound methods made anew.
             if self._own is not None:
                 return self._own(*args, **kwargs)
             return type(self._module).forward(self._module, *args, **kwargs)
-        return self._dispatch(args, kwargs)
+        return self._compiled(args, kwargs)
 
     def graphs(self) -> pd.DataFrame:
         """Return a table of the graphs, and of the calls that run eagerly.
@@ -77,7 +107,7 @@ class Forward:
             ``mode``, ``runs`` (``graph`` or ``eager``), ``hits``, ``nodes``, ``passes`` (that changed the
             graph), ``verdict`` (on these arguments) and ``reason`` (of running eagerly, or without a pass).
         """
-        return self._dispatch.table()
+        return self._compiled.table()
 
     @property
     def eager(self) -> Callable[..., Any]:
@@ -96,9 +126,11 @@ class Forward:
         return inspect.signature(self.eager)
 
     @cached_property
-    def _dispatch(self) -> Dispatch:
+    def _compiled(self) -> CompiledModel:
         # Made when it is needed: a module that is being loaded from a pickle has no attributes yet.
-        return Dispatch(self._module, self._own, self._passes, check=self._check)
+        from fxlab.deployment.compiled_model import CompiledModel
+
+        return CompiledModel(self._module, self._own, self.eager, self._passes, check=self._check)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Forward:
         """Copy it with its module; the copy has no graphs yet, and follows the same switches."""

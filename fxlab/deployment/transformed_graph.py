@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,29 +25,25 @@ _GOOD = (Status.SAME_BITS, Status.WITHIN_ROUNDING)
 class TransformedGraph:
     """A graph with passes applied."""
 
-    module: GraphModule
+    module: GraphModule | None
     passes: tuple[str, ...]
     """The names of the passes that have changed it."""
     verdict: str
     """What comparing it with the untransformed graph came to."""
     notes: tuple[str, ...]
     """Why passes were left off."""
+    nodes: int
     makes_tensors: bool
     """Whether it holds tensors that the passes have computed."""
 
 
 class SharedTensors:
-    """Tensors that passes have made: those of several graphs are one if they hold the same bits.
+    """Tensors that passes have made: those of several graphs are one if they hold the same bits."""
 
-    Parameters
-    ----------
-    made_for
-        The switches and the versions of weights that they were made for.
-    """
-
-    def __init__(self, made_for: object = None) -> None:
-        self.made_for = made_for
-        self._known: dict[tuple[str, str], list[torch.Tensor]] = {}
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        """Held while a graph is transformed."""
+        self._known: dict[tuple[str, str], list[weakref.ref[torch.Tensor]]] = {}
 
     def share(self, module: GraphModule, own: Collection[int]) -> bool:
         """Replace tensors by known ones, but for those of some identities; tell whether there are others."""
@@ -54,12 +52,13 @@ class SharedTensors:
             if id(tensor) in own:
                 continue
             found = True
-            known = self._known.setdefault((path, name), [])
+            known = [other for known in self._known.get((path, name), ()) if (other := known()) is not None]
             same = next((other for other in known if _is_same(other, tensor)), None)
             if same is None:
                 known.append(tensor)
             else:
                 holder[name] = same
+            self._known[path, name] = [*map(weakref.ref, known)]
         return found
 
 
@@ -85,8 +84,8 @@ def transformed(
     shared
         The tensors that passes have made for other graphs.
     trains
-        Whether gradients are wanted. An optimizer knows the parameters of the model alone, so passes that
-        compute new ones are left off.
+        Whether gradients are wanted: they are compared as well. An optimizer knows the parameters of the
+        model alone, so passes that compute new ones are left off.
     check
         Whether to use the untransformed graph unless the two are equal up to rounding.
     """
@@ -105,18 +104,19 @@ def transformed(
             names.append(pass_.name)
             module = stage
     makes_tensors = shared.share(module, own)
+    nodes = len(module.graph.nodes)
     if module is traced or not check:
-        return TransformedGraph(module, tuple(names), "", tuple(notes), makes_tensors)
-    status, reason = _judged(traced, module, inputs)
+        return TransformedGraph(module, tuple(names), "", tuple(notes), nodes, makes_tensors)
+    status, reason = _judged(traced, module, inputs, trains)
     if status not in _GOOD:
         notes.append(f"{', '.join(names)} not used: {reason}")
-        return TransformedGraph(traced, (), "", tuple(notes), False)
-    return TransformedGraph(module, tuple(names), status, tuple(notes), makes_tensors)
+        return TransformedGraph(traced, (), "", tuple(notes), len(traced.graph.nodes), False)
+    return TransformedGraph(module, tuple(names), status, tuple(notes), nodes, makes_tensors)
 
 
-def _judged(traced: GraphModule, module: GraphModule, inputs: Inputs) -> tuple[str, str]:
+def _judged(traced: GraphModule, module: GraphModule, inputs: Inputs, gradients: bool) -> tuple[str, str]:
     try:
-        verdict = Reference(traced, inputs).verdict(module)
+        verdict = Reference(traced, inputs, gradients=gradients).verdict(module)
     except ValueError as error:  # nothing can be compared: the model draws random numbers, say
         return "", str(error)
     return str(verdict.status), f"{verdict.status}: {verdict.reason}"

@@ -338,22 +338,23 @@ class Session(PassStack):
     def as_model(self, *, check: bool = True) -> nn.Module:
         """Return a module of the model's own class that shares its parameters and runs graphs.
 
-        It generates, trains and fits into pipelines like the model. Each kind of call (names, classes and
-        dtypes of the arguments, constants, modes) is traced when it is first needed, transformed with the
-        passes that are on in this session, compared with the graph that was traced, and remembered. A pass
-        that is switched later acts on it at once. A graph that refuses its arguments leads to another one.
-        Calls without a graph run the model's own code, with a ``RuntimeWarning`` that says why.
+        It generates, trains and fits into pipelines like the model. Dynamo captures a graph when it is first
+        needed, which is transformed with the passes that are on in this session and compared with what was
+        captured. A pass that is switched later acts on the next call, and so does a change of the model:
+        Dynamo's guards decide which graph holds. What cannot be captured runs as the model's own code; where
+        that is a whole call, a ``RuntimeWarning`` says why.
 
         Parameters
         ----------
         check
-            Whether a transformed graph is used only if its outputs for the first arguments are those of
-            the untransformed graph, up to rounding (see :meth:`verdict`). If not, passes may change results.
+            Whether a transformed graph is used only if its outputs for the first arguments, and gradients
+            where they are wanted, are those of the captured graph, up to rounding (see :meth:`verdict`). If
+            not, passes may change results.
 
         Returns
         -------
         torch.nn.Module
-            Its ``graphs()`` returns a table: a row for each graph, and for each reason to run eagerly.
+            Its ``graphs()`` returns a table: a row for each graph, and for each reason to run code eagerly.
 
         Raises
         ------

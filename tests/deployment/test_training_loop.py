@@ -63,6 +63,7 @@ def trained(model):
     return losses
 
 
+@pytest.mark.slow
 def test_a_loop_of_training_and_evaluation_goes_as_eagerly(session, model):
     fast, eager = copy.deepcopy(session.as_model()), copy.deepcopy(model)
     with warnings.catch_warnings():
@@ -72,13 +73,15 @@ def test_a_loop_of_training_and_evaluation_goes_as_eagerly(session, model):
     assert all(map(torch.allclose, losses, expected))
     for name, parameter in eager.named_parameters():
         assert torch.equal(fast.get_parameter(name), parameter), name
-    table = fast.graphs().set_index("mode")
-    assert set(table["runs"]) == {"graph"}
-    assert table.loc["training, gradients", "hits"] == 4
+    table = fast.graphs()
+    assert table[table["mode"] == "training, gradients"].sort_values("nodes")["hits"].iloc[-1] == 4
     # Merged weights follow each step of the optimizer.
-    assert table.loc["evaluation, no gradients", "passes"] == "merge-linears"
+    merged = table[table["passes"] == "merge-linears"]
+    assert set(merged["mode"]) == {"evaluation, no gradients"}
+    assert merged["hits"].sum() == 4
 
 
+@pytest.mark.slow
 def test_attention_weights_are_among_the_outputs(session, model):
     fast, ids = session.as_model(), BATCHES[0]["input_ids"]
     with torch.no_grad():

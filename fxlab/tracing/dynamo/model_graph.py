@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.free_paths import graph_module_of
-from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.models.safe_code import protect
 from fxlab.node_info import attribute_at
 from fxlab.tracing.dynamo.hooks import Origin, held_sizes, origin_of, stack_entries
@@ -38,7 +38,61 @@ def model_graph(
     running
         The modules whose calls were going on, the outermost first: weights and paths have their names there.
     """
-    return _Rewritten(captured, values, _Names(running)).result()
+    rewritten = _Rewritten(captured, values, _Names(running))
+    module = rewritten.module
+    ranges, guards = held_sizes(captured.graph)
+    findings = [*hold_inputs(module.graph, ranges, guards), *hold_mode(module, _ADVICE)]
+    module.recompile()
+    module.meta["trace"] = TraceReport(CAPTURED, tuple(findings))
+    return module, tuple(_own_copy(values[position]) for position in rewritten.positions)
+
+
+class LiftedGraph:
+    """A captured graph with the model's own weights, for one who gets the values of its placeholders.
+
+    Parameters
+    ----------
+    captured, values, running
+        As for :func:`model_graph`.
+    """
+
+    def __init__(self, captured: GraphModule, values: Sequence[Any], running: Sequence[nn.Module]) -> None:
+        rewritten = _Rewritten(captured, values, _Names(running))
+        self._module = rewritten.module
+        output = self._module.graph.output_node()
+        self.is_single = len(output.args[0]) == 1  # type: ignore[arg-type]
+        """Whether the graph returns one value itself, which Dynamo's returns in a tuple."""
+        if self.is_single:
+            output.args = tuple(output.args[0])  # type: ignore[arg-type]
+        _name_as_modules(self._module.graph)
+        self._module.recompile()
+        self._positions, self._lifted = rewritten.positions, rewritten.lifted
+        self._set_weights(dict.fromkeys(self._lifted))
+
+    def weights(self, values: Sequence[Any]) -> list[torch.Tensor]:
+        """Return those of the values of the placeholders that are weights of the model."""
+        return [values[position] for position in self._lifted.values()]
+
+    def inputs(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return those that are inputs of the graph."""
+        return tuple(values[position] for position in self._positions)
+
+    def with_weights(self, values: Sequence[Any]) -> GraphModule:
+        """Return a copy of the graph that has the weights that are among the values."""
+        self._set_weights({path: values[position] for path, position in self._lifted.items()})
+        try:
+            return share_tensors_copy(self._module)
+        finally:
+            # What runs no more shall not keep weights that the model does not have any more.
+            self._set_weights(dict.fromkeys(self._lifted))
+
+    def _set_weights(self, weights: Mapping[str, Any]) -> None:
+        for path, weight in weights.items():
+            parent, _, name = path.rpartition(".")
+            owner = self._module.get_submodule(parent)
+            for holder in (owner._parameters, owner._buffers, vars(owner)):
+                if name in holder:
+                    holder[name] = weight
 
 
 class _Names:
@@ -83,45 +137,48 @@ class _Rewritten:
         self._placeholders = list(zip(captured.graph.find_nodes(op="placeholder"), values, strict=True))
         self._copies: dict[Node, Node] = {}
         self._held: dict[str, Any] = {}
-        self.graph, self.inputs = Graph(), list[Any]()
+        self.graph = Graph()
+        self.positions: list[int] = []
+        """Which of the captured graph's placeholders are inputs of the new one."""
+        self.lifted: dict[str, int] = {}
+        """Which are attributes, by their paths."""
+        self.module = self._made()
 
-    def result(self) -> tuple[GraphModule, tuple[Any, ...]]:
-        """Return the new graph module and its inputs."""
-        lifted = [self._input(node, value) for node, value in self._placeholders]
-        for node, value, origin in filter(None, lifted):
-            self._attribute(node, value, origin)
+    def _made(self) -> GraphModule:
+        lifted = [
+            self._input(position, node, value) for position, (node, value) in enumerate(self._placeholders)
+        ]
+        for position, node, origin in filter(None, lifted):
+            self._attribute(position, node, origin)
         for node in self._captured.graph.nodes:
             if node not in self._copies and not (node.op == "placeholder" and not node.users):
                 self._copies[node] = self._copied(node)
         module = graph_module_of(self._held, self.graph, type(self._captured).__name__)
         _tidied_bodies(module)
-        ranges, guards = held_sizes(self._captured.graph)
-        findings = [*hold_inputs(module.graph, ranges, guards), *hold_mode(module, _ADVICE)]
-        module.recompile()
-        module.meta["trace"] = TraceReport(CAPTURED, tuple(findings))
         ensure_picklable(module)
-        return module, tuple(self.inputs)
+        return module
 
-    def _input(self, node: Node, value: Any) -> tuple[Node, Any, Origin] | None:
+    def _input(self, position: int, node: Node, value: Any) -> tuple[int, Node, Origin] | None:
         """Make a placeholder of what the caller gives; return what comes from the model, or is a size."""
         origin = origin_of(node)
         is_size = isinstance(value, torch.SymInt) and origin is not None and origin.size is not None
         if origin is not None and (is_size or (origin.in_module and isinstance(value, torch.Tensor))):
-            return node, value, origin
+            return position, node, origin
         name = _input_name(node, origin)
         copy = self._copies[node] = self.graph.placeholder(name)
         copy.target = copy.name if keyword.iskeyword(name) or name in self._targets() else name
         copy.meta = _meta(node, "nn_module_stack")
-        self.inputs.append(_own_copy(value))
+        self.positions.append(position)
         return None
 
     def _targets(self) -> set[str]:
         return {str(node.target) for node in list(self.graph.nodes)[:-1]}
 
-    def _attribute(self, node: Node, value: Any, origin: Origin) -> None:
+    def _attribute(self, position: int, node: Node, origin: Origin) -> None:
         """Read a tensor of the model, or the size of an input."""
         if not node.users:
             return
+        value = self._placeholders[position][1]
         if origin.size is not None:
             text, dim = origin.size
             tensor = next((n for n, _ in self._placeholders if (o := origin_of(n)) and o.text == text), None)
@@ -129,9 +186,11 @@ class _Rewritten:
                 copy = self.graph.call_method("size", (self._copies[tensor], dim))
             else:  # of a tensor that the graph does not read
                 copy = self.graph.placeholder(_input_name(node, origin))
-                self.inputs.append(known_number(value))
+                self.positions.append(position)
         else:
-            copy = self.graph.get_attr(self._hold(self._names.of_tensor(value, origin), value))
+            path = self._hold(self._names.of_tensor(value, origin), value)
+            self.lifted[path] = position
+            copy = self.graph.get_attr(path)
         copy.meta = _meta(node, "nn_module_stack")
         self._copies[node] = copy
 
@@ -154,6 +213,19 @@ class _Rewritten:
         if node.op in ("get_attr", "call_module"):
             copy.target = self._hold(str(node.target), attribute_at(self._captured, str(node.target)))
         return copy
+
+
+def _name_as_modules(graph: Graph) -> None:
+    """Name the one node of a layer of torch by the layer's path, as a trace does: exclusions go by names."""
+    of_layers: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and (stack := node.meta.get("nn_module_stack")):
+            path, owner = list(stack.values())[-1]
+            if str(getattr(owner, "__module__", "")).startswith("torch.nn."):
+                of_layers.setdefault(path, []).append(node)
+    for path, nodes in of_layers.items():
+        if len(nodes) == 1:
+            nodes[0]._rename(path.replace(".", "_"))
 
 
 def _input_name(node: Node, origin: Origin | None) -> str:

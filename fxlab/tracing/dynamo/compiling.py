@@ -1,0 +1,279 @@
+"""Functions that Dynamo compiles for one owner: with guards on all that it read, and reasons for the rest.
+
+All private parts of Dynamo by which this is done are in this file.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._dynamo import config
+from torch._dynamo.exc import raise_observed_exception
+from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.source import AttrSource, TypeSource
+from torch._dynamo.symbolic_convert import InliningInstructionTranslator
+from torch._dynamo.types import ConvertFrameReturn
+from torch._dynamo.variables import torch as variables_of_torch
+from torch._dynamo.variables.dicts import ConstDictVariable
+from torch._dynamo.variables.functions import SkipFunctionVariable
+from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+from torch.utils._device import DeviceContext
+
+from fxlab.interrupts import RestoringStack
+from fxlab.tracing.dynamo.hooks import graph_break, reasons_noted
+
+_TRIES = 2
+"""How often a function is tried that Dynamo cannot compile, although it runs."""
+
+_SETTINGS: dict[str, Any] = {
+    # Guards that torch leaves out as they are rarely needed.
+    "skip_nnmodule_hook_guards": False,
+    "skip_no_tensor_aliasing_guards_on_parameters": False,
+    "skip_tensor_guards_with_matching_dict_tags": False,
+    "skip_guards_on_constant_func_defaults": False,
+    "assume_dunder_attributes_remain_unchanged": False,
+    "use_recursive_dict_tags_for_guards": False,
+    "guard_nn_modules": True,
+    # NumPy's own results, not torch's in their place.
+    "trace_numpy": False,
+    # A counter of a module is followed, and is no reason to compile for each number.
+    "allow_unspec_int_on_nn_module": True,
+    # Numbers that passes can read, such as an epsilon.
+    "specialize_float": True,
+    "capture_scalar_outputs": True,
+    # How many graphs are compiled of one function before other calls of it run eagerly.
+    "recompile_limit": 64,
+    "fail_on_recompile_limit_hit": False,
+    "error_on_recompile": False,
+    "suppress_errors": False,
+}
+_AS_EAGERLY: dict[Callable[[], bool], bool] = {
+    torch.compiler.is_compiling: False,
+    torch._dynamo.external_utils.is_compiling: False,
+}
+"""What code is told that does something else where it is compiled, such as not to look into a mask."""
+
+_GUARDED = [
+    device.is_current_stream_capturing
+    for device in (torch.cuda, torch.xpu)
+    if hasattr(device, "is_current_stream_capturing")
+]
+"""Settings of torch that Dynamo does not know as such: code decides on them, so they are guarded on."""
+
+_ACTIONS: Any = torch._dynamo.types
+
+
+def why_not_compiled() -> str:
+    """Tell why Dynamo would not look at a call now, or would take the mode of somebody else for its own."""
+    if config.disable:
+        return "torch._dynamo.config.disable is set"
+    if torch._C._len_torch_dispatch_stack():
+        return "a dispatch mode of torch is on"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func is applied"
+    modes = [torch._C._get_function_stack_at(index) for index in range(torch._C._len_torch_function_stack())]
+    mode = next((mode for mode in modes if not isinstance(mode, DeviceContext)), None)
+    return "" if mode is None else f"a mode of torch is on: {type(mode).__name__}"
+
+
+class CompiledFunction:
+    """A function compiled by Dynamo, whose caches, limits and settings nobody else shares.
+
+    Where Dynamo cannot compile, the function's own code runs.
+
+    Parameters
+    ----------
+    function
+        The function. It is compiled as a copy, of which Dynamo knows nothing yet.
+    backend
+        What graphs are given to. Dynamo keeps it until it is reset.
+    note
+        Is called with the reason for each piece of code that runs eagerly, in the thread that runs it.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], backend: Callable[..., Any], note: Callable[[str], None]
+    ) -> None:
+        own = types.FunctionType(function.__code__.replace(), dict(function.__globals__), function.__name__)
+        context: Any = torch._dynamo.optimize(backend, dynamic=True)
+        self._compiles: _Conversion | None = None
+        if (callback := getattr(context, "callback", None)) is not None:
+            self._compiles = _Conversion(callback._torchdynamo_orig_backend, note)
+            callback._torchdynamo_orig_backend = self._compiles
+            context.callback = _Callback(callback, self._compiles)
+        else:
+            note("torch.compile is switched off in this process")
+        self._compiled = context(own)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the function."""
+        output = self._compiled(*args)
+        if self._compiles is not None:
+            self._compiles.ran()
+        return output
+
+
+class _Callback:
+    """The callback for frames without a graph; it is soon done with those that are known to run eagerly."""
+
+    def __init__(self, callback: Any, conversion: _Conversion) -> None:
+        self._torchdynamo_orig_backend, self._conversion = callback, conversion
+
+    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+        known = self._conversion.known(frame.f_code)
+        return known or self._torchdynamo_orig_backend(frame, cache_entry, frame_state)
+
+
+class _Conversion:
+    """Converts frames as Dynamo's own callback does; it is called under Dynamo's lock."""
+
+    def __init__(self, convert: Any, note: Callable[[str], None]) -> None:
+        self._torchdynamo_orig_backend = convert  # the name by which torch finds the backend
+        self._convert, self._note = convert._inner_convert, note
+        self._failed: Counter[types.CodeType] = Counter()
+        self._failed_now: list[types.CodeType] = []
+        self._full: set[types.CodeType] = set()
+
+    def _clone_with_backend(self, backend: object) -> _Conversion:
+        """Take no other backend: by one of its own, ``DistributedDataParallel`` would have graphs split."""
+        return self
+
+    def ran(self) -> None:
+        """Note that a call has run to its end, so that what could not be compiled in it is no mistake."""
+        if self._failed_now:
+            self._failed.update(self._failed_now)
+            self._failed_now = []
+
+    def known(self, code: types.CodeType) -> ConvertFrameReturn | None:
+        """Return what is to be done with code that is not tried any more."""
+        if code in self._full:
+            return _eagerly(recursively=True)
+        return _eagerly(recursively=False) if self._failed[code] >= _TRIES else None
+
+    def __call__(
+        self, frame: Any, cache_entry: Any, hooks: Any, frame_state: Any, skip: int = 0
+    ) -> ConvertFrameReturn:
+        code = frame.f_code
+        before = {id(reason) for reason in reasons_noted()}
+        try:
+            with _guarding():
+                result: ConvertFrameReturn = self._convert(
+                    frame, cache_entry, hooks, frame_state, skip=skip + 1
+                )
+        except Exception as error:  # whatever compiling somebody's code comes to
+            return self._failure(code, error)
+        for reason in reasons_noted():
+            if id(reason) not in before and (found := graph_break(reason)):
+                self._note(str(found))
+        return result
+
+    def _failure(self, code: types.CodeType, error: Exception) -> ConvertFrameReturn:
+        strategy = getattr(error, "frame_exec_strategy", None)
+        if strategy is not None and strategy.cur_action == _ACTIONS.FrameAction.RUN_ONLY:
+            limit = _SETTINGS["recompile_limit"]
+            self._note(f"{limit} graphs were compiled of {code.co_name}, and none holds for this call")
+            self._full.add(code)
+            return _eagerly(recursively=True)
+        self._note(_words(error, code))
+        self._failed_now.append(code)
+        return _eagerly(recursively=not isinstance(error, torch._dynamo.exc.Unsupported))
+
+
+def _eagerly(*, recursively: bool) -> ConvertFrameReturn:
+    """Run a frame eagerly this time, also what it calls if asked to.
+
+    Nothing is noted of the code, which others may compile.
+    """
+    action = _ACTIONS.FrameAction
+    within = action.SKIP if recursively else action.DEFAULT
+    strategy = _ACTIONS.FrameExecStrategy(action.SKIP, within)
+    return ConvertFrameReturn(frame_exec_strategy=strategy, apply_to_code=False)
+
+
+def _words(error: Exception, code: types.CodeType) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    frames = list(getattr(error, "real_stack", None) or ())
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else code.co_qualname
+    return f"{(lines or [type(error).__name__])[0][:200]} ({place})"
+
+
+@contextmanager
+def _guarding() -> Iterator[None]:
+    """Make Dynamo guard on more than it does by itself, while it compiles one frame."""
+    with RestoringStack(config.patch(**_known(_SETTINGS))) as stack:
+        _exchange(stack, InliningInstructionTranslator, "build_inline_tracer", _guards_method)
+        _exchange(stack, ConstDictVariable, "getitem_const_raise_exception_if_absent", _guards_absent_key)
+        _exchange(stack, ConstDictVariable, "install_dict_contains_guard", _guards_keys_of_changed)
+        for called in (variables_of_torch.TorchInGraphFunctionVariable, SkipFunctionVariable):
+            _exchange(stack, called, "call_function", _raises_as_eagerly)
+        for known in (
+            variables_of_torch.constant_fold_functions,
+            variables_of_torch.constant_fold_functions_need_guards,
+        ):
+            _add(stack, known, _GUARDED)
+        told: Any = variables_of_torch.tracing_state_functions()
+        stack.callback(told.update, {function: told[function] for function in _AS_EAGERLY})
+        told.update(_AS_EAGERLY)
+        yield
+
+
+def _add(stack: ExitStack, known: Any, functions: Iterable[Any]) -> None:
+    for function in functions:
+        if function not in known:
+            known[function] = None
+            stack.callback(known.pop, function)
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if hasattr(config, name)}
+
+
+def _exchange(stack: ExitStack, owner: type, name: str, before: Callable[..., None]) -> None:
+    """Call a function before a method of Dynamo, until the stack ends."""
+    kept = vars(owner).get(name)
+    if kept is None:  # better no graph than one that holds where it should not
+        raise RuntimeError(f"this torch has no {owner.__name__}.{name}, so that guards would be missing")
+    function = getattr(kept, "__func__", kept)
+
+    def both(*args: Any, **kwargs: Any) -> Any:
+        before(*args[:3])
+        return function(*args, **kwargs)
+
+    setattr(owner, name, staticmethod(both) if isinstance(kept, staticmethod) else both)
+    stack.callback(setattr, owner, name, kept)
+
+
+def _guards_method(parent: Any, function: Any, args: Any) -> None:
+    """Guard on the method that the class of an object has, which Dynamo takes for granted."""
+    owner, called = args[0] if args else None, getattr(function, "fn", None)
+    if not isinstance(owner, UserDefinedObjectVariable) or owner.source is None or called is None:
+        return
+    name = called.__name__
+    if getattr(type(owner.value), name, None) is called:
+        install_guard(AttrSource(TypeSource(owner.source), name).make_guard(GuardBuilder.CLOSURE_MATCH))
+
+
+def _guards_absent_key(dictionary: Any, tx: Any, key: Any) -> None:
+    """Guard on a key that a dictionary does not have, where the model's code catches the error."""
+    if key not in dictionary:
+        dictionary.install_dict_contains_guard(tx, [key])
+
+
+def _guards_keys_of_changed(dictionary: Any, tx: Any, keys: Any) -> None:
+    """Guard on the keys of a dictionary that the code has changed, which Dynamo believes it has done."""
+    if tx.output.side_effects.is_modified(dictionary):
+        dictionary.install_dict_keys_match_guard()
+
+
+def _raises_as_eagerly(function: Any, tx: Any, args: Any) -> None:
+    """Let a setting that this build of torch does not have raise where the code that asks can catch it."""
+    if function.value in _GUARDED:
+        try:
+            function.value()
+        except RuntimeError as error:
+            raise_observed_exception(RuntimeError, tx, args=[str(error)])
