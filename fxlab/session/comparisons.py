@@ -92,7 +92,7 @@ class Comparisons:
     def known_verdict(self, stack: Stack, stage: GraphModule, inputs: Inputs | None) -> Verdict | None:
         """Return the verdict if there is one already, or if bits tell it."""
         known: Verdict | None = self._results.get(("verdict", stack, ""))
-        return known or self.outputs(stack, stage, inputs)[1]
+        return self.outputs(stack, stage, inputs)[1] if known is None else known
 
     def verdict(
         self, stack: Stack, stage: GraphModule, inputs: Inputs | None, variants: Variants, gradients: bool

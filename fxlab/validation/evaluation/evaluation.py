@@ -62,7 +62,7 @@ class Row:
     @classmethod
     def of(cls, result: BatchResult) -> "Row":
         """Leave out what is kept of the worst alone."""
-        ratio = result.verdict.ratio if result.verdict else None
+        ratio = None if result.verdict is None else result.verdict.ratio
         reason = "" if result.status == Status.SAME_BITS else result.reason
         return cls(
             result.number,
@@ -101,6 +101,10 @@ class Evaluation:
         graph refuses it. Of an evaluation that was stopped, it holds for the batches that are done.
         """
         return self.verdict.agrees and not any(row.status == FAILED for row in self.rows)
+
+    def __bool__(self) -> bool:
+        """Return :attr:`agrees`."""
+        return self.agrees
 
     @property
     def batches(self) -> "pd.DataFrame":
@@ -194,7 +198,7 @@ class Evaluation:
 
 def badness(result: BatchResult) -> tuple[int, float, float, int]:
     """Return what the worst batches have most of; of two that are as bad, the first is worse."""
-    ratio = (result.verdict.ratio if result.verdict else None) or 0.0
+    ratio = (None if result.verdict is None else result.verdict.ratio) or 0.0
     largest = result.max_abs_diff
     is_told = result.status in _ORDER and result.status != Status.NOTHING_COMPARED
     return (

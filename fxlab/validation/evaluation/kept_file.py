@@ -131,7 +131,7 @@ def _check_result(result: BatchResult) -> None:
     verdict, is_judged = result.verdict, result.status in {*Status}
     if not is_judged and result.status not in (REFUSED, FAILED):
         raise ValueError(f"status: {result.status!a:.40} is none")
-    if is_judged != (verdict is not None) or (verdict and verdict.status != result.status):
+    if is_judged != (verdict is not None) or (verdict is not None and verdict.status != result.status):
         raise ValueError("status: the verdict has another one")
     if result.number < 1 or result.elements < 0:
         raise ValueError("number, elements: expected a positive one, and one that is not negative")

@@ -73,6 +73,10 @@ class Verdict:
         """Whether the two models are the same, up to rounding; not if nothing could be compared."""
         return self.status in (Status.SAME_BITS, Status.WITHIN_ROUNDING)
 
+    def __bool__(self) -> bool:
+        """Return :attr:`agrees`, so that ``assert session.verdict()`` fails for another model."""
+        return self.agrees
+
     @property
     def hidden(self) -> float | None:
         """The largest mistake that could still hide in an output whose bits are not all the same.
