@@ -47,14 +47,14 @@ def test_inputs_are_made_if_left_out():
 @pytest.mark.parametrize(
     ("function", "found"),
     [
-        (lambda x: x.reshape(3, 2) if len(x) == 3 else x + 1, {"batch of 1", "batch of 7", "batch of 25"}),
+        (lambda x: x.clone() if len(x) == 3 else x + 1, {"batch of 1", "batch of 7", "batch of 25"}),
         (lambda x: x.clamp(-20, 20), {"large values", "very large values"}),
         (lambda x: x + (x.abs().max() == 0), {"zeros"}),
     ],
 )
 def test_a_mistake_that_the_given_inputs_do_not_reach_is_found(function, found):
     x = torch.randn(3, 2)
-    assert set(disagreeing(lambda x: x, function, x)) == found
+    assert set(disagreeing(torch.clone, function, x)) == found
 
 
 def test_a_lost_mask_is_found():

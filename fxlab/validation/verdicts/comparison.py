@@ -1,12 +1,21 @@
 """One model judged against another on one input: each tensor that they compute or write."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from fxlab.models.tensor_state import named_tensors
+from fxlab.validation.outputs.call_differences import (
+    RANDOM_NUMBERS,
+    is_fact,
+    layout_notes,
+    other_parts,
+    other_random_numbers,
+    shared_otherwise,
+)
 from fxlab.validation.outputs.compare_outputs import compared, compared_rows
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
 from fxlab.validation.verdicts.decisions import may_decide
@@ -67,6 +76,8 @@ class Verdict:
     """What was found on each of several inputs, by name."""
     not_compared: dict[str, str] = field(default_factory=dict)
     """Inputs that the original refuses, or on which nothing can be compared, and why."""
+    notes: tuple[str, ...] = ()
+    """What is otherwise and decides nothing, such as other strides of an output; in ``reason`` too."""
 
     @property
     def agrees(self) -> bool:
@@ -181,7 +192,30 @@ class Comparison:
     def _judged_by_bits(self) -> dict[str, Judgement]:
         ours, theirs = self._expected, self._outputs
         found = {path: _judged_by_bits(path, ours.get(path), theirs.get(path)) for path in self._paths}
-        return {path: judgement for path, judgement in found.items() if judgement is not None}
+        known = {path: judgement for path, judgement in found.items() if judgement is not None}
+        for path, reason in self._other_calls():
+            judgement = known.get(path)
+            if judgement is None or judgement.status is not Status.DIFFERENT:
+                tensor = ours.get(path)
+                elements, compared = (0, 0) if tensor is None else (tensor.numel(), tensor.numel())
+                if judgement is not None:
+                    compared = judgement.compared
+                known[path] = Judgement(Status.DIFFERENT, reason, elements, compared=compared)
+        return known
+
+    def _other_calls(self) -> Iterator[tuple[str, str]]:
+        """Yield the rows in which the two calls differ in more than numbers, and the reasons."""
+        ours, theirs = self._original.observed.record, self._transformed.observed.record
+        both = (name for name, _ in named_tensors(self._transformed.graph_module))
+        common = {self._transformed.names.state.get(name, name) for name in both}
+        common &= {
+            self._original.names.state.get(n, n) for n, _ in named_tensors(self._original.graph_module)
+        }
+        for output, reason in shared_otherwise(ours, theirs, common):
+            yield output.path, reason
+        yield from other_parts(ours, theirs)
+        if reason := other_random_numbers(ours, theirs):
+            yield RANDOM_NUMBERS, reason
 
     @property
     def _unknown_decisions(self) -> dict[str, str]:
@@ -193,7 +227,10 @@ class Comparison:
 
     def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
         outputs = {path: judgements[path] for path in self._paths if path in judgements}
-        found = summary(outputs, in_own_dtype)
+        notes = tuple(layout_notes(self._original.observed.record, self._transformed.observed.record))
+        found = summary(outputs | judgements, in_own_dtype)
+        words = "".join(f"; note: {note}" for note in notes)
+        found = replace(found, reason=found.reason + words, notes=notes)
         if not self._original.has_gradients:
             return found
         apart, are_there = self._without_gradients, any(path.startswith(GRADIENT) for path in found.outputs)
@@ -308,8 +345,10 @@ def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -
         words = only.replace("every bit", f"every bit of {which}") or f"every bit of {which} is the same"
         return Verdict(status, words + (_partly(told) if not only else "") + aside, None, outputs)
     worst = max(decisive, key=lambda path: ratios.get(path, float("inf")))
-    noun = "outputs" if all(map(is_output, outputs)) else "tensors"
-    others = f" ({len(decisive) - 1} more of {len(outputs)} {noun} likewise)" if len(decisive) > 1 else ""
+    tensors = [path for path in outputs if not is_fact(path)]
+    noun = "outputs" if all(map(is_output, tensors)) else "tensors"
+    more = [path for path in tensors if path in decisive and path != worst]
+    others = f" ({len(more)} more of {len(tensors)} {noun} likewise)" if more else ""
     reason = f"{worst}: {decisive[worst].reason}{others}{aside}{_without_float64(in_own_dtype)}"
     return Verdict(status, reason, ratio, outputs, in_own_dtype=in_own_dtype)
 

@@ -40,6 +40,8 @@ class Float64Result:
     output: Any
     in_own_dtype: tuple[str, ...]
     """The nodes that have no float64."""
+    returned: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The tensors in the output, by path."""
     written: dict[str, torch.Tensor] = field(default_factory=dict)
     """What it wrote in place, of what was asked for, by name."""
 
@@ -114,13 +116,14 @@ def run_in_float64(
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
     kept = generators_kept(), state_kept(graph_module, watch=False)
     with RestoringStack(own.setting(), *kept):
-        output = detached(interpreter.run(*arguments))
+        output = interpreter.run(*arguments)
     now = {STATE + name: tensor for name, tensor in state.items()}
     if written:
         inputs_now = tensors_by_path(named_arguments(graph_module, args, kwargs))
         now |= {INPUT + path: tensor for path, tensor in inputs_now.items()}
     asked = {path: now[path].detach() for path in written if path in now}
-    return Float64Result(output, tuple(interpreter.in_own_dtype), asked)
+    returned = {path: tensor.detach() for path, tensor in tensors_by_path(output).items()}
+    return Float64Result(detached(output), tuple(interpreter.in_own_dtype), returned, asked)
 
 
 class DrawsRandomNumbersError(ValueError):

@@ -9,7 +9,8 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.models.running import Inputs, needs_gradients
-from fxlab.validation.outputs.computed_tensors import Observed, observed
+from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
+from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.float64_run import (
     DrawsRandomNumbersError,
@@ -20,7 +21,7 @@ from fxlab.validation.verdicts.float64_run import (
 from fxlab.validation.verdicts.gradients import gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.validation.verdicts.wide_weights import WideWeights
-from fxlab.values.tensors import dense, is_floating, tensors_by_path
+from fxlab.values.tensors import dense, is_floating
 
 T = TypeVar("T")
 
@@ -43,6 +44,8 @@ class Runs:
         What it is compared with: both run with gradients if one of them needs these.
     weights
         Float64 copies of weights, for graphs that have some in common.
+    names
+        Names of the model that it is compared with, for its inputs and tensors. Left out, its own.
     """
 
     def __init__(
@@ -53,8 +56,10 @@ class Runs:
         parameters: Mapping[str, str] | None = None,
         beside: GraphModule | None = None,
         weights: WideWeights | None = None,
+        names: Counterparts | None = None,
     ) -> None:
         self.graph_module, self._name, self._inputs, self._beside = graph_module, name, inputs, beside
+        self.names = names or Counterparts.of(graph_module, graph_module, inputs)
         self._parameters = parameters
         self._own = OwnRun(graph_module, inputs, beside)
         self._decisions = Decisions()
@@ -64,11 +69,16 @@ class Runs:
         """Return the runs for a comparison with another graph: others, if only one needs gradients."""
         if needs_gradients(other) == needs_gradients(self.graph_module):
             return self
-        return Runs(self.graph_module, self._name, self._inputs, self._parameters, other, self._weights)
+        own = self._name, self._inputs, self._parameters
+        return Runs(self.graph_module, *own, other, self._weights, self.names)
 
     @cached_property
     def observed(self) -> Observed:
-        """The results in its own dtypes, and the tensors it writes."""
+        """The results in its own dtypes, the tensors it writes and the record of the call."""
+        return self.names.named(self._observed)
+
+    @cached_property
+    def _observed(self) -> Observed:
         return observed(self.graph_module, self._name, self._inputs, self._beside)
 
     @property
@@ -92,7 +102,7 @@ class Runs:
         if self._parameters is None:
             return {}
         try:
-            return gradients_of(self.graph_module, self._inputs, self._parameters)
+            return self._gradient_rows(gradients_of(self.graph_module, self._inputs, self._parameters))
         except Exception as error:  # whatever a backward pass raises
             raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
 
@@ -169,7 +179,7 @@ class Runs:
     def _exact(self) -> dict[str, torch.Tensor]:
         if self.is_generated:
             return self.observed.everything | self.gradients
-        return _dense(self._in_float64) | self._gradients()
+        return self._rows(self._in_float64) | self._gradients()
 
     @cached_property
     def _decisions_shape_outputs(self) -> bool:
@@ -191,17 +201,27 @@ class Runs:
         self, decisions: Decisions | None = None, *, given: Decisions | None = None, **options: Any
     ) -> dict[str, torch.Tensor]:
         result = self._run(decisions=decisions or Decisions(given=given), **options)
-        return _dense(result) | self._gradients(given=given, **options)
+        return self._rows(result) | self._gradients(given=given, **options)
 
     def _run(self, **options: Any) -> Float64Result:
-        written = self.observed.written
+        written = self._observed.written
         return self._named(run_in_float64, own=self._own, written=written, **options)
+
+    def _rows(self, result: Float64Result) -> dict[str, torch.Tensor]:
+        """Return what a run gives and writes, by path, with all elements of what is sparse."""
+        found = result.returned | self.names.rows(result.written)
+        return {path: dense(tensor) for path, tensor in found.items()}
 
     def _gradients(self, *, given: Decisions | None = None, **options: Any) -> dict[str, torch.Tensor]:
         if self._parameters is None:
             return {}
         options |= {"parameters": self._parameters, "decisions": Decisions(given=given)}
-        return self._named(gradients_in_float64, own=self._own, **options)
+        return self._gradient_rows(self._named(gradients_in_float64, own=self._own, **options))
+
+    def _gradient_rows(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return gradients in the names of the other model; those of parameters have them already."""
+        parameters = {GRADIENT + label for label in (self._parameters or {}).values()}
+        return {path if path in parameters else self.names.row(path): g for path, g in gradients.items()}
 
     def _named(self, run: Callable[..., T], **options: Any) -> T:
         try:
@@ -211,9 +231,3 @@ class Runs:
             raise
         except ValueError as error:
             raise ValueError(f"{self._name}: {error}") from error
-
-
-def _dense(result: Float64Result) -> dict[str, torch.Tensor]:
-    """Return what a run gives and writes, by path, with all elements of what is sparse."""
-    found = tensors_by_path(result.output) | result.written
-    return {path: dense(tensor) for path, tensor in found.items()}

@@ -10,6 +10,7 @@ from fxlab.checks import check_is, flag
 from fxlab.models.running import Inputs
 from fxlab.models.weight_files import are_in_files
 from fxlab.validation.arguments import Model, as_graph, check_runs, compared_models
+from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import Comparison, Verdict
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_parameters
@@ -192,7 +193,9 @@ class Reference:
     def _comparison(self, name: str, transformed: torch.nn.Module) -> Comparison:
         runs, graph = self._runs[name], as_graph(transformed, self.inputs[name])
         shared = shared_parameters(runs.graph_module, graph) if self._compares_gradients else None
-        ours = Runs(graph, "transformed", self.inputs[name], shared, weights=self._weights)
+        inputs = self.inputs[name]
+        names = Counterparts.of(runs.graph_module, graph, inputs)
+        ours = Runs(graph, "transformed", inputs, shared, weights=self._weights, names=names)
         ours = ours.beside(runs.graph_module)
         return Comparison(runs.beside(graph), ours)
 

@@ -77,7 +77,7 @@ TOKENS = torch.randint(1, 30, (2, 6), generator=torch.Generator().manual_seed(0)
     ("change", "layer", "one", "more"),
     [
         (grown_from_nine, nn.Identity(), torch.randn(4, 8), [torch.randn(4, 8), torch.randn(9, 8)]),
-        (clamped_output, nn.Identity(), torch.randn(4, 8), [torch.randn(4, 8), 100 * torch.randn(4, 8)]),
+        (clamped_output, nn.LeakyReLU(1.0), torch.randn(4, 8), [torch.randn(4, 8), 100 * torch.randn(4, 8)]),
         (forgotten_token, nn.Embedding(40, 3), TOKENS, [TOKENS, TOKENS.clone().fill_(39)]),
     ],
     ids=["batch of 9", "large values", "rare token"],

@@ -1,0 +1,125 @@
+"""Memory that tensors have in common: a write into one is read in the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxlab.values.lazy import LazyTensor, is_lazy
+from fxlab.values.tensors import inner_tensors, is_plain, storage_of
+
+K = TypeVar("K")
+
+
+class _Extent(NamedTuple):
+    """The bytes from the first to the last element of a tensor, by their addresses."""
+
+    device: torch.device
+    start: int
+    end: int
+    tensor: torch.Tensor
+
+
+def overlapping(
+    tensors: Mapping[K, torch.Tensor], others: Mapping[K, torch.Tensor] | None = None
+) -> Iterator[tuple[K, K]]:
+    """Yield the names of each two tensors of which an element of one lies in the memory of the other.
+
+    With ``others``, each of these is looked at beside ``tensors``, and not beside the others.
+
+    Halves of one tensor have a storage in common and no element, so that no write tells them from copies.
+    Addresses are compared: tensors made from one NumPy array overlap as well. The tensors have to be alive.
+
+    Examples
+    --------
+    >>> x = torch.zeros(4, 2)
+    >>> list(overlapping({"x": x, "first": x[:, 0], "second": x[:, 1], "copy": x.clone()}))
+    [('x', 'first'), ('x', 'second')]
+    """
+    both = {**tensors, **(others or {})}
+    found = [(name, extent) for name, tensor in both.items() for extent in _extents(tensor)]
+    order = {name: place for place, name in enumerate(both)}
+    found.sort(key=lambda item: (str(item[1].device), item[1].start))
+    known: set[tuple[K, K]] = set()
+    open_: list[tuple[K, _Extent]] = []
+    for name, extent in found:
+        open_ = [(n, e) for n, e in open_ if e.device == extent.device and e.end > extent.start]
+        for other, earlier in open_:
+            pair = (other, name) if order[other] < order[name] else (name, other)
+            is_asked = other != name and pair[0] in tensors and pair not in known
+            if is_asked and _share_an_element(earlier, extent):
+                known.add(pair)
+        open_.append((name, extent))
+    yield from sorted(known, key=lambda pair: (order[pair[0]], order[pair[1]]))
+
+
+def overlapping_groups(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Return the tensors, of ordinary classes, that overlap others of the same storage, by storage."""
+    plain = {id(t): t for t in tensors if is_plain(t) and t.layout is torch.strided and not is_lazy(t)}
+    groups: dict[int, dict[int, torch.Tensor]] = {}
+    for pair in overlapping(plain) if len(plain) > 1 else ():
+        first, second = (plain[key] for key in pair)
+        if storage_of(first) == storage_of(second):
+            groups.setdefault(storage_of(first), {}).update({id(first): first, id(second): second})
+    return [list(group.values()) for group in groups.values()]
+
+
+def _extents(tensor: torch.Tensor) -> Iterator[_Extent]:
+    for part in _parts_with_memory(tensor):
+        if part.numel():
+            last = sum((size - 1) * stride for size, stride in zip(part.shape, part.stride(), strict=True))
+            start = part.data_ptr()
+            yield _Extent(part.device, start, start + (last + 1) * part.element_size(), part)
+
+
+def _parts_with_memory(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
+    """Return the plain tensors that hold what is in a tensor; none where no memory can be asked for."""
+    if isinstance(tensor, LazyTensor | FakeTensor) or tensor.is_meta or tensor.is_nested:
+        return ()
+    if inner := inner_tensors(tensor):
+        return (part for held in inner.values() for part in _parts_with_memory(held))
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,) if tensor.layout is torch.strided else ()
+
+
+def _share_an_element(a: _Extent, b: _Extent) -> bool:
+    if _is_filled(a) and _is_filled(b):
+        return True
+    # Elements are looked for in a picture of the memory, with a cell for what the two can be apart.
+    cell = math.gcd(a.tensor.element_size(), b.tensor.element_size(), a.start - b.start)
+    start, end = min(a.start, b.start), max(a.end, b.end)
+    cells = torch.zeros((end - start) // cell, dtype=torch.bool)
+    first, second = (_in_cells(each, cells, start, cell) for each in (a, b))
+    first.fill_(True)
+    return bool(second.any())
+
+
+def _is_filled(extent: _Extent) -> bool:
+    """Tell whether each byte of an extent is one of the tensor."""
+    tensor, filled = extent.tensor, 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != filled:
+            return False
+        filled *= size
+    return True
+
+
+def _in_cells(extent: _Extent, cells: torch.Tensor, start: int, cell: int) -> torch.Tensor:
+    """Return the cells that the elements of a tensor lie in; repeated elements (of a stride of 0) once."""
+    each = extent.tensor.element_size() // cell
+    dims: Sequence[tuple[int, int]] = [
+        (size, stride * each)
+        for size, stride in zip(extent.tensor.shape, extent.tensor.stride(), strict=True)
+        if stride and size > 1
+    ]
+    sizes, strides = [size for size, _ in dims], [stride for _, stride in dims]
+    return cells.as_strided((*sizes, each), (*strides, 1), (extent.start - start) // cell)
