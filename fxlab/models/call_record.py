@@ -30,6 +30,7 @@ class Layout(NamedTuple):
     """Facts about a tensor that are none of its numbers."""
 
     shape: tuple[int, ...]
+    layout: torch.layout
     strides: tuple[int, ...]
     requires_grad: bool
 
@@ -87,4 +88,4 @@ class CallRecord:
 
 def _layout(tensor: torch.Tensor) -> Layout:
     strides = tensor.stride() if tensor.layout is torch.strided else ()
-    return Layout(tuple(tensor.shape), strides, tensor.requires_grad)
+    return Layout(tuple(tensor.shape), tensor.layout, strides, tensor.requires_grad)

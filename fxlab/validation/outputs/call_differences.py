@@ -97,8 +97,10 @@ def other_random_numbers(ours: CallRecord, theirs: CallRecord) -> str:
 
 def layout_notes(ours: CallRecord, theirs: CallRecord) -> Iterator[str]:
     """Yield what is worth a note: other strides, and outputs of which only one asks for gradients."""
-    paths = [path for path in ours.layouts if path in theirs.layouts]
-    strided = [path for path in paths if _seen_strides(ours, path) != _seen_strides(theirs, path)]
+    shapes = {path: layout.shape for path, layout in theirs.layouts.items()}
+    paths = [path for path, layout in ours.layouts.items() if layout.shape == shapes.get(path)]
+    both = [path for path in paths if ours.layouts[path].layout is theirs.layouts[path].layout]
+    strided = [path for path in both if _seen_strides(ours, path) != _seen_strides(theirs, path)]
     if strided:
         first = strided[0]
         yield (
@@ -117,10 +119,8 @@ def _asks(record: CallRecord, path: str) -> bool:
 
 def _seen_strides(record: CallRecord, path: str) -> Any:
     layout: Layout = record.layouts[path]
-    if 0 in layout.shape:
-        return layout.shape
     seen = zip(layout.shape, layout.strides, strict=False)
-    return layout.shape, [stride for size, stride in seen if size > 1]
+    return [] if 0 in layout.shape else [stride for size, stride in seen if size > 1]
 
 
 def _listed(paths: list[str]) -> str:

@@ -20,7 +20,7 @@ from fxlab.validation.outputs.compare_outputs import compared, compared_rows
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
 from fxlab.validation.verdicts.decisions import may_decide
 from fxlab.validation.verdicts.float64_run import DrawsRandomNumbersError
-from fxlab.validation.verdicts.gradients import parameters_apart
+from fxlab.validation.verdicts.gradients import parameters_apart, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import (
     OTHER_CHOICES,
     Judgement,
@@ -137,7 +137,7 @@ class Comparison:
         self._expected, self._outputs = ours.beside(theirs), theirs.beside(ours)
         self._without_gradients: tuple[str, ...] = ()
         if original.has_gradients:
-            self._without_gradients = parameters_apart(original.graph_module, transformed.graph_module)
+            self._without_gradients = self._apart()
             apart = {GRADIENT + name for name in self._without_gradients}
             self._expected |= {path: g for path, g in original.gradients.items() if path not in apart}
             self._outputs |= transformed.gradients
@@ -184,6 +184,19 @@ class Comparison:
         is_known |= any(judgement.status is Status.DIFFERENT for judgement in found.values())
         return self._summary(found) if is_known else None
 
+    def _apart(self) -> tuple[str, ...]:
+        """Return the trained parameters whose gradients have no counterpart.
+
+        The other model may hold them and not train them, or have nothing that trains in their place: then
+        their gradients are missing.
+        """
+        ours, theirs = self._original.graph_module, self._transformed.graph_module
+        apart = parameters_apart(ours, theirs)
+        missing = trained_in_one(ours, theirs).keys() | trained_in_one(theirs, ours).keys()
+        if not any(name in apart for name in trained_parameters(theirs)):
+            missing |= {*apart}
+        return tuple(name for name in apart if name not in missing)
+
     @cached_property
     def _paths(self) -> list[str]:
         return sorted(dict.fromkeys([*self._expected, *self._outputs]), key=_place_in_table)
@@ -214,6 +227,11 @@ class Comparison:
         for output, reason in shared_otherwise(ours, theirs, common):
             yield output.path, reason
         yield from other_parts(ours, theirs)
+        for path in sorted(self._original.gradients_flow_from ^ self._transformed.gradients_flow_from):
+            if path in ours.layouts and path in theirs.layouts:
+                is_cut = path in self._original.gradients_flow_from
+                does, others = ("no gradients flow", "do") if is_cut else ("gradients flow", "do not")
+                yield path, f"{does} from it; the original's {others}"
         if reason := other_random_numbers(ours, theirs):
             yield RANDOM_NUMBERS, reason
 

@@ -1,6 +1,6 @@
 """Running a graph in float64, node by node: what it would compute if nothing were rounded."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -26,6 +26,7 @@ from fxlab.models.running import (
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
+from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import RequireParts
 from fxlab.values.tensors import is_floating, storage_of, tensors_by_path
 
@@ -294,12 +295,33 @@ def widened(value: Any) -> Any:
 
 def wide_arguments(inputs: Inputs, move: Widen | None) -> tuple[Any, Any]:
     """Return positional and keyword arguments in float64, moved if that is asked for."""
-    wide: tuple[Any, Any] = widened(call_arguments(inputs))
+    given = call_arguments(inputs)
+    together = dict(_wide_together(pytree.tree_leaves(given)))
+    wide: tuple[Any, Any] = pytree.tree_map(once_each(_wide, together.items()), given)
     if move is None:
         return wide
-    one = once_each(lambda tensor: move(tensor) if _can_be_moved(tensor) else tensor)
+    one = once_each(
+        lambda tensor: move(tensor) if _can_be_moved(tensor) else tensor,
+        ((tensor, tensor) for tensor in together.values()),
+    )
     moved = pytree.tree_map_only(torch.Tensor, one, wide)
     return cast(tuple[Any, Any], moved)
+
+
+def _wide_together(leaves: Iterable[Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the tensors that overlap others, and float64 ones that overlap as they do."""
+    for group in overlapping_groups(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)):
+        dtypes = {tensor.dtype for tensor in group}
+        if len(dtypes) > 1:
+            raise ValueError(
+                "inputs of several dtypes overlap in memory, so there is no float64 run to compare with"
+            )
+        first, size = group[0], group[0].element_size()
+        whole = torch.empty(0, dtype=first.dtype, device=first.device)
+        whole.set_(first.untyped_storage(), 0, (first.untyped_storage().nbytes() // size,), (1,))
+        wide = cast(torch.Tensor, _wide(whole))
+        for tensor in group:
+            yield tensor, wide.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _moved_results(func: Any, given: Any, result: Any, move: Widen) -> Any:

@@ -18,7 +18,7 @@ from fxlab.validation.verdicts.float64_run import (
     Widen,
     run_in_float64,
 )
-from fxlab.validation.verdicts.gradients import gradients_in_float64, gradients_of
+from fxlab.validation.verdicts.gradients import Gradients, gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.validation.verdicts.wide_weights import WideWeights
 from fxlab.values.tensors import dense, is_floating
@@ -96,13 +96,23 @@ class Runs:
         """Whether gradients are asked for."""
         return self._parameters is not None
 
-    @cached_property
+    @property
     def gradients(self) -> dict[str, torch.Tensor]:
         """Its gradients as it is, if they are asked for."""
+        return self._own_gradients.found
+
+    @property
+    def gradients_flow_from(self) -> frozenset[str]:
+        """The outputs that gradients flow from, if gradients are asked for."""
+        return self._own_gradients.flow_from
+
+    @cached_property
+    def _own_gradients(self) -> Gradients:
         if self._parameters is None:
-            return {}
+            return Gradients({}, frozenset())
         try:
-            return self._gradient_rows(gradients_of(self.graph_module, self._inputs, self._parameters))
+            own = gradients_of(self.graph_module, self._inputs, self._parameters)
+            return own._replace(found=self._gradient_rows(own.found))
         except Exception as error:  # whatever a backward pass raises
             raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
 

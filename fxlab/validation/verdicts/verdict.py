@@ -13,7 +13,7 @@ from fxlab.validation.arguments import Model, as_graph, check_runs, compared_mod
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import Comparison, Verdict
-from fxlab.validation.verdicts.gradients import shared_parameters, trained_parameters
+from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.validation.verdicts.wide_weights import WideWeights
@@ -192,10 +192,13 @@ class Reference:
 
     def _comparison(self, name: str, transformed: torch.nn.Module) -> Comparison:
         runs, graph = self._runs[name], as_graph(transformed, self.inputs[name])
-        shared = shared_parameters(runs.graph_module, graph) if self._compares_gradients else None
+        asked = None
+        if self._compares_gradients:
+            only = trained_in_one(graph, runs.graph_module)
+            asked = shared_parameters(runs.graph_module, graph) | {name: name for name in only}
         inputs = self.inputs[name]
         names = Counterparts.of(runs.graph_module, graph, inputs)
-        ours = Runs(graph, "transformed", inputs, shared, weights=self._weights, names=names)
+        ours = Runs(graph, "transformed", inputs, asked, weights=self._weights, names=names)
         ours = ours.beside(runs.graph_module)
         return Comparison(runs.beside(graph), ours)
 
