@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
-from fxlab.models.running import generators_now
+from fxlab.models.running import Generators
 from fxlab.values.memory import overlapping
 from fxlab.values.plain_parts import PlainPart, plain_parts
 from fxlab.values.tensors import tensors_by_path
@@ -45,7 +45,7 @@ class CallRecord:
     """The strides of the tensors in the output, by path, and whether they ask for gradients."""
     shared: frozenset[tuple[Place, Place]]
     """Outputs, each with what it overlaps in memory: another output, an input or a tensor of the model."""
-    generators: tuple[object, ...]
+    generators: Generators
     """The states of the random number generators afterwards."""
     draws: bool
     """Whether it has drawn random numbers."""
@@ -56,7 +56,7 @@ class CallRecord:
         output: Any,
         arguments: Mapping[str, Any],
         state: Mapping[str, torch.Tensor],
-        generators: tuple[object, ...],
+        generators: Generators,
     ) -> CallRecord:
         """Record a call that has just ended.
 
@@ -78,8 +78,8 @@ class CallRecord:
             held = {Place("state", path): tensor for path, tensor in state.items()}
             shared = frozenset(overlapping(outputs, given | held))
             layouts = {place.path: _layout(t) for place, t in outputs.items() if not t.is_nested}
-        now = generators_now()
-        return cls(plain_parts(output), layouts, shared, now, now != generators)
+        now = Generators.now()
+        return cls(plain_parts(output), layouts, shared, now, not now.are(generators))
 
     def with_names(self, name: Callable[[Place], Place]) -> CallRecord:
         """Return the record with other names for inputs and tensors of the model."""

@@ -5,7 +5,7 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 from torch.fx import GraphModule, Node
@@ -65,15 +65,31 @@ def seed_generators(seed: int) -> None:
         numpy_random.seed(seed)
 
 
-def generators_now() -> tuple[object, ...]:
-    """Return the state of these generators: two are equal if nothing was drawn in between."""
-    numpy_random = sys.modules.get("numpy.random")
-    drawn = () if numpy_random is None else numpy_random.get_state()
-    return (
-        *(state.numpy().tobytes() for state in _torch_states().values()),
-        random.getstate(),
-        *(part.tobytes() if hasattr(part, "tobytes") else part for part in drawn),
-    )
+def torch_generators_now() -> tuple[bytes, ...]:
+    """Return the state of torch's generators: two are equal if nothing was drawn in between."""
+    return tuple(state.numpy().tobytes() for state in _torch_states().values())
+
+
+class Generators(NamedTuple):
+    """The states of the generators that :func:`generators_kept` keeps."""
+
+    torch: tuple[bytes, ...]
+    python: object
+    numpy: object
+    """``None`` as long as nothing has imported it."""
+
+    @classmethod
+    def now(cls) -> "Generators":
+        """Return the present ones."""
+        numpy_random = sys.modules.get("numpy.random")
+        state = None if numpy_random is None else numpy_random.get_state(legacy=False)
+        numbers = state and (bytes(state["state"]["key"]), repr(state))
+        return cls(torch_generators_now(), random.getstate(), numbers)
+
+    def are(self, other: "Generators") -> bool:
+        """Tell whether two are the same, as far as both are known."""
+        known = self.numpy is None or other.numpy is None or self.numpy == other.numpy
+        return known and (self.torch, self.python) == (other.torch, other.python)
 
 
 def _torch_states() -> dict[torch.device | None, torch.Tensor]:

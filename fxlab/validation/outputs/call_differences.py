@@ -86,7 +86,7 @@ def is_fact(path: str) -> bool:
 
 def other_random_numbers(ours: CallRecord, theirs: CallRecord) -> str:
     """Return in words how what two calls draw differs, from the same seed; empty if it does not."""
-    if ours.generators == theirs.generators:
+    if ours.generators.are(theirs.generators):
         return ""
     if not ours.draws:
         return "the transformed model draws random numbers, the original draws none"

@@ -1,7 +1,7 @@
 """Tensors that a model returns, and those that it writes."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ from fxlab.interrupts import RestoringStack
 from fxlab.models.call_record import CallRecord
 from fxlab.models.model_state import state_kept, value_at
 from fxlab.models.running import (
+    Generators,
     Inputs,
     call_arguments,
     generators_kept,
-    generators_now,
     given_arguments,
     named_arguments,
     seed_generators,
@@ -51,7 +51,11 @@ class Observed:
 
 
 def observed(
-    model: torch.nn.Module, name: str, inputs: Inputs, beside: torch.nn.Module | None = None
+    model: torch.nn.Module,
+    name: str,
+    inputs: Inputs,
+    beside: torch.nn.Module | None = None,
+    under: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Observed:
     """Run a model and tell what came of it; the model and the inputs are afterwards as they were.
 
@@ -65,6 +69,8 @@ def observed(
         What it is called with.
     beside
         What it is compared with: both run with gradients if one of them needs these.
+    under
+        Makes the context in which it is called.
 
     Raises
     ------
@@ -77,8 +83,9 @@ def observed(
         after = named_arguments(model, args, kwargs)
         with RestoringStack(gradients, generators_kept()), state_kept(model) as state:
             seed_generators(0)
-            before = generators_now()
-            output = model(*args, **kwargs)
+            before = Generators.now()
+            with under():
+                output = model(*args, **kwargs)
             record = CallRecord.of(output, after, state.tensors(), before)
             returned = state.apart(_detached(tensors_by_path(output)))
             state_written = state.written()

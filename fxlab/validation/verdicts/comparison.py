@@ -13,7 +13,6 @@ from fxlab.validation.outputs.call_differences import (
     is_fact,
     layout_notes,
     other_parts,
-    other_random_numbers,
     shared_otherwise,
 )
 from fxlab.validation.outputs.compare_outputs import compared, compared_rows
@@ -30,6 +29,7 @@ from fxlab.validation.verdicts.judgement import (
     judged_by_bits,
 )
 from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
+from fxlab.validation.verdicts.random_numbers import random_numbers
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.tensors import dense
 
@@ -130,6 +130,11 @@ class Comparison:
     """Another model beside an original, each with its runs on the same inputs."""
 
     def __init__(self, original: Runs, transformed: Runs) -> None:
+        self._random_numbers = random_numbers(original, transformed)
+        if self._random_numbers.given is not None:
+            transformed = transformed.given(self._random_numbers.given)
+        elif self._random_numbers.replayed is not None:
+            transformed.replay(self._random_numbers.replayed)
         self._original, self._transformed = original, transformed
         ours, theirs = original.observed, transformed.observed
         if not ours.everything and not theirs.everything:
@@ -170,6 +175,8 @@ class Comparison:
             judged_now = self._judged(unsettled)
         except DrawsRandomNumbersError as error:
             reason = f"node {error.node!r} draws random numbers, which the original does not"
+            if self._original.draws:
+                reason = str(error)
             judged_now = {path: self._different(path, reason) for path in unsettled}
         verdict = self._summary(found | judged_now, tuple(dict.fromkeys(in_own_dtype)))
         # Without float64 errors nothing was excused, and there may be no float64 run to ask.
@@ -232,7 +239,7 @@ class Comparison:
                 is_cut = path in self._original.gradients_flow_from
                 does, others = ("no gradients flow", "do") if is_cut else ("gradients flow", "do not")
                 yield path, f"{does} from it; the original's {others}"
-        if reason := other_random_numbers(ours, theirs):
+        if reason := self._random_numbers.reason:
             yield RANDOM_NUMBERS, reason
 
     @property
@@ -246,6 +253,7 @@ class Comparison:
     def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
         outputs = {path: judgements[path] for path in self._paths if path in judgements}
         notes = tuple(layout_notes(self._original.observed.record, self._transformed.observed.record))
+        notes += (self._random_numbers.note,) if self._random_numbers.note else ()
         found = summary(outputs | judgements, in_own_dtype)
         words = "".join(f"; note: {note}" for note in notes)
         found = replace(found, reason=found.reason + words, notes=notes)
@@ -366,7 +374,10 @@ def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -
     tensors = [path for path in outputs if not is_fact(path)]
     noun = "outputs" if all(map(is_output, tensors)) else "tensors"
     more = [path for path in tensors if path in decisive and path != worst]
-    others = f" ({len(more)} more of {len(tensors)} {noun} likewise)" if more else ""
+    words = f"{len(more)} of {len(tensors)} {noun} differ too"
+    if not is_fact(worst):
+        words = f"{len(more)} more of {len(tensors)} {noun} likewise"
+    others = f" ({words})" if more else ""
     reason = f"{worst}: {decisive[worst].reason}{others}{aside}{_without_float64(in_own_dtype)}"
     return Verdict(status, reason, ratio, outputs, in_own_dtype=in_own_dtype)
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.models.bodies import run_under
 from fxlab.operators import argument_of, operator_for, takes_steps
+from fxlab.validation.verdicts.draws import Draws, draws
 
 Key: TypeAlias = tuple[str, str, int]
 """The name of the node, the name of the operator, and how often it was called in this node before."""
@@ -89,13 +90,13 @@ class Decisions:
 
 
 class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes decisions, also in bodies of higher-order operators, and changes nothing."""
+    """Notes decisions and random numbers, also in bodies of higher-order operators."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, decisions: Decisions) -> None:
+    def __init__(self, decisions: Decisions, drawn: Draws | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._decisions = decisions
+        self._decisions, self._drawn = decisions, drawn or Draws()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -103,6 +104,8 @@ class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return func(*run_under(self, args), **run_under(self, kwargs))
+        if draws(func, args, kwargs):
+            return self._drawn.result(func, args, kwargs)
         return self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
 
 

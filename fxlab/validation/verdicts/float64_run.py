@@ -1,6 +1,6 @@
 """Running a graph in float64, node by node: what it would compute if nothing were rounded."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -17,14 +17,16 @@ from fxlab.models.running import (
     Inputs,
     bound_values,
     call_arguments,
-    cuda_devices_in_use,
     detached,
     generators_kept,
     named_arguments,
     once_each,
+    seed_generators,
+    torch_generators_now,
 )
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draws
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import RequireParts
@@ -57,6 +59,7 @@ def run_in_float64(
     move: Widen | None = None,
     everywhere: bool = False,
     written: Iterable[str] = (),
+    drawn: Sequence[Draw] = (),
 ) -> Float64Result:
     """Run a graph with every floating-point number in float64.
 
@@ -86,6 +89,8 @@ def run_in_float64(
     written
         Inputs, buffers and parameters that the graph writes, as
         :func:`~fxlab.validation.outputs.computed_tensors.observed` names them.
+    drawn
+        The random numbers that its operators drew when it ran as it is, which they are given.
 
     Returns
     -------
@@ -96,8 +101,8 @@ def run_in_float64(
     Raises
     ------
     ValueError
-        If a node draws random numbers, which another dtype draws differently, or runs neither in float64 nor
-        in its own dtypes.
+        If a node draws other random numbers than those that are given, or runs neither in float64 nor in its
+        own dtypes.
 
     Examples
     --------
@@ -111,12 +116,19 @@ def run_in_float64(
     arguments = bound_values(graph_module, args, kwargs)
     own = own or OwnRun(graph_module, inputs)
     interpreter = Float64Interpreter(
-        graph_module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move, everywhere=everywhere
+        graph_module,
+        widen,
+        own_dtypes=own.dtypes,
+        decisions=decisions,
+        move=move,
+        everywhere=everywhere,
+        drawn=drawn,
     )
     written = tuple(written)
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
     kept = generators_kept(), state_kept(graph_module, watch=False)
     with RestoringStack(own.setting(), *kept):
+        seed_generators(0)
         output = interpreter.run(*arguments)
     now = {STATE + name: tensor for name, tensor in state.items()}
     if written:
@@ -128,13 +140,15 @@ def run_in_float64(
 
 
 class DrawsRandomNumbersError(ValueError):
-    """A node draws random numbers, so that there is nothing to compare a float64 run with."""
+    """A node draws random numbers that cannot be given to it, so that there is no float64 run."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, why: str = "") -> None:
         self.node = node.name
+        because = f" ({why})" if why else ""
         super().__init__(
-            f"Node {node.name!r} draws random numbers, so there is no float64 run to compare with. "
-            "Put the model in evaluation mode (model.eval()) and trace it again."
+            f"Node {node.name!r} draws random numbers that cannot be given to it in float64{because}, so "
+            "there is no float64 run to compare with. Put the model in evaluation mode (model.eval()) and "
+            "trace it again."
         )
 
 
@@ -147,14 +161,18 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Where the decisions of operators are noted, or taken from.
     move
         What is taken for each result. Left out, the result itself.
+    drawn
+        Where random numbers are taken from. Left out, they are drawn.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, decisions: Decisions | None = None, move: Widen | None = None) -> None:
+    def __init__(
+        self, decisions: Decisions | None = None, move: Widen | None = None, drawn: Draws | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._decisions = decisions or Decisions()
-        self._move = move
+        self._move, self._drawn = move, drawn
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -164,6 +182,9 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args, kwargs = widened((args, kwargs or {}))
         if isinstance(func, HigherOrderOperator):
             result = func(*run_under(self, args), **run_under(self, kwargs))
+        elif self._drawn is not None and draws(func, args, kwargs):
+            given = self._drawn.result(func, args, kwargs)
+            return pytree.tree_map_only(torch.Tensor, _wide, given)
         else:
             result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
         result = pytree.tree_map_only(torch.Tensor, _wide, result)
@@ -188,6 +209,8 @@ class Float64Interpreter(OtherTensors):
         What is taken for a tensor that was computed in its own dtype. Left out, its values.
     everywhere
         Whether that is taken for each result of an operator in float64 as well.
+    drawn
+        The random numbers that its operators are given.
     """
 
     def __init__(
@@ -199,28 +222,36 @@ class Float64Interpreter(OtherTensors):
         decisions: Decisions | None = None,
         move: Widen | None = None,
         everywhere: bool = False,
+        drawn: Sequence[Draw] = (),
     ) -> None:
         super().__init__(graph_module)
         self.extra_traceback = False
         self.in_own_dtype: list[str] = []
         """The nodes that had to run in their own dtypes."""
         self._decisions = decisions or Decisions()
-        self._mode = Float64Mode(self._decisions, move if everywhere else None)
+        self._draws = Draws(drawn)
+        self._mode = Float64Mode(self._decisions, move if everywhere else None, self._draws)
         self._widen, self._move = widen or _wide_copy, move or _wide
         self._own_dtypes = own_dtypes
-        self._devices = cuda_devices_in_use()
         self._kept: dict[int, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
         """Run one node, on what is in ``env``."""
-        before = self._generators()
+        before, count = torch_generators_now(), len(self._draws.drawn)
         self._decisions.begin(n)
+        self._draws.begin(n)
         try:
-            with self._mode:
-                result = super().run_node(n)
-        except Exception as error:
-            result = self._run_in_own_dtype(n, error)
-        if any(map(_differ, before, self._generators())):
+            try:
+                with self._mode:
+                    result = super().run_node(n)
+            except CannotReplayError:
+                raise
+            except Exception as error:
+                self._draws.back_to(count)
+                result = self._run_in_own_dtype(n, error)
+        except CannotReplayError as error:
+            raise DrawsRandomNumbersError(n, str(error)) from error
+        if before != torch_generators_now():
             raise DrawsRandomNumbersError(n)
         return result
 
@@ -253,13 +284,16 @@ class Float64Interpreter(OtherTensors):
         if self._own_dtypes is None:
             raise ValueError(message) from reason
         narrowed = Narrowed()
-        own = OwnNode(cast(GraphModule, self.module), lambda tensor: self._own_value(tensor, narrowed))
+        graph_module = cast(GraphModule, self.module)
+        own = OwnNode(graph_module, lambda tensor: self._own_value(tensor, narrowed), self._draws)
         try:
             own.env = {
                 value: narrowed.narrow(self.env[value], self._own_dtypes(value))
                 for value in node.all_input_nodes
             }
             result = own.run_node(node)
+        except CannotReplayError:
+            raise
         except Exception as error:
             raise ValueError(message) from error
         self.in_own_dtype.append(node.name)
@@ -283,9 +317,6 @@ class Float64Interpreter(OtherTensors):
             return self._move(tensor)
         wide = cast(torch.Tensor, _wide(tensor))
         return wide + (self._move(tensor) - wide).detach().nan_to_num(0.0)
-
-    def _generators(self) -> list[torch.Tensor]:
-        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
 
 
 def widened(value: Any) -> Any:
@@ -368,7 +399,3 @@ def _can_be_moved(value: Any) -> bool:
     if type(value) is not torch.Tensor or value.layout is not torch.strided:
         return False
     return is_floating(value)
-
-
-def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return not torch.equal(a, b)

@@ -1,6 +1,6 @@
 """Gradients of a graph, as it is and in float64, by inputs and parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ from fxlab.models.tensor_state import named_tensors
 from fxlab.validation.module_tensors import place_of
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
@@ -36,7 +37,9 @@ class Gradients(NamedTuple):
     """The outputs that gradients flow from, by path."""
 
 
-def gradients_of(module: GraphModule, inputs: Inputs, parameters: Mapping[str, str]) -> Gradients:
+def gradients_of(
+    module: GraphModule, inputs: Inputs, parameters: Mapping[str, str], drawn: Sequence[Draw] | None = None
+) -> Gradients:
     """Return the gradients of inputs and parameters where they have any.
 
     What they are the gradients of is the sum of all outputs, each element times a random number, which are
@@ -50,6 +53,8 @@ def gradients_of(module: GraphModule, inputs: Inputs, parameters: Mapping[str, s
         As for :func:`fxlab.verdict`. Every floating-point tensor counts as one that a gradient is asked of.
     parameters
         Names of parameters, and what they are called in the result.
+    drawn
+        The random numbers that its operators are given. Left out, they draw some.
 
     Returns
     -------
@@ -63,7 +68,8 @@ def gradients_of(module: GraphModule, inputs: Inputs, parameters: Mapping[str, s
     with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module)):
         seed_generators(0)
         args, kwargs = _not_leaves((args, kwargs))
-        outputs = tensors_by_path(module(*args, **kwargs))
+        with given_draws(drawn):
+            outputs = tensors_by_path(module(*args, **kwargs))
         flow_from = frozenset(path for path, output in outputs.items() if output.requires_grad)
         return Gradients(_gradients(outputs, leaves), flow_from)
 
@@ -78,6 +84,7 @@ def gradients_in_float64(
     decisions: Decisions | None = None,
     move: Widen | None = None,
     everywhere: bool = False,
+    drawn: Sequence[Draw] = (),
 ) -> dict[str, torch.Tensor]:
     """Return the same where every floating-point number is one of float64.
 
@@ -87,15 +94,22 @@ def gradients_in_float64(
     args, kwargs = _leaves(wide_arguments(inputs, move if everywhere else None))
     own = own or OwnRun(module, inputs)
     interpreter = Float64Interpreter(
-        module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move, everywhere=everywhere
+        module,
+        widen,
+        own_dtypes=own.dtypes,
+        decisions=decisions,
+        move=move,
+        everywhere=everywhere,
+        drawn=drawn,
     )
     kept = interpreter.keep(parameters)
     leaves = {label: kept[name].requires_grad_() for name, label in parameters.items()}
     leaves |= tensors_by_path(named_arguments(module, args, kwargs))
     with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module, watch=False)):
         args, kwargs = _not_leaves((args, kwargs))
+        seed_generators(0)
         output = interpreter.run(*bound_values(module, args, kwargs))
-        return _gradients(tensors_by_path(output), leaves)
+        return _gradients(tensors_by_path(output), leaves, drawn=bool(drawn))
 
 
 def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[str, str]:
@@ -177,7 +191,7 @@ def _asked(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _gradients(
-    outputs: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor]
+    outputs: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor], *, drawn: bool = False
 ) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     sums = []
@@ -190,7 +204,9 @@ def _gradients(
     asked = {name: tensor for name, tensor in leaves.items() if tensor.requires_grad}
     if not sums or not asked:
         return {}
-    found = torch.autograd.grad(sum(sums[1:], sums[0]), list(asked.values()), allow_unused=True)
+    # What runs once more on the way back would draw other numbers than it was given.
+    with given_draws(() if drawn else None):
+        found = torch.autograd.grad(sum(sums[1:], sums[0]), list(asked.values()), allow_unused=True)
     return {
         GRADIENT + name: gradient.detach()
         for name, gradient in zip(asked, found, strict=True)

@@ -1,7 +1,7 @@
 """Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from fxlab.models.running import Inputs, needs_gradients
 from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import (
     DrawsRandomNumbersError,
     Float64Result,
@@ -46,6 +47,8 @@ class Runs:
         Float64 copies of weights, for graphs that have some in common.
     names
         Names of the model that it is compared with, for its inputs and tensors. Left out, its own.
+    given
+        The random numbers that its operators are given. Left out, they draw some.
     """
 
     def __init__(
@@ -57,11 +60,13 @@ class Runs:
         beside: GraphModule | None = None,
         weights: WideWeights | None = None,
         names: Counterparts | None = None,
+        given: Sequence[Draw] | None = None,
     ) -> None:
         self.graph_module, self._name, self._inputs, self._beside = graph_module, name, inputs, beside
         self.names = names or Counterparts.of(graph_module, graph_module, inputs)
         self._parameters = parameters
-        self._own = OwnRun(graph_module, inputs, beside)
+        self._given = self._replayed = given
+        self._own = OwnRun(graph_module, inputs, beside, given)
         self._decisions = Decisions()
         self._weights = weights or WideWeights()
 
@@ -72,6 +77,24 @@ class Runs:
         own = self._name, self._inputs, self._parameters
         return Runs(self.graph_module, *own, other, self._weights, self.names)
 
+    def replay(self, drawn: Sequence[Draw]) -> None:
+        """Give its operators these random numbers in float64, and not those that it draws itself."""
+        self._replayed = drawn
+
+    def given(self, drawn: Sequence[Draw]) -> "Runs":
+        """Return the runs of the same graph with random numbers that its operators are given."""
+        own = self._name, self._inputs, self._parameters, self._beside, self._weights, self.names
+        return Runs(self.graph_module, *own, drawn)
+
+    @property
+    def draws(self) -> list[Draw]:
+        """The random numbers that its operators draw, or are given."""
+        return self._own.draws if self._given is not None or self._observed.record.draws else []
+
+    @property
+    def _draws_in_float64(self) -> Sequence[Draw]:
+        return self.draws if self._replayed is None else self._replayed
+
     @cached_property
     def observed(self) -> Observed:
         """The results in its own dtypes, the tensors it writes and the record of the call."""
@@ -79,7 +102,8 @@ class Runs:
 
     @cached_property
     def _observed(self) -> Observed:
-        return observed(self.graph_module, self._name, self._inputs, self._beside)
+        options = self._name, self._inputs, self._beside
+        return observed(self.graph_module, *options, under=lambda: given_draws(self._given))
 
     @property
     def is_generated(self) -> bool:
@@ -111,7 +135,7 @@ class Runs:
         if self._parameters is None:
             return Gradients({}, frozenset())
         try:
-            own = gradients_of(self.graph_module, self._inputs, self._parameters)
+            own = gradients_of(self.graph_module, self._inputs, self._parameters, self._given)
             return own._replace(found=self._gradient_rows(own.found))
         except Exception as error:  # whatever a backward pass raises
             raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
@@ -130,10 +154,14 @@ class Runs:
         return self._generated or self._in_float64.in_own_dtype
 
     @property
-    def targets_in_own_dtype(self) -> Counter[str]:
-        """The targets of these nodes, and their number."""
+    def targets_in_own_dtype(self) -> Counter[str | int]:
+        """The targets of these nodes, modules by their ``id``, and their number."""
         called = set(self.in_own_dtype)
-        return Counter(str(node.target) for node in self.graph_module.graph.nodes if node.name in called)
+        nodes = (node for node in self.graph_module.graph.nodes if node.name in called)
+        return Counter(
+            id(self.graph_module.get_submodule(node.target)) if node.op == "call_module" else str(node.target)
+            for node in nodes
+        )
 
     @cached_property
     def moved_by_decisions(self) -> dict[str, torch.Tensor]:
@@ -215,7 +243,8 @@ class Runs:
 
     def _run(self, **options: Any) -> Float64Result:
         written = self._observed.written
-        return self._named(run_in_float64, own=self._own, written=written, **options)
+        options |= {"own": self._own, "written": written, "drawn": self._draws_in_float64}
+        return self._named(run_in_float64, **options)
 
     def _rows(self, result: Float64Result) -> dict[str, torch.Tensor]:
         """Return what a run gives and writes, by path, with all elements of what is sparse."""
@@ -226,6 +255,7 @@ class Runs:
         if self._parameters is None:
             return {}
         options |= {"parameters": self._parameters, "decisions": Decisions(given=given)}
+        options["drawn"] = self._draws_in_float64
         return self._gradient_rows(self._named(gradients_in_float64, own=self._own, **options))
 
     def _gradient_rows(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

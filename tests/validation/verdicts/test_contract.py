@@ -229,7 +229,8 @@ def test_random_numbers_that_change_nothing_are_a_difference():
 
     assert "draws random numbers, the original draws none" in judged(torch.sin, draws).reason
     assert "the transformed model draws none" in judged(draws, torch.sin).reason
-    assert "draws other random numbers" in judged(draws, lambda x: draws(x) + 0 * torch.rand(1)).reason
+    more = judged(draws, lambda x: draws(x) + 0 * torch.rand(2, 1)).reason
+    assert "only the transformed model draws uniform (0.0, 1.0) of shape (2, 1) in node 'model'" in more
     assert judged(draws, draws)
 
 
