@@ -95,8 +95,8 @@ def other_random_numbers(ours: CallRecord, theirs: CallRecord) -> str:
     return "the transformed model draws other random numbers than the original, or another number of them"
 
 
-def layout_notes(ours: CallRecord, theirs: CallRecord) -> Iterator[str]:
-    """Yield what is worth a note: other strides, and outputs of which only one asks for gradients."""
+def layout_notes(ours: CallRecord, theirs: CallRecord, *, gradients: bool) -> Iterator[str]:
+    """Yield what is worth a note: other strides, and outputs from which gradients flow in one call alone."""
     shapes = {path: layout.shape for path, layout in theirs.layouts.items()}
     paths = [path for path, layout in ours.layouts.items() if layout.shape == shapes.get(path)]
     both = [path for path in paths if ours.layouts[path].layout is theirs.layouts[path].layout]
@@ -107,7 +107,8 @@ def layout_notes(ours: CallRecord, theirs: CallRecord) -> Iterator[str]:
             f"{_listed(strided)}: the strides are {theirs.layouts[first].strides}, "
             f"the original's {ours.layouts[first].strides}"
         )
-    for has, words in ((True, "the original's do"), (False, "the original's do not")):
+    questions = ((True, "the original's do"), (False, "the original's do not"))
+    for has, words in questions if gradients else ():
         those = [path for path in paths if _asks(ours, path) is has and _asks(theirs, path) is not has]
         if those:
             yield f"{_listed(those)}: {'no gradients' if has else 'gradients'} flow from it; {words}"

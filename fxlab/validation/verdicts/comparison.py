@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from fxlab.models.tensor_state import named_tensors
+from fxlab.models.running import needs_gradients
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
     is_fact,
@@ -175,7 +175,7 @@ class Comparison:
             judged_now = self._judged(unsettled)
         except DrawsRandomNumbersError as error:
             reason = f"node {error.node!r} draws random numbers, which the original does not"
-            if self._original.draws:
+            if self._original.observed.record.draws:
                 reason = str(error)
             judged_now = {path: self._different(path, reason) for path in unsettled}
         verdict = self._summary(found | judged_now, tuple(dict.fromkeys(in_own_dtype)))
@@ -226,21 +226,24 @@ class Comparison:
     def _other_calls(self) -> Iterator[tuple[str, str]]:
         """Yield the rows in which the two calls differ in more than numbers, and the reasons."""
         ours, theirs = self._original.observed.record, self._transformed.observed.record
-        both = (name for name, _ in named_tensors(self._transformed.graph_module))
-        common = {self._transformed.names.state.get(name, name) for name in both}
-        common &= {
-            self._original.names.state.get(n, n) for n, _ in named_tensors(self._original.graph_module)
-        }
-        for output, reason in shared_otherwise(ours, theirs, common):
+        held = [set(runs.names.state.values()) for runs in (self._original, self._transformed)]
+        for output, reason in shared_otherwise(ours, theirs, held[0] & held[1]):
             yield output.path, reason
         yield from other_parts(ours, theirs)
-        for path in sorted(self._original.gradients_flow_from ^ self._transformed.gradients_flow_from):
+        flow = self._original.gradients_flow_from ^ self._transformed.gradients_flow_from
+        for path in sorted(flow if self._take_gradients_alike else ()):
             if path in ours.layouts and path in theirs.layouts:
                 is_cut = path in self._original.gradients_flow_from
                 does, others = ("no gradients flow", "do") if is_cut else ("gradients flow", "do not")
                 yield path, f"{does} from it; the original's {others}"
         if reason := self._random_numbers.reason:
             yield RANDOM_NUMBERS, reason
+
+    @cached_property
+    def _take_gradients_alike(self) -> bool:
+        """Whether both take derivatives themselves, or neither: from results of one no gradients flow."""
+        ours, theirs = self._original.graph_module, self._transformed.graph_module
+        return needs_gradients(ours) == needs_gradients(theirs)
 
     @property
     def _unknown_decisions(self) -> dict[str, str]:
@@ -252,7 +255,8 @@ class Comparison:
 
     def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
         outputs = {path: judgements[path] for path in self._paths if path in judgements}
-        notes = tuple(layout_notes(self._original.observed.record, self._transformed.observed.record))
+        records = self._original.observed.record, self._transformed.observed.record
+        notes = tuple(layout_notes(*records, gradients=self._take_gradients_alike))
         notes += (self._random_numbers.note,) if self._random_numbers.note else ()
         found = summary(outputs | judgements, in_own_dtype)
         words = "".join(f"; note: {note}" for note in notes)
@@ -363,6 +367,7 @@ def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -
     assert status is not None
     aside = f"; nothing to compare in {_reasons(nothing)}" if nothing else ""
     decisive = {path: judgement for path, judgement in told.items() if judgement.status is status}
+    decisive = dict(sorted(decisive.items(), key=lambda item: not is_fact(item[0])))
     ratios = {path: j.errors.ratio for path, j in told.items() if j.errors and j.errors.usual}
     ratio = max(ratios.values(), default=None)
     if status is Status.SAME_BITS:

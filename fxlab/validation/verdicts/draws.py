@@ -79,6 +79,8 @@ class Draws:
     """What is drawn, in place of other numbers."""
     drawn: list[Draw] = field(default_factory=list)
     """What was drawn, or given."""
+    unseen: list[str] = field(default_factory=list)
+    """Nodes that have drawn random numbers inside of an operator that does more than that."""
     _node: str = ""
 
     def begin(self, node: Node) -> None:

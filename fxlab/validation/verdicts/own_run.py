@@ -10,7 +10,14 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
-from fxlab.models.running import Inputs, generators_kept, gradients_for, placeholder_values, seed_generators
+from fxlab.models.running import (
+    Inputs,
+    generators_kept,
+    gradients_for,
+    placeholder_values,
+    seed_generators,
+    torch_generators_now,
+)
 from fxlab.validation.verdicts.decisions import DecisionMode, Decisions
 from fxlab.validation.verdicts.draws import Draw, Draws
 from fxlab.values.nested import Path, map_tensors, parted, put_together, tensors_inside
@@ -46,9 +53,9 @@ class OwnRun:
         return self._noted.decisions
 
     @property
-    def draws(self) -> list[Draw]:
+    def draws(self) -> Draws:
         """The random numbers that its operators drew, or were given."""
-        return self._noted.draws.drawn
+        return self._noted.draws
 
     @cached_property
     def _noted(self) -> "OwnInterpreter":
@@ -75,8 +82,11 @@ class OwnInterpreter(Interpreter):
         """Run one node, on what is in ``env``."""
         self.decisions.begin(n)
         self.draws.begin(n)
+        before, count = torch_generators_now(), len(self.draws.drawn)
         with DecisionMode(self.decisions, self.draws):
             result = super().run_node(n)
+        if len(self.draws.drawn) == count and before != torch_generators_now():
+            self.draws.unseen.append(n.name)
         self.dtypes[n] = dtypes_of(result)
         return result
 

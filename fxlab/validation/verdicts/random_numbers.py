@@ -13,6 +13,12 @@ _OF_ITS_OWN = (
 )
 
 
+_INSIDE = (
+    "draws random numbers inside of an operator of its own, so that they could not be compared (the option "
+    "fallback_random=True of torch.compile lets it call torch's)"
+)
+
+
 @dataclass(frozen=True)
 class RandomNumbers:
     """The result of :func:`random_numbers`."""
@@ -45,10 +51,13 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
         return RandomNumbers()
     if original.is_generated or transformed.is_generated:
         return RandomNumbers("" if alike else _OF_ITS_OWN)
-    if why := first_difference(original.draws, transformed.draws):
+    first, second = original.draws, transformed.draws
+    if not alike and (unseen := [*first.unseen, *second.unseen]):
+        return RandomNumbers(f"node {unseen[0]!r} {_INSIDE}")
+    if why := first_difference(first.drawn, second.drawn):
         return RandomNumbers(why)
-    has_same = same_numbers(original.draws, transformed.draws)
-    replayed = replayable(original.draws, transformed.draws)
+    has_same = same_numbers(first.drawn, second.drawn)
+    replayed = replayable(first.drawn, second.drawn)
     if has_same or not ours.generators._replace(torch=theirs.generators.torch).are(theirs.generators):
         return RandomNumbers(other_random_numbers(ours, theirs), replayed)
     return RandomNumbers(
@@ -66,7 +75,7 @@ def _give_the_same(original: Runs, transformed: Runs) -> bool:
 def _where(runs: Runs) -> str:
     """Return in words where a model draws."""
     try:
-        nodes = list(dict.fromkeys(draw.node for draw in runs.draws))
+        nodes = list(dict.fromkeys(draw.node for draw in runs.draws.drawn)) or runs.draws.unseen
     except Exception:  # its nodes do not run one by one
         nodes = []
     return f" (node {nodes[0]!r}{f' and {len(nodes) - 1} more' if len(nodes) > 1 else ''})" if nodes else ""

@@ -12,7 +12,7 @@ from fxlab.models.running import Inputs, needs_gradients
 from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.decisions import Decisions
-from fxlab.validation.verdicts.draws import Draw, given_draws
+from fxlab.validation.verdicts.draws import Draw, Draws, given_draws
 from fxlab.validation.verdicts.float64_run import (
     DrawsRandomNumbersError,
     Float64Result,
@@ -87,13 +87,14 @@ class Runs:
         return Runs(self.graph_module, *own, drawn)
 
     @property
-    def draws(self) -> list[Draw]:
+    def draws(self) -> Draws:
         """The random numbers that its operators draw, or are given."""
-        return self._own.draws if self._given is not None or self._observed.record.draws else []
+        is_known = self._given is None and not self._observed.record.draws
+        return Draws() if is_known else self._own.draws
 
     @property
     def _draws_in_float64(self) -> Sequence[Draw]:
-        return self.draws if self._replayed is None else self._replayed
+        return self.draws.drawn if self._replayed is None else self._replayed
 
     @cached_property
     def observed(self) -> Observed:
