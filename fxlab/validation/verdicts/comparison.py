@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.running import needs_gradients
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
@@ -78,6 +79,8 @@ class Verdict:
     """Inputs that the original refuses, or on which nothing can be compared, and why."""
     notes: tuple[str, ...] = ()
     """What is otherwise and decides nothing, such as other strides of an output; in ``reason`` too."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """The settings of torch that both were run under, of those that change numbers."""
 
     @property
     def agrees(self) -> bool:
@@ -152,6 +155,11 @@ class Comparison:
         """The outputs of both models by path, without what was written and gradients."""
         ours, theirs = self._original.observed, self._transformed.observed
         return ours.returned, theirs.returned
+
+    @property
+    def settings(self) -> NumericSettings:
+        """The settings of torch under which both were run."""
+        return self._original.settings
 
     @property
     def table(self) -> "pd.DataFrame":
@@ -260,7 +268,10 @@ class Comparison:
         notes += (self._random_numbers.note,) if self._random_numbers.note else ()
         found = summary(outputs | judgements, in_own_dtype)
         words = "".join(f"; note: {note}" for note in notes)
-        found = replace(found, reason=found.reason + words, notes=notes)
+        if unusual := self.settings.unusual:
+            words += f"; run with {', '.join(unusual)}"
+        settings = dict(self.settings.values)
+        found = replace(found, reason=found.reason + words, notes=notes, settings=settings)
         if not self._original.has_gradients:
             return found
         apart, are_there = self._without_gradients, any(path.startswith(GRADIENT) for path in found.outputs)

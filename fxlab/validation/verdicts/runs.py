@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import GraphModule
 
+from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.running import Inputs, needs_gradients
 from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
 from fxlab.validation.outputs.counterparts import Counterparts
@@ -63,6 +64,8 @@ class Runs:
         given: Sequence[Draw] | None = None,
     ) -> None:
         self.graph_module, self._name, self._inputs, self._beside = graph_module, name, inputs, beside
+        self.settings = NumericSettings.now()
+        """The settings of torch that all runs have in common."""
         self.names = names or Counterparts.of(graph_module, graph_module, inputs)
         self._parameters = parameters
         self._given = self._replayed = given

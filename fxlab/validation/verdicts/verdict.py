@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from fxlab.checks import check_is, flag
+from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.running import Inputs
 from fxlab.models.weight_files import are_in_files
 from fxlab.validation.arguments import Model, as_graph, check_runs, compared_models
@@ -149,7 +150,17 @@ class Reference:
         """What the models are run on, by name."""
         self._compares_gradients = gradients
         self._weights = WideWeights()
-        self._runs = {name: self._runs_of(original, given) for name, given in self.inputs.items()}
+        self._settings: NumericSettings | None = None
+        self._kept_runs: dict[str, Runs] = {}
+
+    @property
+    def _runs(self) -> dict[str, Runs]:
+        """The runs of the original on each of the inputs, as torch is set now: others are not kept."""
+        now = NumericSettings.now()
+        if self._settings != now:
+            self._kept_runs = {name: self._runs_of(self.original, g) for name, g in self.inputs.items()}
+            self._settings = now
+        return self._kept_runs
 
     def _runs_of(self, original: torch.nn.Module, inputs: Inputs) -> Runs:
         graph = as_graph(original, inputs)

@@ -1,10 +1,12 @@
 """What a caller can tell of a call beside the numbers in its outputs."""
 
+import contextlib
 import dataclasses
 
 import pytest
 import torch
 from torch import fx, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxlab
 from fxlab import Session, from_callable, verdict
@@ -304,3 +306,64 @@ def test_an_output_that_gradients_flow_from_in_one_model_alone_is_a_difference_o
     assert verdict(both, cut, x)
     found = verdict(both, cut, x, gradients=True)
     assert found.outputs["1"].reason == "no gradients flow from it; the original's do"
+
+
+def changed_setting(name):
+    """Return a context in which torch is set otherwise."""
+    return {
+        "precision": lambda: setting(torch.set_float32_matmul_precision, "high", "highest"),
+        "deterministic": lambda: setting(torch.use_deterministic_algorithms, True, False),
+        "dtype": lambda: setting(torch.set_default_dtype, torch.float64, torch.float32),
+        "autocast": lambda: torch.autocast("cpu"),
+        "mode": Coarse,
+    }[name]()
+
+
+@contextlib.contextmanager
+def setting(function, value, usual):
+    function(value)
+    try:
+        yield
+    finally:
+        function(usual)
+
+
+class Coarse(TorchDispatchMode):
+    """Rounds the operands of products, as a lower precision of a device does."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default):
+            args = [a.bfloat16().float() if a.dim() == 2 and a.dtype == torch.float32 else a for a in args]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["precision", "deterministic", "dtype", "autocast", "mode"])
+def test_what_was_run_under_other_settings_is_run_again_and_settings_are_told(name):
+    session = Session(layers().eval(), torch.randn(64, 4))
+    session.apply("fuse-bias-in-linear")
+    first = session.verdict()
+    assert first
+    assert "run with" not in first.reason
+    with changed_setting(name):
+        under = session.verdict()
+        assert under, under
+        assert "; run with " in under.reason
+        session.compare_outputs()
+        session.revert_all()
+        session.apply("fuse-bias-in-linear")
+        again = session.verdict()
+        assert again, again
+    assert session.verdict().reason == first.reason
+    assert name == "mode" or under.settings != first.settings
+
+
+def test_a_reference_runs_again_only_under_other_settings():
+    model, runs = layers(), []
+    reference = fxlab.Reference(model, torch.randn(2, 4))
+    model.register_forward_hook(lambda *_: runs.append(1))
+    for _ in range(2):
+        assert reference.verdict(layers())
+    assert len(runs) == 1
+    with changed_setting("autocast"):
+        assert reference.verdict(layers())
+    assert len(runs) == 2
