@@ -8,6 +8,7 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.models.running import Inputs, run
+from fxlab.validation.evaluation.batch_inputs import copied_batch
 from fxlab.values.tensors import tensors_by_path
 
 Outputs: TypeAlias = dict[str, torch.Tensor]
@@ -115,7 +116,8 @@ def own_metrics(
         values = []
         for outputs in (ours, theirs):
             try:
-                values.append(float(metric(outputs.get("output", outputs), batch)))
+                given = copied_batch(outputs)  # one of its own: it may write into it
+                values.append(float(metric(given.get("output", given), copied_batch(batch))))
             except Exception as error:  # whatever a person's function raises
                 raise ValueError(f"metrics: {name!r} raised {type(error).__name__}: {error}") from error
         first, second = values

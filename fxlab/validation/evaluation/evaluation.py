@@ -26,11 +26,11 @@ class WorstBatch:
     """One of the worst batches of an evaluation, with what it takes to look into it."""
 
     number: int
-    """Its number among the batches, from 1 on."""
+    """Its place among the batches, from 0 on: it is ``batches[number]``."""
     inputs: Inputs
     """What the models were run on: for :func:`compare_nodes`, or a session."""
     batch: Any
-    """The batch as it was given, with what only metrics read."""
+    """A copy of the batch as it was given, with what only metrics read."""
     verdict: Verdict
     """The verdict on it alone."""
     max_abs_diff: float
@@ -108,7 +108,7 @@ class Evaluation:
 
     @property
     def batches(self) -> "pd.DataFrame":
-        """A row for each batch, by its ``number``.
+        """A row for each batch, by its ``number``, from 0 on.
 
         ``status`` is that of its verdict, or ``refused`` (by the guards of the original's graph) or
         ``failed``; then ``max_abs_diff``, the ``ratio`` of the error to the original's rounding, the
