@@ -64,7 +64,7 @@ def compare_on_variants(
     >>> table = compare_on_variants(model, model, torch.randn(3, 2))
     >>> table.index.get_level_values("inputs").unique().tolist()
     ['as given', 'other values', 'batch of 1', 'batch of 7', 'batch of 25', 'large values',
-     'very large values', 'zeros']
+     'very large values', 'zeros', 'a NaN']
     """
     import pandas as pd
 

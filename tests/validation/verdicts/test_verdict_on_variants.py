@@ -151,3 +151,45 @@ def test_what_are_no_inputs_is_said_in_words():
         verdict(graph, graph, variants=[])
     with pytest.raises(ValueError, match="inputs: there are none that the original runs on"):
         verdict(graph, graph, variants=[{"y": X}, {"z": X}])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "on"),
+    [
+        (lambda x: x * 1.1 if x.shape[-1] % 2 else x * 1, "width 9"),
+        (lambda x: x * (1 + (torch.arange(x.shape[-2]) > 8)[:, None]), "size 15 x 15"),
+        (lambda x: x.nan_to_num(), "a NaN"),
+    ],
+    ids=["odd", "height", "nan"],
+)
+def test_other_sizes_of_images_and_nan_are_tried(mistake, on):
+    images = {"x": torch.randn(2, 3, 8, 8)}
+    assert judged(lambda x: x * 1, mistake, images)
+    found = judged(lambda x: x * 1, mistake, images, variants=True)
+    assert not found.agrees
+    assert not found.by_inputs[on].agrees
+
+
+def test_parameters_that_a_function_closes_over_are_no_false_alarm():
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(3).eval()
+    nn.init.normal_(norm.running_mean)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+
+    class Of(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def forward(self, x):
+            return self.function(x)
+
+    def by_hand(x):
+        scale = (norm.running_var + norm.eps).rsqrt() * norm.weight
+        return x * scale[:, None, None] + (norm.bias - norm.running_mean * scale)[:, None, None]
+
+    x = torch.randn(2, 3, 6, 6)
+    closed = Of(lambda x: norm(x))
+    found = verdict(closed, Of(by_hand), x, variants=True)
+    assert found, found
+    assert not verdict(closed, Of(lambda x: by_hand(x) * 1.0001), x)
