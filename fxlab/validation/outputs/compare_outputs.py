@@ -176,7 +176,7 @@ def _row(
     a, b = dense(a.detach()), dense(b.detach())
     note = "" if a.dtype == b.dtype else f"dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-    x, y = (tensor.detach().to("cpu", wide) for tensor in (a, b))
+    x, y = (tensor.detach().cpu().to(wide) for tensor in (a, b))
     exact = not any(is_floating(tensor) for tensor in (a, b))
     # Two large integers may be one number in float64.
     same = a.detach().cpu() == b.detach().cpu() if exact else (x == y) | (x.isnan() & y.isnan())

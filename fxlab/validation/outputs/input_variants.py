@@ -14,6 +14,7 @@ from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
 from fxlab.validation.arguments import inputs_or_examples
 from fxlab.values.nested import map_tensors, parted, put_together, tensors_inside
+from fxlab.values.wide import to_float64
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -203,8 +204,8 @@ def _with_other_values(tensor: torch.Tensor, generator: torch.Generator) -> torc
         return tensor
     if tensor.is_floating_point():
         drawn = torch.randn(tensor.shape, generator=generator)
-        wide = tensor.double()
-        return (drawn.to(tensor.device) * wide.std() + wide.mean()).to(tensor.dtype)
+        wide = to_float64(tensor)
+        return (drawn.to(wide.device) * wide.std() + wide.mean()).to(tensor)
     order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
     return tensor.flatten()[order].reshape(tensor.shape)
 

@@ -33,6 +33,7 @@ from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, 
 from fxlab.validation.verdicts.random_numbers import random_numbers
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.tensors import dense
+from fxlab.values.wide import has_float64
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -247,6 +248,13 @@ class Comparison:
         if reason := self._random_numbers.reason:
             yield RANDOM_NUMBERS, reason
 
+    @property
+    def _elsewhere(self) -> str:
+        """Say where the float64 runs were, if not where the models are."""
+        devices = {tensor.device for tensor in self._expected.values() if not has_float64(tensor.device)}
+        names = ", ".join(sorted({device.type for device in devices}))
+        return f"; judged on the CPU, as {names} has no float64" if names else ""
+
     @cached_property
     def _take_gradients_alike(self) -> bool:
         """Whether both take derivatives themselves, or neither: from results of one no gradients flow."""
@@ -268,6 +276,8 @@ class Comparison:
         notes += (self._random_numbers.note,) if self._random_numbers.note else ()
         found = summary(outputs | judgements, in_own_dtype)
         words = "".join(f"; note: {note}" for note in notes)
+        if any(judgement.errors is not None for judgement in judgements.values()):
+            words += self._elsewhere
         if unusual := self.settings.unusual:
             words += f"; run with {', '.join(unusual)}"
         settings = dict(self.settings.values)

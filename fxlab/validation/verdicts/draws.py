@@ -13,6 +13,7 @@ from torch.fx import Node
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from fxlab.models.bodies import run_under
+from fxlab.values.wide import to_float64
 
 _NAMES = {
     "rand": "uniform",
@@ -167,11 +168,11 @@ def replayable(ours: Sequence[Draw], theirs: Sequence[Draw]) -> list[Draw]:
 def same_numbers(ours: Sequence[Draw], theirs: Sequence[Draw]) -> bool:
     """Tell whether two models that draw alike have drawn the same numbers."""
     direct = [
-        (one.values.double(), other.values.to(one.values.device).double())
+        (to_float64(one.values), to_float64(other.values.to(one.values.device)))
         for one, other in zip(ours, theirs, strict=True)
         if not one.is_computed and one.numbers != _AROUND
     ]
-    return all(torch.equal(one, other) for one, other in direct)
+    return all(torch.equal(one.double(), other.double()) for one, other in direct)
 
 
 def _asked(func: OpOverload, args: Any, kwargs: Any, node: str) -> Draw:
@@ -230,7 +231,7 @@ def _noted(func: OpOverload, args: Any, kwargs: Any, result: Any, node: str) -> 
         return replace(asked, values=args[1].clone())
     if asked.numbers == _AROUND:
         mean, deviation = (_wide(value) for value in _normal(func, args, kwargs))
-        return replace(asked, values=((result.double() - mean) / deviation).nan_to_num(0.0))
+        return replace(asked, values=((to_float64(result) - mean) / deviation).nan_to_num(0.0))
     return replace(asked, values=result.detach().clone())
 
 
@@ -267,4 +268,4 @@ def _normal(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:
 
 
 def _wide(value: Any) -> Any:
-    return value.double() if isinstance(value, torch.Tensor) else value
+    return to_float64(value) if isinstance(value, torch.Tensor) else value

@@ -31,6 +31,7 @@ from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, Ow
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import RequireParts
 from fxlab.values.tensors import is_floating, storage_of, tensors_by_path
+from fxlab.values.wide import to_float64, wide_device, wide_dtype
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -155,6 +156,8 @@ class DrawsRandomNumbersError(ValueError):
 class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives every operator float64 tensors, lets it make no others, and reads other dtypes as float64.
 
+    On a device that has no float64 it gives, and lets make, tensors on the CPU.
+
     Parameters
     ----------
     decisions
@@ -260,7 +263,9 @@ class Float64Interpreter(OtherTensors):
         if isinstance(target, RequireParts):  # of inputs, which had the dtypes that it asks for
             return True
         # Lists and dictionaries are handed on as they are, as a function may write into them.
-        dtypes_wide = tuple(_wide(arg) if isinstance(arg, torch.dtype) else arg for arg in args)
+        dtypes_wide = tuple(
+            _wide(arg) if isinstance(arg, torch.dtype | torch.device) else arg for arg in args
+        )
         return super().call_function(target, dtypes_wide, kwargs)
 
     def keep(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
@@ -310,7 +315,9 @@ class Float64Interpreter(OtherTensors):
     def _own_value(self, tensor: torch.Tensor, narrowed: Narrowed) -> torch.Tensor:
         """Return a tensor of the module for a node that runs in its own dtype, which may write into it."""
         kept = self._kept.get(id(tensor))
-        return tensor.detach().clone() if kept is None else narrowed.to(kept, tensor.dtype)
+        if kept is None:
+            return tensor.detach().to(wide_device(tensor.device), copy=True)
+        return narrowed.to(kept, tensor.dtype)
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.requires_grad:
@@ -372,19 +379,15 @@ def _moved_results(func: Any, given: Any, result: Any, move: Widen) -> Any:
 
 def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy, as a node may write into it."""
-    return tensor.detach().to(_wide_dtype(tensor.dtype), copy=True)
+    return to_float64(tensor.detach(), copy=True)
 
 
 def _wide(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.to(_wide_dtype(value.dtype))
-    return _wide_dtype(value) if isinstance(value, torch.dtype) else value
-
-
-def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    if dtype.is_complex:
-        return torch.complex128
-    return torch.float64 if dtype.is_floating_point else dtype
+        return to_float64(value)
+    if isinstance(value, torch.device):
+        return wide_device(value)
+    return wide_dtype(value) if isinstance(value, torch.dtype) else value
 
 
 def _wide_or_itself(tensor: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,7 @@ from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
+from fxlab.values.wide import to_float64
 
 
 class Gradients(NamedTuple):
@@ -200,7 +201,8 @@ def _gradients(
         weights = torch.randn(real.shape, generator=generator)
         if output.requires_grad:
             # Rounded once, so that both dtypes have the same numbers.
-            sums.append((real.double() * weights.to(real.device, torch.bfloat16).double()).sum())
+            wide = to_float64(real)
+            sums.append((wide * weights.to(torch.bfloat16).to(wide)).sum())
     asked = {name: tensor for name, tensor in leaves.items() if tensor.requires_grad}
     if not sums or not asked:
         return {}

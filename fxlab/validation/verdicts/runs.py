@@ -24,6 +24,7 @@ from fxlab.validation.verdicts.gradients import Gradients, gradients_in_float64,
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.validation.verdicts.wide_weights import WideWeights
 from fxlab.values.tensors import dense, is_floating
+from fxlab.values.wide import to_float64
 
 T = TypeVar("T")
 
@@ -206,7 +207,7 @@ class Runs:
         given = self._own.decisions if self._decisions_shape_outputs else self._decisions
 
         def widen(tensor: torch.Tensor) -> torch.Tensor:
-            return move(tensor) if tensor.dtype == torch.float64 else tensor.double()
+            return move(tensor) if tensor.dtype == torch.float64 else to_float64(tensor)
 
         found = self._tensors(given=given, widen=widen, move=move, everywhere=everywhere)
         return {path: tensor - exact[path] for path, tensor in found.items() if is_floating(tensor)}

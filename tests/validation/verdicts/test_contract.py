@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxlab
 from fxlab import Session, from_callable, verdict
+from fxlab.validation.verdicts import comparison
 
 
 class Of(nn.Module):
@@ -367,3 +368,10 @@ def test_a_reference_runs_again_only_under_other_settings():
     with changed_setting("autocast"):
         assert reference.verdict(layers())
     assert len(runs) == 2
+
+
+def test_a_verdict_says_that_a_device_without_float64_was_judged_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(comparison, "has_float64", lambda device: False)
+    found = judged(lambda x: x / 3, lambda x: x * (1 / 3))
+    assert found.reason.endswith("; judged on the CPU, as cpu has no float64")
+    assert "judged on" not in judged(torch.sin, torch.sin).reason
