@@ -1,6 +1,7 @@
 """Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
 
 import inspect
+import pickle
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,7 +84,7 @@ class Generators(NamedTuple):
         """Return the present ones."""
         numpy_random = sys.modules.get("numpy.random")
         state = None if numpy_random is None else numpy_random.get_state(legacy=False)
-        numbers = state and (bytes(state["state"]["key"]), repr(state))
+        numbers = None if state is None else pickle.dumps(state)
         return cls(torch_generators_now(), random.getstate(), numbers)
 
     def are(self, other: "Generators") -> bool:
