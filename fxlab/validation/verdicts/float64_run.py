@@ -268,6 +268,11 @@ class Float64Interpreter(OtherTensors):
         )
         return super().call_function(target, dtypes_wide, kwargs)
 
+    def give(self, drawn: Sequence[Draw]) -> None:
+        """Give the operators of the next nodes these random numbers, the first of them first."""
+        self._draws.given = drawn
+        self._draws.back_to(0)
+
     def keep(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
         """Let all nodes use one copy of each of some tensors of the module, and return the copies by name."""
         held = {name: value_at(self.module, name) for name in names}

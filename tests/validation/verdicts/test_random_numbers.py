@@ -9,6 +9,7 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import Session, from_callable, verdict
+from fxlab.validation.arguments import as_graph
 
 GRU = nn.GRU(12, 12, 2, dropout=0.5, batch_first=True).requires_grad_(False)
 
@@ -139,6 +140,27 @@ def test_sessions_bisecting_and_evaluating_judge_models_in_training():
     assert session.verdict().status == "different"
     assert fxlab.bisect(session).pass_.name == "wrong"
     assert not fxlab.evaluate(session, [X])
+
+
+def test_the_node_that_goes_wrong_is_found_among_those_that_draw():
+    graph = fxlab.symbolic_trace(merged(), X)
+    assert fxlab.first_divergence(graph, copy.deepcopy(graph), X) is None
+    table = fxlab.compare_nodes(graph, copy.deepcopy(graph), X, judge=True)
+    assert set(table["status"]) == {"same bits"}
+    wrong = copy.deepcopy(graph)
+    with torch.no_grad():
+        wrong.get_submodule("b").weight *= 1.001
+    assert fxlab.first_divergence(graph, wrong, X).node == "b"
+
+
+@pytest.mark.parametrize("draw", [DRAWS["dropout"], DRAWS["noise"]], ids=["dropout", "noise"])
+def test_a_node_that_draws_is_judged_in_float64_on_the_numbers_that_it_has_drawn(draw):
+    original, right = (as_graph(model.train(), X) for model in third(draw)(1.0))
+    wrong = as_graph(third(draw)(1 + 1e-5)[0].train(), X)
+    judged = fxlab.compare_nodes(original, right, X, judge=True)["status"]
+    assert "within the model's own rounding" in set(judged)
+    assert fxlab.first_divergence(original, right, X) is None
+    assert fxlab.first_divergence(original, wrong, X).node == "model"
 
 
 def test_drawing_costs_no_run_where_every_bit_is_the_same(monkeypatch):
