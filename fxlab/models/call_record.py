@@ -32,7 +32,6 @@ class Layout(NamedTuple):
     shape: tuple[int, ...]
     layout: torch.layout
     strides: tuple[int, ...]
-    requires_grad: bool
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class CallRecord:
     parts: dict[str, PlainPart]
     """Classes and plain values in the output, by path."""
     layouts: dict[str, Layout]
-    """The strides of the tensors in the output, by path, and whether they ask for gradients."""
+    """How the tensors in the output lie in memory, by path."""
     shared: frozenset[tuple[Place, Place]]
     """Outputs, each with what it overlaps in memory: another output, an input or a tensor of the model."""
     generators: Generators
@@ -88,4 +87,4 @@ class CallRecord:
 
 def _layout(tensor: torch.Tensor) -> Layout:
     strides = tensor.stride() if tensor.layout is torch.strided else ()
-    return Layout(tuple(tensor.shape), tensor.layout, strides, tensor.requires_grad)
+    return Layout(tuple(tensor.shape), tensor.layout, strides)

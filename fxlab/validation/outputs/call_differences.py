@@ -1,6 +1,6 @@
 """Differences of two calls that are none of the numbers in their outputs."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from fxlab.models.call_record import CallRecord, Layout, Place
@@ -95,8 +95,8 @@ def other_random_numbers(ours: CallRecord, theirs: CallRecord) -> str:
     return "the transformed model draws other random numbers than the original, or another number of them"
 
 
-def layout_notes(ours: CallRecord, theirs: CallRecord, *, gradients: bool) -> Iterator[str]:
-    """Yield what is worth a note: other strides, and outputs from which gradients flow in one call alone."""
+def stride_notes(ours: CallRecord, theirs: CallRecord) -> Iterator[str]:
+    """Yield a note on outputs that have other strides, if there are any."""
     shapes = {path: layout.shape for path, layout in theirs.layouts.items()}
     paths = [path for path, layout in ours.layouts.items() if layout.shape == shapes.get(path)]
     both = [path for path in paths if ours.layouts[path].layout is theirs.layouts[path].layout]
@@ -107,15 +107,14 @@ def layout_notes(ours: CallRecord, theirs: CallRecord, *, gradients: bool) -> It
             f"{_listed(strided)}: the strides are {theirs.layouts[first].strides}, "
             f"the original's {ours.layouts[first].strides}"
         )
-    questions = ((True, "the original's do"), (False, "the original's do not"))
-    for has, words in questions if gradients else ():
-        those = [path for path in paths if _asks(ours, path) is has and _asks(theirs, path) is not has]
-        if those:
-            yield f"{_listed(those)}: {'no gradients' if has else 'gradients'} flow from it; {words}"
 
 
-def _asks(record: CallRecord, path: str) -> bool:
-    return record.layouts[path].requires_grad
+def gradient_notes(ours: Mapping[str, bool], theirs: Mapping[str, bool]) -> Iterator[str]:
+    """Yield a note on outputs from which gradients would flow in one of two models alone."""
+    for before, flows, others in ((True, "no gradients", "do"), (False, "gradients", "do not")):
+        those = [path for path, flow in ours.items() if flow is before and theirs.get(path) is not before]
+        if those := [path for path in those if path in theirs]:
+            yield f"{_listed(those)}: {flows} would flow from it; the original's {others}"
 
 
 def _seen_strides(record: CallRecord, path: str) -> Any:

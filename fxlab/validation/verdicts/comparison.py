@@ -11,10 +11,11 @@ from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.running import needs_gradients
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
+    gradient_notes,
     is_fact,
-    layout_notes,
     other_parts,
     shared_otherwise,
+    stride_notes,
 )
 from fxlab.validation.outputs.compare_outputs import compared, compared_rows
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
@@ -32,7 +33,7 @@ from fxlab.validation.verdicts.judgement import (
 from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
 from fxlab.validation.verdicts.random_numbers import random_numbers
 from fxlab.validation.verdicts.runs import Runs
-from fxlab.values.tensors import dense
+from fxlab.values.tensors import dense, is_floating
 from fxlab.values.wide import has_float64
 
 if TYPE_CHECKING:
@@ -249,6 +250,13 @@ class Comparison:
             yield RANDOM_NUMBERS, reason
 
     @property
+    def _flow(self) -> list[dict[str, bool]]:
+        """The outputs of each model of which it is known whether gradients would flow from them."""
+        floating = {path for path, tensor in self._expected.items() if is_floating(tensor)}
+        both = self._original.gradients_would_flow, self._transformed.gradients_would_flow
+        return [{path: flows for path, flows in one.items() if path in floating} for one in both]
+
+    @property
     def _elsewhere(self) -> str:
         """Say where the float64 runs were, if not where the models are."""
         devices = {tensor.device for tensor in self._expected.values() if not has_float64(tensor.device)}
@@ -272,7 +280,9 @@ class Comparison:
     def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
         outputs = {path: judgements[path] for path in self._paths if path in judgements}
         records = self._original.observed.record, self._transformed.observed.record
-        notes = tuple(layout_notes(*records, gradients=self._take_gradients_alike))
+        notes = tuple(stride_notes(*records))
+        if self._take_gradients_alike and not self._original.has_gradients:
+            notes += tuple(gradient_notes(*self._flow))
         notes += (self._random_numbers.note,) if self._random_numbers.note else ()
         found = summary(outputs | judgements, in_own_dtype)
         words = "".join(f"; note: {note}" for note in notes)

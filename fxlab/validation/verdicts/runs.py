@@ -9,9 +9,10 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.models.numeric_settings import NumericSettings
-from fxlab.models.running import Inputs, needs_gradients
+from fxlab.models.running import Inputs, given_arguments, named_arguments, needs_gradients
 from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
 from fxlab.validation.outputs.counterparts import Counterparts
+from fxlab.validation.outputs.gradient_flow import gradients_flow
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import Draw, Draws, given_draws
 from fxlab.validation.verdicts.float64_run import (
@@ -109,6 +110,12 @@ class Runs:
     def _observed(self) -> Observed:
         options = self._name, self._inputs, self._beside
         return observed(self.graph_module, *options, under=lambda: given_draws(self._given))
+
+    @cached_property
+    def gradients_would_flow(self) -> dict[str, bool]:
+        """The outputs of which the graph tells whether gradients would flow from them, by path."""
+        given = named_arguments(self.graph_module, *given_arguments(self._inputs))
+        return gradients_flow(self.graph_module, given)
 
     @property
     def is_generated(self) -> bool:

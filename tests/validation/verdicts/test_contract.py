@@ -10,6 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxlab
 from fxlab import Session, from_callable, verdict
+from fxlab.validation.arguments import as_graph
+from fxlab.validation.outputs.gradient_flow import gradients_flow
 from fxlab.validation.verdicts import comparison
 
 
@@ -368,6 +370,52 @@ def test_a_reference_runs_again_only_under_other_settings():
     with changed_setting("autocast"):
         assert reference.verdict(layers())
     assert len(runs) == 2
+
+
+def cut(graph_module):
+    output = graph_module.graph.output_node()
+    with graph_module.graph.inserting_before(output):
+        output.args = (graph_module.graph.call_function(torch.detach, output.args),)
+    graph_module.recompile()
+
+
+def test_an_output_from_which_no_gradients_would_flow_any_more_is_a_note():
+    session = Session(fx.symbolic_trace(layers()), torch.randn(2, 4), passes=[from_callable(cut, name="cut")])
+    session.apply("cut")
+    found = session.verdict()
+    assert found.status == "same bits"
+    assert found.notes == ("output: no gradients would flow from it; the original's do",)
+    assert found.notes[0] in found.reason
+    opposite = verdict(session.graph_module, session.original, session.inputs)
+    assert opposite.notes == ("output: gradients would flow from it; the original's do not",)
+    assert not session.verdict(gradients=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda layer, x: layer(x).data,
+        lambda layer, x: (layer(x).detach() + 1).relu(),
+        lambda layer, x: x * layer.weight.shape[0],
+        lambda layer, x: x.sin(),
+    ],
+)
+def test_gradients_are_told_to_flow_as_they_do(function):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return {"out": function(self.layer, x), "whole": self.layer(x), "one": 1}
+
+    x = torch.randn(2, 4)
+    for given in (x, x.clone().requires_grad_()):
+        graph = fxlab.symbolic_trace(Model(), x)
+        expected = {n: t.requires_grad for n, t in graph(given).items() if isinstance(t, torch.Tensor)}
+        assert gradients_flow(graph, {"x": given}) == expected
+        # Of a model that is one node nothing is known.
+        assert gradients_flow(as_graph(Model(), x), {"x": given}) == {}
 
 
 def test_a_verdict_says_that_a_device_without_float64_was_judged_on_the_cpu(monkeypatch):
