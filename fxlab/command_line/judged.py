@@ -59,7 +59,7 @@ def pass_table(session: Session) -> pd.DataFrame:
     """Return a row for each pass that is on: what it has changed, and how many candidates it has refused."""
     import pandas as pd
 
-    rows = [(p.name, str(session.changes(p)), _refused(session.explain(p))) for p in session.applied]
+    rows = [(p.name, str(session.changes(p)), _refused(session, p)) for p in session.applied]
     return pd.DataFrame(rows, columns=["pass", "changes", "refused"])
 
 
@@ -82,6 +82,9 @@ def _first_that_differs(session: Session) -> Transformation:
     raise AssertionError("the topmost stage differs")
 
 
-def _refused(explained: pd.DataFrame) -> int:
-    """Return how many candidates a pass has refused."""
+def _refused(session: Session, pass_: Transformation) -> int:
+    """Return how many candidates a pass has refused; a function that has no candidates refuses none."""
+    if pass_.explains_by_running:
+        return 0
+    explained = session.explain(pass_)
     return int(explained["candidate"][~explained["matched"].astype(bool)].nunique())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import random
 import sys
 import warnings
@@ -22,11 +24,11 @@ from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
 from fxlab.values.containers import contents, is_a, put_back
-from fxlab.values.nested import is_object
 from fxlab.values.tensors import is_plain, same_bits, storage_of
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
+_NOT_OF_MODELS = {"torch", *sys.stdlib_module_names} - {"__main__"}
 
 
 def state_kept(
@@ -241,24 +243,32 @@ class ModelState:
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
-        if (put_generator_back := _generator_state(value)) is not None:
-            self._generators.append(put_generator_back)
+        if (generator := _state_of_generator(value)) is not None:
+            state, set_state = generator
+            self._generators.append(functools.partial(set_state, state))
         elif (items := value if is_a(value, tuple) else contents(value)) is not None:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
-        elif _holds_attributes(value):
+        elif holds_attributes(value) and hasattr(value, "__dict__"):
             self._keep_namespace(vars(value))
             for attribute, item in vars(value).items():
                 self._keep(f"{name}.{attribute}", item)
 
 
-def _holds_attributes(value: Any) -> bool:
-    """Tell whether a value is an object of a model's own, whose attributes a run may change."""
-    try:
-        return is_object(value) and type(value).__module__.partition(".")[0] not in sys.stdlib_module_names
-    except Exception:  # its class may raise anything when asked, as a stand-in for a missing package does
-        return False
+def holds_attributes(value: Any) -> bool:
+    """Tell whether a value is an object of a model's own, whose attributes a run may change.
+
+    What is made in another way, such as members of an enumeration or extensions in C, holds more.
+    """
+    cls: Any = type(value)
+    is_plain = cls.__new__ is object.__new__ and cls.__reduce_ex__ is object.__reduce_ex__
+    return is_plain and _package(cls) not in _NOT_OF_MODELS and not is_a(value, nn.Module)
+
+
+def _package(cls: type) -> str:
+    module: Any = type.__getattribute__(cls, "__module__")
+    return module.partition(".")[0] if type(module) is str else ""
 
 
 def memory_of(tensor: torch.Tensor) -> object:
@@ -345,21 +355,35 @@ def value_at(model: nn.Module, name: str) -> Any:
     return value
 
 
-def _generator_state(value: Any) -> Callable[[], object] | None:
-    """Return what puts a random number generator back, ``None`` if it is none."""
+def is_generator(value: Any) -> bool:
+    """Tell whether a value draws random numbers from a state of its own."""
+    return _state_of_generator(value) is not None
+
+
+def generator_state(value: Any) -> bytes:
+    """Return the state of a random number generator, to be compared."""
+    found = _state_of_generator(value)
+    return b"" if found is None else pickle.dumps(found[0])
+
+
+def python_generators() -> dict[str, bytes]:
+    """Return the states of the generators that Python and NumPy draw from if nobody names another."""
+    numpy_random = sys.modules.get("numpy.random")
+    states = {"random": random.getstate(), "numpy.random": numpy_random and numpy_random.get_state()}
+    return {name: pickle.dumps(state) for name, state in states.items()}
+
+
+def _state_of_generator(value: Any) -> tuple[Any, Callable[[Any], object]] | None:
+    """Return the state of a random number generator and what sets it, ``None`` if it is none."""
     if is_a(value, torch.Generator):
-        state = value.get_state()
-        return lambda: value.set_state(state)
+        return value.get_state(), value.set_state
     if is_a(value, random.Random):
-        numbers = value.getstate()
-        return lambda: value.setstate(numbers)
+        return value.getstate(), value.setstate
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None and is_a(value, numpy_random.RandomState):
-        old = value.get_state()
-        return lambda: value.set_state(old)
+        return value.get_state(), value.set_state
     if numpy_random is not None and is_a(value, numpy_random.Generator):
-        bits = value.bit_generator.state
-        return lambda: setattr(value.bit_generator, "state", bits)
+        return value.bit_generator.state, functools.partial(setattr, value.bit_generator, "state")
     return None
 
 

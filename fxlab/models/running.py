@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import random
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,6 +25,10 @@ Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tens
 """What a model is called with: keyword arguments, positional arguments, or one tensor."""
 
 T = TypeVar("T")
+
+
+_NEEDS_GRADIENTS = re.compile(r"requires?[ _]grad")
+"""In what torch raises where gradients are off."""
 
 
 @contextmanager
@@ -171,9 +176,9 @@ def with_gradients_if_needed(
     try:
         return call(gradients_for(model, beside))
     except RuntimeError as error:
-        if "does not require grad" not in str(error):
+        if not _NEEDS_GRADIENTS.search(str(error)):
             raise
-    # It takes derivatives of what it computes itself, as a force field does.
+    # It takes derivatives of what it computes itself, as a force field does, or keeps them.
     return call(torch.enable_grad())
 
 

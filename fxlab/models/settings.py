@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -13,6 +14,8 @@ import torch
 from torch import overrides
 from torch.fx import Node
 from torch.fx.node import has_side_effect
+
+from fxlab.exchanged import exchanged
 
 Setting: TypeAlias = tuple[str, Any, str]
 """How Python reads a setting, its value, and ``file:line`` of what has read it."""
@@ -86,20 +89,13 @@ def function_modes_hidden(*plain: type) -> Iterator[None]:
             for mode in reversed(modes):
                 torch._C._push_on_torch_function_stack(mode)
 
-    before = {name: vars(overrides)[name] for name in _QUESTIONS}
-
-    def question(name: str) -> Callable[..., bool]:
+    def question(name: str, before: Callable[..., bool]) -> Callable[..., bool]:
         def ask(*values: Any) -> bool:
-            if not _chooses_a_path(sys._getframe(1)):
-                answer: bool = before[name](*values)
-                return answer
+            if not _chooses_a_path(sys._getframe(2)):  # past what asks for the thread
+                return before(*values)
             return any(map(is_overridden, values[0] if name == "has_torch_function" else values))
 
         return ask
 
-    questions = {name: question(name) for name in _QUESTIONS}
-    vars(overrides).update(questions)
-    try:
+    with exchanged(overrides, {name: partial(question, name) for name in _QUESTIONS}):
         yield
-    finally:
-        vars(overrides).update(before)

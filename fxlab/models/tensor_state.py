@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Graph, GraphModule
 
 from fxlab.models import fused_steps as _  # noqa: F401
+from fxlab.models.model_state import holds_attributes
+from fxlab.values.containers import contents, is_a
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
@@ -17,8 +21,12 @@ _SMALL = 1 << 14
 """The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
 
 
-_PLAIN = (bool, int, float, tuple, type(None))
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_REGISTRIES = vars(nn.Module()).keys() - {"training"}
+_OF_GRAPHS = _REGISTRIES | vars(GraphModule(nn.Module(), Graph())).keys() | {"meta"}
+_DEEPEST = 4
+"""How many containers and objects, one in the other, are looked into."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +107,54 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _settings(module: nn.Module) -> dict[str, list[object]]:
-    """Return the mode, the plain attributes and the hooks of each module."""
+    """Return the mode, the attributes and the hooks of each module, and its class's ``forward``."""
     return {
         path: [
-            (name, *map(id, value.values())) if name in _HOOKS else (name, repr(value))
-            for name, value in vars(child).items()
-            if type(value) in _PLAIN or (name in _HOOKS and value)
+            None if is_a(child, GraphModule) else type(child).forward,  # torch makes that of a graph anew
+            *(
+                (name, _setting(value, _DEEPEST))
+                for name, value in vars(child).items()
+                if name not in _ignored(child) and not is_a(value, torch.Tensor, nn.Module)
+            ),
+            *((name, _setting(value, 1)) for name in _HOOKS if (value := vars(child)[name])),
         ]
         for path, child in module.named_modules()
     }
+
+
+def _ignored(module: nn.Module) -> Set[str]:
+    """Return the attributes in which torch keeps what is no setting, and notes of passes on a graph."""
+    return _OF_GRAPHS if is_a(module, GraphModule) else _REGISTRIES
+
+
+def _setting(value: Any, depth: int) -> object:
+    """Return what is equal as long as a value is: numbers and texts, what holds them, others by identity."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind, repr(value) if kind in (float, complex) else value
+    if depth:
+        items = value if is_a(value, tuple) else contents(value)
+        if items is not None:
+            is_dict = is_a(value, dict)
+            held = ((_setting(k, 0), _setting(v, depth - 1)) for k, v in items) if is_dict else None
+            return kind, tuple(held if held is not None else (_setting(item, depth - 1) for item in items))
+        if holds_attributes(value) and (own := getattr(value, "__dict__", None)):
+            fields = tuple((name, _setting(item, depth - 1)) for name, item in own.items())
+            return _Identity(value), fields
+    return _Identity(value)
+
+
+class _Identity:
+    """Equal to itself alone, and holds what it is of, so that nothing else takes its identity."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other._value is self._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
 
 
 def _version(tensor: torch.Tensor) -> int:

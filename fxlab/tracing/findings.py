@@ -75,6 +75,7 @@ class Found(Coded):
     KEPT_WHOLE = "kept whole", "it {reason}"
     ATTRIBUTE_CHANGED = "attribute", "is changed when the model runs, not when the graph does"
     BUFFER_REPLACED = "state", "the model replaces it by another shape or dtype, the graph does not"
+    DRAWN_BY_PYTHON = "state", "random numbers that the model's Python draws from it are held fixed"
     SECOND_RUN_DIFFERS = "state", "the model has changed what the graph has not: {difference:.200}"
 
     # Comparisons with the model

@@ -26,6 +26,11 @@ class Obstacle(Coded):
     # The model
     MODEL_RAISES = "{model} itself raises {error} on these inputs: {message}"
     MODEL_DOES_NOT_RUN = "The model does not run on these inputs"
+    OFFLOADED = (
+        "{model} has weights on the meta device and modules whose forward was exchanged, as accelerate does "
+        "to load weights when they are used. Trace it before its weights are moved away, or after "
+        "accelerate.hooks.remove_hook_from_submodules(model)."
+    )
     UNTRACEABLE = (
         "{model} could not be traced. Run on {rung}, it raised {error}: {message}\n"
         "A module that cannot be recorded can be named in leaf_modules."

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from fxlab.checks import flag, names_in
 from fxlab.garbage import only_new_garbage
-from fxlab.interrupts import interrupts_noted
+from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
@@ -25,6 +25,7 @@ from fxlab.tracing.messages import Step, first_line, place_of, warn_of_limits
 from fxlab.tracing.model_code.attributes import has_data, traceable
 from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_calls import Part, Reason
+from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
 from fxlab.tracing.model_code.torch_logs import torch_logs_silent
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
@@ -32,6 +33,7 @@ from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.rungs import LADDER, Rung, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
+from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
 from fxlab.tracing.verification.compare_with_eager import (
     DifferenceError,
@@ -43,7 +45,7 @@ from fxlab.tracing.verification.size_guards import guard_sizes
 
 
 def symbolic_trace(
-    model: nn.Module,
+    model: nn.Module | Callable[..., Any],
     inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor | None = None,
     *,
     input_names: Iterable[str] | None = None,
@@ -61,7 +63,8 @@ def symbolic_trace(
     Parameters
     ----------
     model
-        Any module, initialized if it is lazy. It is traced in the mode (training or evaluation) that it is
+        Any module, initialized if it is lazy, or a function, whose modules are those that it reads from
+        variables around it. It is traced in the mode (training or evaluation) that it is
         in; a graph that would be another one in the other mode refuses to run there.
     inputs
         What to call it with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor. For
@@ -113,9 +116,14 @@ def symbolic_trace(
     flag(check, "check")
     leaves.require_known(model)
     given = _inputs_for(model, inputs, None if input_names is None else names_in(input_names, "input_names"))
-    pipeline = _Pipeline(model, bound_arguments(model, given), leaves, check)
-    with _not_compiled(), torch_logs_silent(), interrupts_noted() as interrupted:
-        return pipeline.climb_down(dynamic, interrupted)
+    arguments = bound_arguments(model, given)
+    settings = _not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
+    with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
+        return _Pipeline(model, around, arguments, leaves, check).climb_down(dynamic, interrupted)
+
+
+_CALLS_PER_MODULE = 8
+"""Calls that a module takes while it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -147,16 +155,21 @@ class _Pipeline:
 
     Parameters
     ----------
-    model, arguments, leaves
-        What is traced, on which inputs, and which of its modules are one node each.
+    model, around, arguments, leaves
+        What is traced, what is around it, on which inputs, and which of its modules are one node each.
     check
         Whether to compare.
     """
 
     def __init__(
-        self, model: nn.Module, arguments: tuple[Argument, ...], leaves: LeafModules, check: bool
+        self,
+        model: nn.Module,
+        around: Surroundings,
+        arguments: tuple[Argument, ...],
+        leaves: LeafModules,
+        check: bool,
     ) -> None:
-        self._model, self._arguments, self._leaves = model, arguments, leaves
+        self._model, self._around, self._arguments, self._leaves = model, around, arguments, leaves
         self._has_data = has_data(model)
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._check = check
@@ -169,6 +182,7 @@ class _Pipeline:
         """Trace the model in the most general way that succeeds."""
         steps: list[Step] = []
         failure: Exception | None = None
+        kept: list[TensorKeptError] = []
         rungs = [rung for rung in LADDER if dynamic or not rung.dynamic]
         for rung in (rung for rung in rungs if self._has_data or not rung.computes):
             if rung.name == DATA and isinstance(failure, SizeError):
@@ -180,6 +194,7 @@ class _Pipeline:
                     raise KeyboardInterrupt from error
                 steps.append(Step.because_of(error, rung.name))
                 failure = error
+                kept += [error] if isinstance(error, TensorKeptError) else []
                 # A model may compute something else for whoever traces it.
                 self._hides_fakes = self._hides_fakes or isinstance(error, DifferenceError)
                 continue
@@ -188,10 +203,12 @@ class _Pipeline:
                 steps.append(Step(rung.name, f"{reason.what} (at {reason.where})", reason.what))
                 traced = better
             findings = self._hold_mode(traced)
+            _require_over(kept)
             if interrupted():
                 raise KeyboardInterrupt
             return _reported(traced, findings, steps)
         assert failure is not None
+        _require_over(kept)
         return self._after_failure(failure, rung, dynamic, interrupted)
 
     def _traced(self, rung: Rung) -> _Traced:
@@ -236,6 +253,7 @@ class _Pipeline:
         return record_on(
             rung,
             self._model,
+            self._around,
             self._arguments,
             self._leaves,
             gradients=gradients,
@@ -314,6 +332,8 @@ class _Pipeline:
             return self.climb_down(dynamic, interrupted)
         if isinstance(failure, TraceError):
             raise failure
+        if not self._has_data and any("forward" in vars(module) for module in self._model.modules()):
+            raise Obstacle.OFFLOADED(model=model) from failure
         message = f"{first_line(failure)} {place_of(failure)}"
         raised = type(failure).__name__
         raise Obstacle.UNTRACEABLE(model=model, rung=last.name, error=raised, message=message) from failure
@@ -330,6 +350,13 @@ def _inputs_for(model: nn.Module, inputs: Any, names: tuple[str, ...] | None) ->
     return {name: inputs[name] for name in names}
 
 
+def _require_over(kept: list[TensorKeptError]) -> None:
+    """Raise if a fake tensor that a run has left behind is still there, which no other run made good."""
+    for error in kept:
+        if not error.is_over:
+            raise error
+
+
 def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphModule:
     """Return a graph module with its report; warn if it is specialised."""
     report = TraceReport(
@@ -341,6 +368,18 @@ def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphM
     traced.module.meta["trace"] = report
     warn_of_limits(report, steps, stacklevel=4)
     return traced.module
+
+
+@contextmanager
+def _recursion_as_deep_as(model: nn.Module) -> Iterator[None]:
+    """Allow more calls inside of calls where modules are nested deeply: each has more of them than alone."""
+    before = sys.getrecursionlimit()
+    depth = max(path.count(".") for path, _ in model.named_modules())
+    sys.setrecursionlimit(before + _CALLS_PER_MODULE * depth)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _not_compiled() -> AbstractContextManager[None]:

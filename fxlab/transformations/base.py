@@ -50,6 +50,9 @@ class Transformation(ABC):
     ----------
     preserves_computation : bool
         Whether the transformed module computes the same, up to rounding. ``False`` unless a subclass says so.
+    explains_by_running : bool
+        Whether :meth:`explain` has to run it, on a copy. It is then explained when somebody asks, and in a
+        page or report only while it is on.
     copies_on_write : bool
         Whether the transformation promises never to write into a tensor or a module that exists already.
     makes_new_module : bool
@@ -76,6 +79,7 @@ class Transformation(ABC):
     """
 
     preserves_computation: bool = False
+    explains_by_running: bool = False
     copies_on_write: bool = False
     makes_new_module: bool = False
     name: Any = _OfClass(_kebab_case)

@@ -7,8 +7,9 @@ configuration does. Nor is an object asked for its class, which it may give wron
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import starmap
+from types import MemberDescriptorType
 from typing import Any, TypeGuard, TypeVar
 
 _BUILT_IN: tuple[type[Any], ...] = (OrderedDict, dict, list, set, deque)
@@ -32,9 +33,14 @@ def put_back(value: Any, before: Any) -> None:
     """Give a container the contents that :func:`contents` has returned, unless it still has them."""
     if before is None or has_contents(value, before):
         return
+    fill(value, before)
+
+
+def fill(value: Any, items: Iterable[Any]) -> None:
+    """Give a container these items, pairs of key and item for a dict, in place of those that it has."""
     built_in: Any = _built_in(value)
     built_in.clear(value)
-    for item in before:
+    for item in items:
         if issubclass(built_in, dict):
             built_in.__setitem__(value, *item)
         elif built_in is set:
@@ -79,6 +85,18 @@ def replace_item(value: Any, key: Any, item: Any) -> None:
     """Put another item into a container, at a key or index that :func:`replaceable_items` has given."""
     built_in: Any = _built_in(value)
     built_in.__setitem__(value, key, item)
+
+
+def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the slots of an object that are filled, and what is in them."""
+    for cls in type(value).__mro__:
+        names = type.__getattribute__(cls, "__dict__")
+        for slot in names.values() if "__slots__" in names else ():
+            if type(slot) is MemberDescriptorType:
+                try:
+                    yield slot, slot.__get__(value)
+                except AttributeError:  # nothing was assigned to it
+                    continue
 
 
 def _built_in(value: Any) -> type[Any] | None:

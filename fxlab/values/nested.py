@@ -132,7 +132,9 @@ def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: P
         return changed
     if isinstance(value, list | tuple):
         parts = [map_tensors(change, item, (*path, index)) for index, item in enumerate(value)]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        # Named tuples may have a constructor of their own, as packed sequences do.
+        named: Any = type(value)
+        return tuple.__new__(named, parts) if hasattr(value, "_fields") else named(parts)
     return value
 
 

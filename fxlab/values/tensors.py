@@ -124,7 +124,9 @@ def inner_tensors(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         return {}
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None:
-        return {name: getattr(tensor, name) for name in flatten()[0]}
+        # Beside tensors it may name what tells how they belong together, such as the mesh of a DTensor.
+        held = {name: getattr(tensor, name) for name in flatten()[0]}
+        return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
     if _has_memory(tensor):
         return {}
     held = {name: value for name, value in vars(tensor).items() if isinstance(value, torch.Tensor)}
@@ -148,8 +150,10 @@ def _has_memory(tensor: torch.Tensor) -> bool:
 def _settings(tensor: torch.Tensor) -> str:
     """Return all that tells two wrappers apart but the data inside."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
-    context = flatten()[1] if flatten is not None else None
-    return repr((context, list(inner_tensors(tensor))))
+    names, context = flatten() if flatten is not None else ((), None)
+    tensors = inner_tensors(tensor)
+    others = [(name, getattr(tensor, name)) for name in names if name not in tensors]
+    return repr((context, others, list(tensors)))
 
 
 def _same_inside(a: torch.Tensor, b: torch.Tensor) -> bool:

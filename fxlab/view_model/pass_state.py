@@ -11,9 +11,11 @@ from torch import fx
 from fxlab.author_frames import author_line
 from fxlab.reasons import Reason
 from fxlab.transformations import CandidatePass, Transformation
+from fxlab.transformations.base import explanation
 from fxlab.transformations.signature import arguments_of
 from fxlab.units import counted
 from fxlab.validation.graphs.changes_made import count_kinds, counted_kinds
+from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ MOST_NODES = 200
 """Names of candidates listed for one reason."""
 MOST_ARGUMENTS = 20
 MOST_WORDS = 300
+PREVIEW_TELLS = "Only running this pass tells what it changes: Preview runs it."
 
 
 def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -> list[dict[str, Any]]:
@@ -63,11 +66,23 @@ def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
 
 
 def explain(session: Session, p: Transformation) -> pd.DataFrame | str:
-    """Return what a pass says of its candidates, or in words why it does not."""
+    """Return what a pass says of its candidates, or in words why it does not.
+
+    A function that can only be run to be explained may do anything; it is run when somebody asks for it.
+    """
     try:
+        if p.explains_by_running:
+            return _changed_by(session, p) if session.is_on(p) else PREVIEW_TELLS
         return _checked(session.explain(p))
     except Exception as error:
         return f"Its candidates are unknown: {located_error(error)}"
+
+
+def _changed_by(session: Session, p: Transformation) -> pd.DataFrame:
+    """Return the nodes that a pass has marked as candidates that it has changed."""
+    stage = session.stages[1 + [other.name for other in session.applied].index(p.name)]
+    names = [node.name for node in p.get_transformed_nodes(unfolded(stage))]
+    return explanation((name, True, "changed", "", number) for number, name in enumerate(names))
 
 
 def _checked(frame: object) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from itertools import chain
 from typing import Any
 
@@ -20,8 +21,10 @@ from fxlab.models.model_state import state_kept
 from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.model_code.attributes import has_data
 from fxlab.tracing.model_code.caches import caches_bypassed
+from fxlab.tracing.model_code.surroundings import run_alone
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.fake_state import put_fakes
+from fxlab.tracing.shapes.fake_state import fake_twin
+from fxlab.tracing.shapes.leftovers import put_back_after
 
 _UNKNOWN = (
     DataDependentOutputException,
@@ -85,7 +88,8 @@ def run_on_fakes(
 ) -> Any:
     """Call a model, or a method of it or of a part of it, on fake tensors in place of inputs of the model."""
     fakes = FakeInputs(bound_arguments(model, inputs), dynamic=False, with_data=with_data)
-    with RestoringStack(state_kept(model, values=False), caches_bypassed(model), torch.no_grad()) as stack:
-        put_fakes(model, fakes.mode)
-        stack.enter_context(fakes.mode)
-        return call(**{name: fakes.values[name] for name in inputs})
+    with run_alone(model) as around:
+        kept = put_back_after(around, fakes.mode), caches_bypassed(model, around), torch.no_grad()
+        with RestoringStack(*kept, fakes.mode):
+            call = fake_twin(model, fakes.mode).of(call)
+            return copy_context().run(call, **{name: fakes.values[name] for name in inputs})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,9 +11,10 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
 from fxlab.checks import described
-from fxlab.values.containers import contents, has_contents, is_same
+from fxlab.tracing.model_code.function_module import is_function, module_of
+from fxlab.tracing.model_code.model_files import file_of
 
-_OF_EVERY_MODULE = vars(nn.Module()).keys()
+_SHARDING = ("torch.distributed.fsdp", "torch.distributed._composable")
 
 
 def check_is_module(model: object) -> None:
@@ -43,11 +45,22 @@ def refuse_torch_script(model: object, name: str) -> None:
         )
 
 
-def traceable(model: nn.Module) -> nn.Module:
-    """Return a model that can be traced, or what was compiled to make it; raise if there is none."""
+def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
+    """Return a model that can be traced, or what was compiled to make it; raise if there is none.
+
+    A function is traced as the module that calls it.
+    """
+    if is_function(model):
+        model = module_of(model)
     check_is_module(model)
+    assert isinstance(model, nn.Module)
     if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
         model = model.get_submodule("_orig_mod")
+    if sharded := [name for name, module in model.named_modules() if _is_sharded(module)]:
+        raise ValueError(
+            f"model: {sharded[0] or 'it'} is sharded by FSDP, whose hooks gather weights while it runs. "
+            "Trace the model before it is sharded, and shard what you make of the graph."
+        )
     tensors = (*model.named_parameters(), *model.named_buffers())
     if lazy := [name for name, tensor in tensors if is_lazy(tensor)]:
         raise ValueError(
@@ -57,20 +70,9 @@ def traceable(model: nn.Module) -> nn.Module:
     return model
 
 
-def attributes_of(model: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """Return what modules have besides parameters, buffers and submodules: value, and contents if any."""
-    return {
-        f"{path}.{name}" if path else name: (value, contents(value))
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-        if name not in _OF_EVERY_MODULE
-    }
-
-
-def changed_attributes(before: dict[str, tuple[Any, Any]], model: nn.Module) -> list[str]:
-    """Return the names of the attributes that are not what :func:`attributes_of` has returned before."""
-    now = attributes_of(model)
-    return [name for name in {**before, **now} if not _is_same(before.get(name), now.get(name))]
+def _is_sharded(module: nn.Module) -> bool:
+    """Tell whether FSDP manages a module, whose parameters are there only while it runs."""
+    return any(file_of(cls).startswith(_SHARDING) for cls in type(module).__mro__)
 
 
 def attribute_of(model: nn.Module, name: str) -> Any:
@@ -84,11 +86,3 @@ def attribute_of(model: nn.Module, name: str) -> Any:
 def has_data(model: nn.Module) -> bool:
     """Tell whether a model can be run: it cannot on the meta device."""
     return not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
-
-
-def _is_same(before: tuple[Any, Any] | None, now: tuple[Any, Any] | None) -> bool:
-    if before is None or now is None:
-        return False
-    if before[0] is now[0]:
-        return before[1] is None or has_contents(now[0], before[1])
-    return is_same(before[0], now[0])

@@ -7,9 +7,10 @@ tensors of the recorded run would turn up in later runs of the model.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CellType, FunctionType, MethodType
+from types import CellType
 from typing import Any
 
 import torch
@@ -18,92 +19,99 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.created_tensors import TensorsMade
-from fxlab.tracing.model_code.model_files import file_of, files_of, is_torch, names_in
+from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
+from fxlab.tracing.model_code.surroundings import Surroundings, put_name
 from fxlab.values.containers import is_a
 
-_Cached = functools._lru_cache_wrapper
-_METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
+_OF_RUNS: tuple[type[Any], ...] = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, nn.Module)
+"""What a function may give a tensor of the run for, or cannot look up."""
 
 
 @contextmanager
-def caches_bypassed(model: nn.Module, made: TensorsMade | None = None) -> Iterator[None]:
-    """Let functions in the Python modules that a model is made of compute each result anew.
+def caches_bypassed(
+    model: nn.Module, around: Surroundings, made: TensorsMade | None = None
+) -> Iterator[None]:
+    """Let functions around a model compute each result anew, for this thread.
+
+    Those of the files in which its modules are written always do so. Others do if they are given tensors,
+    modules or sizes; else they may be what is asked again and again, and takes long.
 
     Parameters
     ----------
     model
-        The model; functions and methods of the files in which its modules are written are bypassed.
+        The model.
+    around
+        What is around it.
     made
         Is told of the tensors that are constants of the model, though they are made during the run.
     """
-    files = files_of(model)
-    classes = [value for file in files for value in names_in(file).values() if is_a(value, type)]
-    owners: list[Any] = [*files, *(cls for cls in classes if not is_torch(file_of(cls)))]
+    own = files_of(model)
+    names = {file.__name__ for file in own}
     with RestoringStack() as stack:
-        for owner in {id(owner): owner for owner in owners}.values():
-            for name, value in names_in(owner).items():
-                if is_a(value, _Cached):
-                    stack.callback(_set, owner, name, value)
-                    _set(owner, name, _uncached(value))
-                elif is_a(value, functools.cached_property):
-                    stack.callback(_set, owner, name, value)
-                    _set(owner, name, _RememberedForOneRun(value.func, made))
-                for cell in _cells_of(value.__func__ if is_a(value, *_METHODS) else value):
-                    stack.callback(setattr, cell, "cell_contents", cell.cell_contents)
-                    cell.cell_contents = _uncached(cell.cell_contents)
+        for holder, key, function in around.caches:
+            stack.callback(_put, holder, key, function)
+            _put(holder, key, _uncached(function, always=function.__module__ in names))
+        for owner in (owner for owner in around.owners if is_a(owner, type) and file_of(owner) in names):
+            for key, value in names_in(owner).items():
+                if is_a(value, functools.cached_property):
+                    stack.callback(put_name, owner, key, value)
+                    put_name(owner, key, _RememberedForOneRun(value, made))
         yield
 
 
 class _RememberedForOneRun:
     """Stands for a cached property; knows nothing of earlier runs, and nothing of it stays behind."""
 
-    def __init__(self, function: Callable[[Any], Any], made: TensorsMade | None) -> None:
-        self._function = function
+    def __init__(self, own: functools.cached_property[Any], made: TensorsMade | None) -> None:
+        self._own = own
         self._made = made
         self._known: dict[int, tuple[Any, Any]] = {}
+        self._thread = threading.get_ident()
 
     def __get__(self, owner: Any, cls: type) -> Any:
         if owner is None:
             return self
+        if threading.get_ident() != self._thread:
+            return self._own.__get__(owner, cls)
         if id(owner) not in self._known:
             self._known[id(owner)] = owner, self._value(owner)
         return self._known[id(owner)][1]
 
     def __set__(self, owner: Any, value: Any) -> None:
-        self._known[id(owner)] = owner, value  # what has a setter is asked before the owner's attributes
+        if threading.get_ident() == self._thread:
+            self._known[id(owner)] = owner, value  # what has a setter is asked before the owner's attributes
+        else:
+            vars(owner)[self._own.attrname] = value
 
     def _value(self, owner: Any) -> Any:
         if isinstance(owner, nn.Module):
-            return self._function(owner)
+            return self._own.func(owner)
         # Of what is no module the model makes a constant, in its first run.
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            value = self._function(owner)
+            value = self._own.func(owner)
         if self._made is not None:
             self._made.allow(value)
         return value
 
 
-def _set(owner: Any, name: str, value: Any) -> None:
-    if is_a(owner, type):
-        type.__setattr__(owner, name, value)
+def _put(holder: Any, key: Any, function: Callable[..., Any]) -> None:
+    if is_a(holder, CellType):
+        holder.cell_contents = function
     else:
-        object.__getattribute__(owner, "__dict__")[name] = value
+        put_name(holder, key, function)
 
 
-def _cells_of(value: Any) -> list[CellType]:
-    """Return where a decorated function holds a cached one."""
-    if not is_a(value, FunctionType):
-        return []
-    return [cell for cell in value.__closure__ or () if is_a(_contents(cell), _Cached)]
+def _uncached(function: Any, *, always: bool) -> Callable[..., Any]:
+    """Return the function with the methods of a cached one, but without its memory in this thread."""
+    here = threading.get_ident()
 
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        is_here = threading.get_ident() == here
+        if is_here and (always or any(is_a(value, *_OF_RUNS) for value in (*args, *kwargs.values()))):
+            return function.__wrapped__(*args, **kwargs)
+        return function(*args, **kwargs)
 
-def _contents(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # the variable has not been assigned yet
-        return None
-
-
-def _uncached(function: Any) -> Any:
-    """Return the function with the methods of a cached one, but no memory."""
-    return functools.lru_cache(maxsize=0)(function.__wrapped__)
+    methods = ("cache_info", "cache_clear", "cache_parameters")
+    vars(call).update({name: getattr(function, name) for name in methods})
+    return call

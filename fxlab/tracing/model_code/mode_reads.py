@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.exchanged import exchanged, instead
 from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.report import REFUSAL
@@ -44,26 +46,25 @@ class ModeReads:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Note reads for a while."""
+        thread = threading.get_ident()
 
         def read(module: nn.Module) -> Any:
             if "training" not in vars(module):  # a scripted module looks elsewhere then
                 raise AttributeError("training")
-            if not self._is_ignored:
+            if not self._is_ignored and threading.get_ident() == thread:
                 self._note(module)
             return vars(module)["training"]
 
         def write(module: nn.Module, value: Any) -> None:
-            self._written.add(module)
+            if threading.get_ident() == thread:
+                self._written.add(module)
             vars(module)["training"] = value
 
         def delete(module: nn.Module) -> None:
             del vars(module)["training"]
 
-        try:
-            nn.Module.training = property(read, write, delete)  # type: ignore[assignment]
+        with exchanged(nn.Module, {"training": instead(property(read, write, delete))}):
             yield
-        finally:
-            del nn.Module.training
 
     @contextmanager
     def ignored(self) -> Iterator[None]:
@@ -89,6 +90,11 @@ class ModeReads:
     def is_set(self, module: nn.Module) -> bool:
         """Tell whether the model has set the mode of a module, or of one inside, since it runs."""
         return bool(self._written) and not self._written.isdisjoint(module.modules())
+
+    def end(self) -> None:
+        """Let go of the model."""
+        self._paths.clear()
+        self._written.clear()
 
     def _note(self, module: nn.Module) -> None:
         if self._stand_for is not None:

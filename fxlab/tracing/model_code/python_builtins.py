@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,8 +16,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
+from fxlab.exchanged import exchanged, instead
 from fxlab.interrupts import RestoringStack
-from fxlab.tracing.model_code.model_files import files_of
+from fxlab.tracing.model_code.model_files import files_of, names_in
 
 _ATTENTION = functional.scaled_dot_product_attention
 
@@ -26,15 +26,10 @@ _ATTENTION = functional.scaled_dot_product_attention
 @contextmanager
 def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
     """Put ``len`` and ``range`` that know symbolic sizes into the files that a model is written in."""
-    with RestoringStack() as stack:
-        stack.callback(setattr, functional, _ATTENTION.__name__, _ATTENTION)
-        setattr(functional, _ATTENTION.__name__, _attention)
-        for file in files_of(model):
-            namespace = ModuleType.__getattribute__(file, "__dict__")
-            for name, function in {"len": _len, "range": _range}.items():
-                if name not in namespace:
-                    stack.callback(namespace.pop, name, None)
-                    namespace[name] = function
+    own = {"len": instead(_len), "range": instead(_range)}
+    files = {file: own.keys() - names_in(file).keys() for file in files_of(model)}
+    seeing = (exchanged(file, {name: own[name] for name in names}) for file, names in files.items())
+    with RestoringStack(exchanged(functional, {_ATTENTION.__name__: instead(_attention)}), *seeing):
         yield
 
 

@@ -6,13 +6,15 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
+from fxlab.exchanged import __file__ as exchanged_file
+from fxlab.exchanged import exchanged, instead
 from fxlab.interrupts import RestoringStack
 from fxlab.models.settings import GRADIENTS, Setting
 from fxlab.tracing.model_code.model_files import files_of, names_in
@@ -48,7 +50,7 @@ class SettingReads:
     def __init__(self, model: nn.Module, is_seen: Callable[[], bool]) -> None:
         self.held: dict[str, Setting] = {}
         self.reads_autocast = False
-        self._model = model
+        self._files = files_of(model)
         self._is_seen = is_seen
 
     @contextmanager
@@ -56,16 +58,20 @@ class SettingReads:
         """Note reads for a while."""
         readers = _readers()
         around = {name: reader() for name, reader in readers.items() if "autocast" not in name}
-        asking = {reader: self._asked(name, reader, around) for name, reader in readers.items()}
-        owners = [*_modules(), *files_of(self._model)]
-        with RestoringStack(*(_exchanged(owner, asking) for owner in owners), self._flags_watched()):
+        asking = {id(reader): instead(self._asked(name, reader, around)) for name, reader in readers.items()}
+        # Under all names that Python files have for them.
+        reads = (
+            exchanged(owner, {name: asking[id(v)] for name, v in names_in(owner).items() if id(v) in asking})
+            for owner in (*_modules(), *self._files)
+        )
+        with RestoringStack(*reads, *self._flags_watched()):
             yield
 
     def _asked(self, name: str, reader: Callable[..., Any], around: dict[str, Any]) -> Callable[..., Any]:
         @functools.wraps(reader)
         def ask(*args: Any, **kwargs: Any) -> Any:
             value = reader(*args, **kwargs)
-            if self._is_asked_by_model(sys._getframe(1)):
+            if self._is_asked_by_model(_asking_frame()):
                 if "autocast" in name:
                     self.reads_autocast = True
                 elif value == around[name]:
@@ -74,28 +80,25 @@ class SettingReads:
 
         return ask
 
-    @contextmanager
-    def _flags_watched(self) -> Iterator[None]:
+    def _flags_watched(self) -> tuple[AbstractContextManager[None], ...]:
         """Note reads of attributes of ``torch.backends``, such as ``torch.backends.cudnn.deterministic``."""
-        get, get_of_matmul = _FLAG.__get__, _MATMUL.__getattr__
 
-        def flag(prop: Any, module: Any, owner: Any = None) -> Any:
+        def flag(get: Any, prop: Any, module: Any, owner: Any = None) -> Any:
             value = get(prop, module, owner)
-            if module is not None and self._is_asked_by_model(sys._getframe(1)):
+            if module is not None and self._is_asked_by_model(_asking_frame()):
                 self._note(f"{module.__name__}.{_name_in(type(module), prop)}", value)
             return value
 
-        def flag_of_matmul(module: Any, name: str) -> Any:
-            value = get_of_matmul(module, name)
-            if self._is_asked_by_model(sys._getframe(1)):
+        def flag_of_matmul(get: Any, module: Any, name: str) -> Any:
+            value = get(module, name)
+            if self._is_asked_by_model(_asking_frame()):
                 self._note(f"torch.backends.cuda.matmul.{name}", value)
             return value
 
-        try:
-            _FLAG.__get__, _MATMUL.__getattr__ = flag, flag_of_matmul
-            yield
-        finally:
-            _FLAG.__get__, _MATMUL.__getattr__ = get, get_of_matmul
+        return (
+            exchanged(_FLAG, {"__get__": lambda get: functools.partial(flag, get)}),
+            exchanged(_MATMUL, {"__getattr__": lambda get: functools.partial(flag_of_matmul, get)}),
+        )
 
     def _is_asked_by_model(self, frame: FrameType) -> bool:
         file = frame.f_code.co_filename
@@ -124,16 +127,12 @@ def _readers() -> dict[str, Callable[..., Any]]:
     }
 
 
-@contextmanager
-def _exchanged(owner: ModuleType, others: dict[Callable[..., Any], Callable[..., Any]]) -> Iterator[None]:
-    """Exchange functions for others under all names that a Python module has for them."""
-    known = {id(function): other for function, other in others.items()}
-    found = {name: value for name, value in names_in(owner).items() if id(value) in known}
-    try:
-        vars(owner).update({name: known[id(value)] for name, value in found.items()})
-        yield
-    finally:
-        vars(owner).update(found)
+def _asking_frame() -> FrameType:
+    """Return the frame that has called what was exchanged."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename == exchanged_file and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def _name_in(owner: type, value: Any) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch.fx.node import has_side_effect
 
+from fxlab.exchanged import exchanged
 from fxlab.tracing.report import REFUSAL
 
 _DEVICES = ("cpu", "cuda")
@@ -64,18 +66,14 @@ class AutocastUse:
         Most such regions are there to keep precision where autocast is on, and do nothing elsewhere.
         """
         around = autocast_state()
-        enter = torch.autocast.__enter__
 
-        def entered(region: torch.autocast) -> Any:
-            result = enter(region)  # type: ignore[no-untyped-call]
+        def entered(enter: Callable[..., Any], region: torch.autocast) -> Any:
+            result = enter(region)
             self.depends |= autocast_state() == around
             return result
 
-        try:
-            torch.autocast.__enter__ = entered  # type: ignore[method-assign]
+        with exchanged(torch.autocast, {"__enter__": lambda enter: partial(entered, enter)}):
             yield
-        finally:
-            torch.autocast.__enter__ = enter  # type: ignore[method-assign]
 
 
 @has_side_effect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -409,6 +410,13 @@ class Recording:
 
     def _place(self) -> str:
         return where(self.frames()) or "an unknown line"
+
+    def end(self) -> list[weakref.ref[torch.Tensor]]:
+        """Let go of what only a run needs; return the tensors of the run, none of which is to stay."""
+        del self.outside  # its frame holds the results
+        self._paths.clear()
+        self._originals = Originals()
+        return [*map(weakref.ref, self.nodes)]
 
     def nodes_by_name(self) -> dict[str, Any]:
         """Return what each node calls."""

@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.operators.python_functions import ADDRESSES
 from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.recording.torch_calls import is_part_of_sparse, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
-from fxlab.tracing.shapes.fake_state import Originals, replace_tensors
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
 from fxlab.values.nested import tensors_inside
 
@@ -68,24 +68,18 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._watched.append(weakref.ref(tensor))
         return value
 
-    def put_in(self, model: nn.Module) -> Originals:
-        """Replace each tensor that a module of a model holds by one that notices other threads."""
-        made: dict[torch.Tensor, torch.Tensor] = {}
-        known: dict[int, torch.Tensor] = {}
+    def twin_of(self, model: nn.Module) -> Twin:
+        """Return a twin of a model whose tensors, in the memory of the model's, notice other threads."""
 
         def watched(tensor: torch.Tensor) -> torch.Tensor:
             if type(tensor) not in _PLAIN_CLASSES:
                 return tensor
-            if id(tensor) not in known:
-                alias = torch.Tensor._make_subclass(self.tensor_class, tensor, tensor.requires_grad)
-                alias._is_param = isinstance(tensor, nn.Parameter)
-                known[id(tensor)] = alias
-                made[alias] = tensor
-                self._watched.append(weakref.ref(alias))
-            return known[id(tensor)]
+            alias: torch.Tensor = torch.Tensor._make_subclass(self.tensor_class, tensor, tensor.requires_grad)
+            alias._is_param = isinstance(tensor, nn.Parameter)
+            self._watched.append(weakref.ref(alias))
+            return alias
 
-        replace_tensors(model, watched)
-        return Originals(made)
+        return Twin(model, watched)
 
     def by_shapes(self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Return what a call gives as far as the shapes of its arguments tell: fake tensors and numbers."""

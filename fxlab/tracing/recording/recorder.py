@@ -12,9 +12,9 @@ from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.model_state import python_generators
 from fxlab.tracing.bound_inputs import Argument, inputs_of
 from fxlab.tracing.findings import Found
-from fxlab.tracing.model_code.attributes import attributes_of, changed_attributes
 from fxlab.tracing.model_code.source_lines import is_asked_by_fakes
 from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
@@ -33,7 +33,13 @@ from fxlab.tracing.recording.handlers.memory import (
 from fxlab.tracing.recording.handlers.modules import modules_seen
 from fxlab.tracing.recording.handlers.opaque_parts import functions_seen
 from fxlab.tracing.recording.handlers.operators import make_and_record, require_of_data
-from fxlab.tracing.recording.handlers.reads import read_address, read_one_number, read_state
+from fxlab.tracing.recording.handlers.reads import (
+    leave_backward_hooks,
+    leave_profiling,
+    read_address,
+    read_one_number,
+    read_state,
+)
 from fxlab.tracing.recording.handlers.refusals import (
     derivatives_refused,
     refuse_backward,
@@ -56,6 +62,8 @@ HANDLERS: tuple[Handler, ...] = (
     refuse_memory,
     require_own_storages,
     read_address,
+    leave_profiling,
+    leave_backward_hooks,
     copy_array,
     hand_on_uncounted,
     join_uncounted,
@@ -139,7 +147,7 @@ def record(
     """
     recording, conditions = run.recording, run.conditions
     run.gradients = gradients
-    buffers, attributes = dict(run.model.named_buffers()), attributes_of(run.model)
+    buffers, drawn = dict(run.model.named_buffers()), python_generators()
     _make_placeholders(run, arguments, values)
     recording.outside = sys._getframe()
     inputs = inputs_of(arguments, values)
@@ -157,8 +165,11 @@ def record(
     run.errors.require_none(run.sizes.unanswered)
     with torch.enable_grad():
         _write_replaced_buffers(run, buffers)
-    for name in changed_attributes(attributes, run.model):
+    for name in run.twin.changed():
         recording.note(Found.ATTRIBUTE_CHANGED, name)
+    for name, state in python_generators().items():
+        if drawn.get(name) != state:
+            recording.note(Found.DRAWN_BY_PYTHON, name)
     conditions.hold_decisions()
     conditions.hold_lists_read()
     conditions.require_unwritten()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
@@ -19,6 +19,7 @@ from fxlab.tracing.model_code.mode_reads import ModeReads
 from fxlab.tracing.model_code.setting_reads import SettingReads
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.model_code.threads import OneThread
+from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.recording.autocast_regions import UnderAutocast, autocast_state
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recording.guards import Conditions
@@ -39,16 +40,14 @@ class Run:
 
     Parameters
     ----------
-    model
-        The module to record; its parameters and buffers become ``get_attr`` nodes.
+    twin
+        What runs in place of the module to record, whose parameters and buffers become ``get_attr`` nodes.
     leaves
         Which modules are one ``call_module`` node each.
     fakes
         The inputs on fake tensors, and the symbols of their sizes.
     made
         The tensors that were made during the run, none of which can be a constant.
-    originals
-        The model's tensors that others stand for.
     one_thread
         Notices what the model does in other threads.
     real
@@ -62,6 +61,8 @@ class Run:
 
     Attributes
     ----------
+    model : torch.nn.Module
+        The twin's module, which runs.
     recording : Recording
         What has been recorded.
     conditions : Conditions
@@ -91,11 +92,10 @@ class Run:
 
     def __init__(
         self,
-        model: nn.Module,
+        twin: Twin,
         leaves: LeafModules,
         fakes: FakeInputs,
         made: TensorsMade,
-        originals: Originals,
         one_thread: OneThread,
         *,
         real: RealTensors | None = None,
@@ -103,7 +103,7 @@ class Run:
         most_operations: int = MOST_OPERATIONS,
         expected: RecordedNodes | None = None,
     ) -> None:
-        self.model = model
+        self.twin, self.model = twin, twin.model
         self.leaves = leaves
         self.fakes = fakes
         self.made = made
@@ -111,11 +111,13 @@ class Run:
         self.real = real
         self.whole = whole
         self.sizes = fakes.shape_env
-        self.recording = Recording(model, fakes.as_fake, originals, made, most_operations, expected)
+        self.recording = Recording(
+            self.model, fakes.as_fake, Originals(twin), made, most_operations, expected
+        )
         self.conditions = Conditions(self.recording, self.sizes)
         self.errors = RaisedErrors(self.conditions.hold_error, on_fakes=real is None)
-        self.mode_reads = ModeReads(model, lambda: where(self.recording.frames()))
-        self.setting_reads = SettingReads(model, self.is_seen)
+        self.mode_reads = ModeReads(self.model, lambda: where(self.recording.frames()))
+        self.setting_reads = SettingReads(self.model, self.is_seen)
         self.is_paused = False
         self.dtypes_read: set[bool] = set()
         self.reads_shapes = False
@@ -132,6 +134,14 @@ class Run:
             "findings": tuple((finding.kind, finding.what, finding.detail) for finding in findings),
             "constants": tuple(map(id, recording.constants.values())),
         }
+
+    def end(self) -> list[weakref.ref[torch.Tensor]]:
+        """Let go of the twin; return the tensors that were recorded, none of which is to stay."""
+        del self.twin, self.model
+        self.mode_reads.end()
+        self.whole = None
+        self.fakes.values = {}
+        return self.recording.end()
 
     # What is seen.
 

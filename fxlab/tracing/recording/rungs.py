@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -12,13 +13,15 @@ from torch._dispatch.python import enable_python_dispatcher
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
+from fxlab.models.running import generators_kept, seed_generators
 from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors
+from fxlab.tracing.findings import Found
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.caches import caches_bypassed
 from fxlab.tracing.model_code.created_tensors import TensorsMade
-from fxlab.tracing.model_code.mode_reads import set_modes
 from fxlab.tracing.model_code.python_builtins import sizes_in_builtins
 from fxlab.tracing.model_code.running_calls import Part, Reason
+from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes
 from fxlab.tracing.recording.handlers.memory import StoragesComparedError
@@ -29,7 +32,8 @@ from fxlab.tracing.recording.run import Run
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, WHOLE
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
-from fxlab.tracing.shapes.fake_state import put_fakes
+from fxlab.tracing.shapes.fake_state import fake_twin
+from fxlab.tracing.shapes.leftovers import put_back_after, require_gone, still_there
 from fxlab.tracing.shapes.size_cache import arithmetic_remembered
 from fxlab.tracing.shapes.size_texts import size_texts_marked
 
@@ -80,6 +84,7 @@ LADDER = (
 def record_on(
     rung: Rung,
     model: nn.Module,
+    around: Surroundings,
     arguments: tuple[Argument, ...],
     leaves: LeafModules,
     *,
@@ -87,7 +92,7 @@ def record_on(
     training: bool | None = None,
     expected: RecordedNodes | None = None,
 ) -> Run:
-    """Record a model, which is left as it was.
+    """Record a model, which is left as it was, and so is what is around it.
 
     Parameters
     ----------
@@ -95,6 +100,8 @@ def record_on(
         The way.
     model
         The module.
+    around
+        What is around it.
     arguments
         Its inputs.
     leaves
@@ -107,8 +114,8 @@ def record_on(
         What another run has recorded, if this one is to end as soon as it records something else.
     """
     if rung.is_real:
-        return _on_real_tensors(model, arguments, leaves, gradients)
-    ways = arguments, leaves, gradients, training, expected
+        return _on_real_tensors(model, around, arguments, leaves, gradients)
+    ways = around, arguments, leaves, gradients, training, expected
     try:
         return _on_fake_tensors(rung, model, *ways)
     except StoragesComparedError:
@@ -118,6 +125,7 @@ def record_on(
 def _on_fake_tensors(
     rung: Rung,
     model: nn.Module,
+    around: Surroundings,
     arguments: tuple[Argument, ...],
     leaves: LeafModules,
     gradients: bool,
@@ -135,26 +143,27 @@ def _on_fake_tensors(
     )
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()
-    kept = state_kept(model, values=False), caches_bypassed(model, made), sizes_in_builtins(model)
+    kept = caches_bypassed(model, around, made), sizes_in_builtins(model)
     arithmetic = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
     # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-    computing = *arithmetic, enable_python_dispatcher()
-    with RestoringStack(*kept, *computing, fakes_hidden() if rung.hides_fakes else nullcontext()):
-        if training is not None:
-            set_modes(model, training)
-        run = Run(
-            model,
-            leaves,
-            fakes,
-            made,
-            put_fakes(model, fakes.mode),
-            one_thread,
-            whole=None if rung.parts is None else WholeParts(rung.parts, fakes),
-            most_operations=rung.most_operations,
-            expected=expected,
-        )
-        with RestoringStack(_random_numbers_of_checks(enabled=rung.with_data), made, fakes.mode):
-            record(run, arguments, fakes.values, gradients=gradients)
+    computing = *arithmetic, enable_python_dispatcher(), fakes_hidden() if rung.hides_fakes else nullcontext()
+    with RestoringStack(_random_numbers_of_checks(), made):
+        with put_back_after(around, fakes.mode) as changed, RestoringStack(*kept, *computing):
+            run = Run(
+                fake_twin(model, fakes.mode, training),
+                leaves,
+                fakes,
+                made,
+                one_thread,
+                whole=None if rung.parts is None else WholeParts(rung.parts, fakes),
+                most_operations=rung.most_operations,
+                expected=expected,
+            )
+            with RestoringStack(fakes.mode):
+                copy_context().run(record, run, arguments, fakes.values, gradients=gradients)
+        run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
+        left = still_there(run.end())
+    require_gone(left)
     fakes.require_given()
     fakes.put_given(run.recording.graph)
     if fakes.given_up:
@@ -164,26 +173,30 @@ def _on_fake_tensors(
 
 
 def _on_real_tensors(
-    model: nn.Module, arguments: tuple[Argument, ...], leaves: LeafModules, gradients: bool
+    model: nn.Module,
+    around: Surroundings,
+    arguments: tuple[Argument, ...],
+    leaves: LeafModules,
+    gradients: bool,
 ) -> Run:
     fakes = FakeInputs(arguments, dynamic=False)
     one_thread, made = OneThread(), TensorsMade()
     real = RealTensors(fakes, one_thread)
     with torch.inference_mode(False):
         values = mapped_tensors(arguments, lambda _, __, tensor: tensor.clone())
-    kept = state_kept(model), caches_bypassed(model, made)
+    kept = state_kept(model), caches_bypassed(model, around, made)
     with RestoringStack(*kept, _random_numbers_of_checks(), real):
-        run = Run(model, leaves, fakes, made, real.put_in(model), one_thread, real=real)
+        run = Run(real.twin_of(model), leaves, fakes, made, one_thread, real=real)
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
-            record(run, arguments, watched, gradients=gradients)
+            copy_context().run(record, run, arguments, watched, gradients=gradients)
+        run.end()
     return run
 
 
 @contextmanager
-def _random_numbers_of_checks(enabled: bool = True) -> Iterator[None]:
+def _random_numbers_of_checks() -> Iterator[None]:
     """Draw the random numbers that a run for a comparison draws, in case that a model decides on them."""
-    with torch.random.fork_rng(enabled=enabled):
-        if enabled:
-            torch.manual_seed(0)
+    with generators_kept():
+        seed_generators(0)
         yield

@@ -12,6 +12,7 @@ from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
+from fxlab.exchanged import exchanged, instead
 from fxlab.tracing.model_code.source_lines import is_model_code
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
@@ -100,11 +101,9 @@ def fakes_hidden() -> Iterator[None]:
 
     Code outside of torch reaches their class as ``torch._subclasses.FakeTensor``.
     """
-    torch._subclasses.FakeTensor = _UnlessAsked("FakeTensor", (), {})  # type: ignore[misc,assignment]
-    try:
+    hidden = _UnlessAsked("FakeTensor", (), {})
+    with exchanged(torch._subclasses, {"FakeTensor": instead(hidden)}):
         yield
-    finally:
-        torch._subclasses.FakeTensor = FakeTensor  # type: ignore[misc]
 
 
 def _is_plain(tensor: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from fxlab.tracing.model_code.mode_reads import set_modes
+from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.shapes.fake_data import data_of, give_data, has_data
 from fxlab.values.containers import is_a, replace_item, replaceable_items
 
@@ -20,9 +22,9 @@ class Originals:
     Without fakes each tensor is its own original.
     """
 
-    def __init__(self, of: Mapping[torch.Tensor, torch.Tensor] | None = None) -> None:
+    def __init__(self, twin: Twin | None = None) -> None:
         # By identity; the fake is held, so that no other tensor takes its identity.
-        self._of = {id(fake): (fake, original) for fake, original in (of or {}).items()}
+        self._of = {id(fake): (fake, original) for original, fake in (twin.tensors() if twin else ())}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor that a fake one stands for, or the tensor itself."""
@@ -30,32 +32,33 @@ class Originals:
         return original
 
 
-def put_fakes(model: nn.Module, mode: FakeTensorMode) -> Originals:
-    """Replace each tensor that a module of a model holds, as attribute or in a list or dict, by a fake one.
+def fake_twin(model: nn.Module, mode: FakeTensorMode, training: bool | None = None) -> Twin:
+    """Return a twin of a model that holds a fake tensor in place of each tensor of the model.
 
-    Nothing that the model then computes has data, and nothing it writes reaches the tensors themselves. What
-    was there is put back by :func:`~fxlab.models.model_state.state_kept`.
+    Nothing that the twin computes has data, and nothing that it writes reaches the model.
 
     Parameters
     ----------
     model
-        The module; it is changed.
+        The module.
     mode
-        Makes the fakes; the same tensor always gets the same one.
+        Makes the fakes.
+    training
+        The mode to put the twin in, if that is another one.
     """
-    made: dict[torch.Tensor, torch.Tensor] = {}
 
-    def fake_of(value: Any) -> Any:
+    def fake_of(value: torch.Tensor) -> torch.Tensor:
         if isinstance(value, FakeTensor):
             return value
         fake = mode.from_tensor(value, static_shapes=True)
         if has_data(fake):
             give_data(fake, value.detach().clone())  # torch leaves out the data of parameters
-        made[fake] = value
         return fake
 
-    replace_tensors(model, fake_of)
-    return Originals(made)
+    twin = Twin(model, fake_of)
+    if training is not None:
+        set_modes(twin.model, training)
+    return twin
 
 
 @contextmanager

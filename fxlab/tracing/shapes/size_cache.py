@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import sympy
@@ -17,7 +18,7 @@ from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import ToFloat
 
-from fxlab.interrupts import RestoringStack
+from fxlab.exchanged import exchanged
 
 _REMEMBERED = (
     "add",
@@ -121,12 +122,9 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
 
         return remembering
 
-    others = {"mod": _remainder(SymNode.mod)}
-    with RestoringStack() as stack:
-        for name in (*_REMEMBERED, *others):
-            compute = getattr(SymNode, name)
-            stack.callback(setattr, SymNode, name, compute)
-            setattr(SymNode, name, others.get(name) or remembered(name, compute))
+    makes = {name: partial(remembered, name) for name in _REMEMBERED}
+    # They ask of which environment a number is, so that other threads do not mind.
+    with exchanged(SymNode, {**makes, "mod": _remainder}, for_all=True):
         yield
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from itertools import zip_longest
@@ -16,6 +16,7 @@ from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import ModelState
 from fxlab.models.running import call_arguments, generators_kept, run
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
+from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.verification.distinct_values import varied_state
 from fxlab.values.nested import tensors_inside, texts_inside
@@ -181,12 +182,12 @@ class _KeptState:
         return state.put_back_after()
 
 
-def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> Callable[..., Any]:
-    """Return what calls a module with other tensors in place of some of its parameters and buffers."""
+def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> nn.Module:
+    """Return a twin of a module with other tensors in place of some of its parameters and buffers."""
     # Of a tensor with two names a graph may have the other one first.
     held = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
-    own = {name: state[name] for name, _ in held if name in state}
-    return lambda *args, **kwargs: torch.func.functional_call(module, own, args, kwargs)
+    others = {id(tensor): state[name] for name, tensor in held if name in state}
+    return Twin(module, lambda tensor: others.get(id(tensor), tensor)).model
 
 
 def _difference(actual: Any, expected: Any) -> str:

@@ -115,6 +115,8 @@ class CallableTransformation(OpaqueTransformation):
     preserves_computation: bool = False
     writes_tensors: bool = True
 
+    explains_by_running = True
+
     @property
     def description(self) -> str:
         """The docstring of the function."""

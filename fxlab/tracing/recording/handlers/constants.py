@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from fxlab.tracing.recording.handlers.replaced import replaced
+from fxlab.exchanged import exchanged
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import Call
@@ -38,11 +39,9 @@ def copy_array(run: Run, call: TorchCall) -> Any:
 @contextmanager
 def arrays_seen(run: Run) -> Iterator[None]:
     """Let ``torch.from_numpy`` be seen, which torch hides from modes."""
-    from_numpy = torch.from_numpy
 
-    def from_array(ndarray: Any) -> torch.Tensor:
-        is_seen = run.one_thread.is_here() and isinstance(ndarray, np.ndarray)
-        return torch.as_tensor(ndarray) if is_seen else from_numpy(ndarray)
+    def from_array(from_numpy: Callable[..., Any], ndarray: Any) -> Any:
+        return torch.as_tensor(ndarray) if isinstance(ndarray, np.ndarray) else from_numpy(ndarray)
 
-    with replaced(torch, "from_numpy", from_array):
+    with exchanged(torch, {"from_numpy": lambda from_numpy: partial(from_array, from_numpy)}):
         yield

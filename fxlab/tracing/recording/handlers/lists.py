@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from fxlab.exchanged import exchanged
 from fxlab.tracing.model_code.python_builtins import as_python_number
-from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import as_call, name_of
@@ -109,13 +109,12 @@ def join_uncounted(run: Run, call: TorchCall) -> Any:
 @contextmanager
 def lists_seen(run: Run) -> Iterator[None]:
     """Let ``tolist`` be seen: of a fake tensor torch shows the calls alone that go through its numbers."""
-    tolist = FakeTensor.tolist
 
-    def call_tolist(tensor: FakeTensor) -> Any:
+    def call_tolist(tolist: Callable[..., Any], tensor: FakeTensor) -> Any:
         is_seen = run.is_seen() and not run.recording.bodies
         run.reads_shapes |= is_seen
         result = _uncounted(run, torch.Tensor.tolist, (tensor,), {}) if is_seen else None
         return tolist(tensor) if result is None else result
 
-    with replaced(FakeTensor, "tolist", call_tolist):
+    with exchanged(FakeTensor, {"tolist": lambda tolist: lambda tensor: call_tolist(tolist, tensor)}):
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from fxlab.interrupts import RestoringStack
+from fxlab.exchanged import exchanged, instead
 from fxlab.operators.python_functions import ADDRESSES
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.reads import note_address
-from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import is_part_of_sparse
@@ -47,20 +46,17 @@ def refuse_memory(run: Run, call: TorchCall) -> Any:
 def addresses_of_storages_seen(run: Run) -> Iterator[None]:
     """Refuse to tell where the storage of a fake tensor begins, and note where a real one does."""
     # Python calls it on this class, which inherits it.
-    original = torch.UntypedStorage.data_ptr
+    inherited: Callable[..., int] = super(torch.UntypedStorage, torch.UntypedStorage).data_ptr
 
     def address(storage: torch.UntypedStorage) -> int:
         if run.is_seen():
             if storage.device.type == "meta" and run.real is None:
                 raise Obstacle.ADDRESS_READ()
             note_address(run)
-        return original(storage)
+        return inherited(storage)
 
-    torch.UntypedStorage.data_ptr = address  # type: ignore[assignment, method-assign]
-    try:
+    with exchanged(torch.UntypedStorage, {"data_ptr": instead(address)}):
         yield
-    finally:
-        del torch.UntypedStorage.data_ptr
 
 
 def require_own_storages(run: Run, call: TorchCall) -> Any:
@@ -79,8 +75,8 @@ def storages_seen(run: Run) -> Iterator[None]:
             _require_own(tensors)
         return original(*tensors)
 
-    own = {name: vars(torch._C)[name] for name in _COMPARED if name in vars(torch._C)}
-    with RestoringStack(*(replaced(torch._C, n, partial(compared, f)) for n, f in own.items())):
+    known = [name for name in _COMPARED if name in vars(torch._C)]
+    with exchanged(torch._C, dict.fromkeys(known, lambda original: partial(compared, original))):
         yield
 
 

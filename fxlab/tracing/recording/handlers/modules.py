@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import nn
 
+from fxlab.exchanged import exchanged
 from fxlab.tracing.findings import Found
 from fxlab.tracing.recording.autocast_regions import autocast_state
 from fxlab.tracing.recording.handlers.opaque_parts import call_part
-from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
@@ -24,20 +24,25 @@ from fxlab.tracing.shapes.uncounted_lists import all_read
 @contextmanager
 def modules_seen(run: Run) -> Iterator[None]:
     """Let calls of modules be seen, which torch hides from modes."""
-    original = nn.Module.__call__
     paths = {module: path for path, module in run.model.named_modules()}
 
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        path = paths.get(module)
-        if path is None or not run.is_seen():
-            return original(module, *args, **kwargs)
-        run.recording.scopes.append((path, type(module)))
-        try:
-            return _called(run, _ModuleCall(module, path, args, kwargs, original))
-        finally:
-            run.recording.scopes.pop()
+    def seen(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if not run.is_seen():
+                return original(module, *args, **kwargs)
+            module = run.twin.known(module)  # a global variable may lead to the model's own
+            path = paths.get(module)
+            if path is None:
+                return original(module, *args, **kwargs)
+            run.recording.scopes.append((path, type(module)))
+            try:
+                return _called(run, _ModuleCall(module, path, args, kwargs, original))
+            finally:
+                run.recording.scopes.pop()
 
-    with replaced(nn.Module, "__call__", call):
+        return call
+
+    with exchanged(nn.Module, {"__call__": seen}):
         yield
 
 
@@ -82,6 +87,8 @@ def _is_leaf(run: Run, call: _ModuleCall) -> bool:
     """Tell whether a module is one node: a leaf that can be called from a graph, as a named one must be."""
     if not run.leaves.is_leaf(call.module, call.path) or run.mode_reads.is_set(call.module):
         return False
+    if not all(map(run.recording.is_state, (*call.module.parameters(), *call.module.buffers()))):
+        return False  # it has other tensors for a while, as torch.func.functional_call gives it
     try:
         run.recording.argument((call.args, call.kwargs))
     except TraceError:

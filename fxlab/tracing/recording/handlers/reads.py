@@ -14,6 +14,8 @@ from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
 from fxlab.values.nested import map_tensors, tensors_inside
 
+_HOOKS_OF_GRADIENTS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
+
 
 def read_state(run: Run, call: TorchCall) -> Any:
     """Read numbers out of a parameter or buffer, whose data is at hand while inputs are fake."""
@@ -44,6 +46,21 @@ def read_address(run: Run, call: TorchCall) -> Any:
     if call.name == "data_ptr":
         note_address(run)
     return PASSED_ON
+
+
+def leave_profiling(run: Run, call: TorchCall) -> Any:
+    """Let the model mark parts of itself for a profiler, which computes nothing."""
+    operator = getattr(call.func, "_qualified_op_name", "") or str(call.func)
+    return call.func(*call.args, **call.kwargs) if operator.startswith("profiler") else PASSED_ON
+
+
+def leave_backward_hooks(run: Run, call: TorchCall) -> Any:
+    """Let the model watch a gradient, which the graph does not."""
+    if call.name not in _HOOKS_OF_GRADIENTS:
+        return PASSED_ON
+    run.recording.note(Found.BACKWARD_HOOKS, call.name)
+    with run.unseen():
+        return call.func(*call.args, **call.kwargs)
 
 
 def note_address(run: Run) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch._functorch import eager_transforms
 
-from fxlab.interrupts import RestoringStack
+from fxlab.exchanged import exchanged
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
 
@@ -45,6 +44,5 @@ def derivatives_refused(run: Run) -> Iterator[None]:
         called = "a derivative of torch.func (grad, vjp, jvp, jacrev, jacfwd, hessian)"
         raise Obstacle.HIDDEN_BY_TORCH(called=called)
 
-    own = {name: vars(eager_transforms)[name] for name in _DERIVATIVES}
-    with RestoringStack(*(replaced(eager_transforms, n, partial(nested, f)) for n, f in own.items())):
+    with exchanged(eager_transforms, dict.fromkeys(_DERIVATIVES, lambda original: partial(nested, original))):
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,8 +12,8 @@ from torch._functorch import apis
 from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
 
+from fxlab.exchanged import exchanged
 from fxlab.tracing.findings import Found
-from fxlab.tracing.recording.handlers.replaced import replaced
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.recording.vmap import VmapBody
@@ -22,14 +23,15 @@ from fxlab.tracing.report import TraceError
 @contextmanager
 def autograd_functions_seen(run: Run) -> Iterator[None]:
     """Let calls of ``torch.autograd.Function.apply`` be seen."""
-    original = vars(Function)["apply"]
 
-    def call(function: type[Function], *args: Any, **kwargs: Any) -> Any:
-        # A classmethod of Python or, from torch 2.15 on, one of C.
-        apply = original.__get__(None, function)
-        return _apply(run, function, apply, args, kwargs) if run.is_seen() else apply(*args, **kwargs)
+    def seen(original: Any) -> Callable[..., Any]:
+        def call(function: type[Function], *args: Any, **kwargs: Any) -> Any:
+            apply = original.__get__(None, function)
+            return _apply(run, function, apply, args, kwargs) if run.is_seen() else apply(*args, **kwargs)
 
-    with replaced(Function, "apply", classmethod(call)):
+        return call
+
+    with exchanged(Function, {"apply": seen}):
         yield
 
 
@@ -64,9 +66,9 @@ def _checkpointed(run: Run, function: Callable[..., Any], inputs: tuple[Any, ...
 @contextmanager
 def vmap_seen(run: Run) -> Iterator[None]:
     """Let calls of ``torch.vmap`` be seen, and what it maps be recorded as a graph of its own."""
-    original: Callable[..., Any] = vars(apis)["vmap_impl"]
 
     def call(
+        original: Callable[..., Any],
         function: Callable[..., Any],
         in_dims: Any,
         out_dims: Any,
@@ -88,5 +90,5 @@ def vmap_seen(run: Run) -> Iterator[None]:
         node = Call("call_function", body.target(out_dims, randomness), tuple(body.given), {})
         return run.recorded(node, result, False)
 
-    with replaced(apis, "vmap_impl", call):
+    with exchanged(apis, {"vmap_impl": lambda original: partial(call, original)}):
         yield

@@ -1,0 +1,141 @@
+"""Functions of torch and of Python files exchanged for a while, for one thread.
+
+All that fxlab exchanges while a model runs goes through :func:`exchanged`, so there is one table of it. In
+the place of a function stands one that asks which thread calls it: two threads may exchange the same
+function, in any order, others never notice, and the function itself is there again as soon as nobody
+exchanges it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from fxlab.interrupts import InterruptsHeld
+
+Make: TypeAlias = Callable[[Any], Any]
+"""Given what stands under a name for this thread, returns what is to stand there."""
+
+ABSENT: Any = object()
+"""What stands under a name that a class or module does not have itself, but may inherit."""
+
+
+class _Exchange:
+    """One name of a class or module, and what stands under it in each thread."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name = owner, name
+        self.original = vars(owner).get(name, ABSENT)
+        self.by_thread: dict[int, list[Any]] = {}
+
+    def here(self) -> Any:
+        """Return what stands under the name in the thread that asks."""
+        values = self.by_thread.get(threading.get_ident())
+        return values[-1] if values else self.original
+
+    def push(self, value: Any, for_all: bool) -> None:
+        """Put a value under the name, for this thread or for all."""
+        is_first = not self.by_thread
+        self.by_thread.setdefault(threading.get_ident(), []).append(value)
+        if for_all or isinstance(value, type) or not callable(value):
+            _set(self.owner, self.name, value)
+        elif is_first:
+            _set(self.owner, self.name, self._asking())
+
+    def pop(self) -> bool:
+        """Take it away again, and tell whether nobody has exchanged the name any more."""
+        values = self.by_thread[threading.get_ident()]
+        values.pop()
+        if not values:
+            del self.by_thread[threading.get_ident()]
+        if not self.by_thread:
+            _set(self.owner, self.name, self.original)
+        return not self.by_thread
+
+    def _asking(self) -> Any:
+        """Return the function that asks for the thread, which is called very often."""
+        original, by_thread, thread = self.original, self.by_thread, threading.get_ident
+        if isinstance(original, classmethod):
+
+            def of_class(cls: type, *args: Any, **kwargs: Any) -> Any:
+                values = by_thread.get(thread())
+                call = functools.partial(values[-1], cls) if values else original.__get__(None, cls)
+                return call(*args, **kwargs)
+
+            return classmethod(of_class)
+        inherited = _inherited(self.owner, self.name) if original is ABSENT else original
+
+        def asking(*args: Any, **kwargs: Any) -> Any:
+            values = by_thread.get(thread())
+            return (values[-1] if values else inherited)(*args, **kwargs)
+
+        return functools.update_wrapper(asking, inherited)
+
+
+_TABLE: dict[tuple[int, str], _Exchange] = {}
+_LOCK = threading.RLock()
+
+
+@contextmanager
+def exchanged(owner: Any, makes: Mapping[str, Make], *, for_all: bool = False) -> Iterator[None]:
+    """Put something in the place of what a class or module has under some names.
+
+    Functions and class methods are exchanged for this thread alone. What cannot be called, and classes, are
+    exchanged for all threads, one of which may do so at a time: they have to see to the others by themselves.
+
+    Parameters
+    ----------
+    owner
+        The class or module.
+    makes
+        For each name, makes what is to stand there of what stands there for this thread: a function, a
+        ``classmethod`` (to be exchanged for a function of the class), or :data:`ABSENT`.
+    for_all
+        Whether functions, too, are exchanged for all threads, as what is called a hundred thousand times is.
+    """
+    entered: list[_Exchange] = []
+    try:
+        with InterruptsHeld(), _LOCK:
+            for name, make in makes.items():
+                key = id(owner), name
+                exchange = _TABLE.get(key) or _Exchange(owner, name)
+                exchange.push(make(exchange.here()), for_all)
+                _TABLE[key] = exchange
+                entered.append(exchange)
+        yield
+    finally:
+        with InterruptsHeld(), _LOCK:
+            for exchange in reversed(entered):
+                if exchange.pop():
+                    del _TABLE[id(owner), exchange.name]
+
+
+def exchanged_names() -> list[str]:
+    """Return what is exchanged now, in any thread, as ``owner.name``."""
+    return [f"{exchange.owner.__name__}.{exchange.name}" for exchange in _TABLE.values()]
+
+
+def instead(value: Any) -> Make:
+    """Return what makes a value whatever stands under a name."""
+    return lambda _: value
+
+
+def _inherited(owner: Any, name: str) -> Any:
+    """Return what Python finds under a name that a class or module does not have itself."""
+    return getattr(builtins, name) if isinstance(owner, ModuleType) else getattr(owner, name)
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Write a name of a module or class, also one whose own way to write it would do more."""
+    if isinstance(owner, ModuleType):
+        names = vars(owner)
+        names.pop(name, None) if value is ABSENT else names.__setitem__(name, value)
+    elif value is ABSENT:
+        type.__delattr__(owner, name)
+    else:
+        type.__setattr__(owner, name, value)

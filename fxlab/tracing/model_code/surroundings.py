@@ -1,0 +1,308 @@
+"""What the Python around a model holds: searched for tensors of a run when it has ended, and put back.
+
+A model may keep what it computes outside of its modules: in a dictionary of a file, in an attribute of a
+class, in the variables of a decorator, in :func:`functools.lru_cache`. A fake tensor that stays there would
+be given to the next run of the model, and to everybody else who reads it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import is_
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.exchanged import ABSENT
+from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
+from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
+
+_NUMBERS = frozenset({bool, int, float, complex, str})
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type, ModuleType})
+_APART_CLASSES: tuple[type[Any], ...] = (torch.Tensor, nn.Module, ModuleType, type, logging.Logger)
+"""What is not looked into, or is looked at by itself."""
+_METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
+_APART = {"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"}
+"""Packages whose files hold nothing of a model."""
+_MOST_SEARCHED = 20_000
+"""Objects inside of a value that are looked at."""
+
+Cached = functools._lru_cache_wrapper
+
+
+def files_around(model: nn.Module) -> list[ModuleType]:
+    """Return the Python files that the code of a model can reach by names, as far as they know torch.
+
+    These are the files in which its classes are written, the files in which what these import is written,
+    and so on.
+    """
+    found: dict[int, ModuleType] = {}
+    ahead = files_of(model)
+    while ahead:
+        file = ahead.pop()
+        if id(file) not in found and (next_to := _next_to(file)) is not None:
+            found[id(file)] = file
+            ahead += next_to
+    return list(found.values())
+
+
+def _next_to(file: ModuleType) -> list[ModuleType] | None:
+    """Return the files in which what a file imports is written, ``None`` if it knows nothing of torch."""
+    if not is_a(file, ModuleType) or _is_apart(name := _name_in(file)):
+        return None
+    names = names_in(file)
+    if name not in _IMPORTED or _IMPORTED[name][0] != len(names):
+        files = {id(other): other for other in map(_written_in, names.values()) if other is not None}
+        packages = {_package(_name_in(other)) for other in files.values()}
+        others = [other for other in files.values() if not _is_apart(_name_in(other))]
+        _IMPORTED[name] = len(names), others if "torch" in packages else None
+    return _IMPORTED[name][1]
+
+
+_IMPORTED: dict[str, tuple[int, list[ModuleType] | None]] = {}
+"""What :func:`_next_to` has found, with the number of names that there were: a file changes little."""
+
+
+_ONE_AT_A_TIME = threading.RLock()
+_CURRENT: list[tuple[nn.Module, Surroundings]] = []
+
+
+@contextmanager
+def run_alone(model: nn.Module) -> Iterator[Surroundings]:
+    """Let no other thread record a model until the block ends, and keep what is around this one.
+
+    Torch itself is changed while a model is recorded, and which tensors are of the run is told by their age.
+    """
+    with _ONE_AT_A_TIME:
+        found = next((around for of, around in _CURRENT if of is model), None)
+        _CURRENT.append((model, found or Surroundings(model)))
+        try:
+            yield _CURRENT[-1][1]
+        finally:
+            _CURRENT.pop()
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """What an object holds in the slots of its class."""
+
+    owner: Any
+
+
+class Surroundings:
+    """What the files around a model held when this was made.
+
+    Parameters
+    ----------
+    model
+        The model.
+
+    Attributes
+    ----------
+    owners : list
+        The files around it, and the classes in them.
+    caches : list of tuple
+        The functions with a cache that they hold, or the variables of decorators: where, its name there, and
+        the function.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        files = files_around(model)
+        self.caches: list[tuple[Any, Any, Any]] = []
+        values = (value for file in files for value in names_in(file).values() if is_a(value, type))
+        classes = {id(cls): cls for cls in values if not _is_apart(file_of(cls))}
+        self.owners: list[Any] = [*files, *classes.values()]
+        self._held: list[tuple[str, Any, Any]] = []
+        self._cached: list[tuple[str, Any, int]] = []
+        self._seen: set[int] = set()
+        for owner in self.owners:
+            name, names = _name_of(owner), names_in(owner)
+            self._held.append((name, owner, names))
+            for key, value in names.items():
+                if is_a(value, Cached):
+                    self.caches.append((owner, key, value))
+                if type(value) not in _PLAIN and key != "__builtins__":
+                    self._keep(f"{name}{key}", value)
+
+    def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
+        """Put back what holds tensors or symbolic numbers of a run; return what the run has changed.
+
+        That is what was put back, and the numbers and texts that are not what they were, which stay.
+
+        Parameters
+        ----------
+        is_of_run
+            Tells whether a tensor or number is one of the run.
+        """
+        found = []
+        for name, holder, before in self._held:
+            now = _contents_of(holder)
+            if len(now) == len(before) and all(map(is_, now.values(), before.values())):
+                continue
+            found += [f"{name}{key}" for key in _put_back(holder, now, before, is_of_run)]
+            found += [f"{name}{key}" for key in _new_numbers(now, before)]
+        for name, function, misses in self._cached:
+            if function.cache_info().misses != misses and _holds(function, is_of_run):
+                function.cache_clear()
+                found.append(name)
+        return found
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Keep what a value holds, and what that holds in turn."""
+        ahead = deque([(name, value)])
+        while ahead:
+            name, value = ahead.popleft()
+            kind = type(value)
+            if kind in _PLAIN or id(value) in self._seen or issubclass(kind, _APART_CLASSES):
+                continue
+            self._seen.add(id(value))
+            if issubclass(kind, _METHODS):
+                value = value.__func__
+            if issubclass(kind, Cached):
+                self._cached.append((name, value, value.cache_info().misses))
+                value = value.__wrapped__
+            if is_a(value, FunctionType):
+                ahead.extend(_around(name, value))
+            elif issubclass(kind, tuple):
+                ahead.extend((name, item) for item in tuple.__iter__(value))
+            elif issubclass(kind, CellType) or contents(value) is not None:
+                self._hold(name, value, ahead)
+            if (own := _namespace(value)) is not None:
+                self._hold(f"{name}.", own, ahead)
+            if "__slots__" in vars(kind):
+                self._hold(f"{name}.", _Slots(value), ahead)
+
+    def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
+        before = dict(_contents_of(holder))
+        if is_a(holder, CellType):
+            self.caches += [(holder, key, value) for key, value in before.items() if is_a(value, Cached)]
+        self._held.append((name, holder, before))
+        ahead.extend((f"{name}{key}" if is_a(holder, dict) else name, item) for key, item in before.items())
+
+
+def _around(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables that a function has from outside, and its default arguments."""
+    yield from zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    yield from ((f"{name}.__defaults__", item) for item in function.__defaults__ or ())
+
+
+def _namespace(value: Any) -> dict[str, Any] | None:
+    try:
+        own = vars(value)
+    except Exception:  # most have none, and a weak proxy may have lost what it stands for
+        return None
+    return own if type(own) is dict else None
+
+
+def _contents_of(holder: Any) -> dict[Any, Any]:
+    """Return what a holder has, by key or by index."""
+    if type(holder) is dict:
+        return holder
+    if isinstance(holder, ModuleType | type):
+        return names_in(holder)
+    if isinstance(holder, _Slots):
+        return {slot.__name__: value for slot, value in slots_of(holder.owner)}
+    if is_a(holder, CellType):
+        try:
+            return {"": holder.cell_contents}
+        except ValueError:  # the variable has not been assigned yet
+            return {}
+    items = contents(holder)
+    return dict(items if is_a(holder, dict) else enumerate(items))
+
+
+def _put_back(
+    holder: Any, now: dict[Any, Any], before: dict[Any, Any], is_of_run: Callable[[Any], bool]
+) -> list[Any]:
+    """Put back what a holder had if something of the run is in it; return where that was."""
+    changed = [key for key, value in now.items() if key not in before or before[key] is not value]
+    found = [key for key in changed if _holds((key, now[key]), is_of_run)]
+    if not found:
+        return []
+    if is_a(holder, CellType):
+        holder.cell_contents = before.get("")
+    elif is_a(holder, ModuleType, type, _Slots):
+        for key in found:
+            put_name(holder, key, before.get(key, ABSENT))
+    else:
+        fill(holder, before.items() if is_a(holder, dict) else before.values())
+    return found
+
+
+def _new_numbers(now: dict[Any, Any], before: dict[Any, Any]) -> list[Any]:
+    """Return where there are other numbers and texts than there were, as a counter has them."""
+    both = now.keys() & before.keys()
+    plain = [key for key in both if type(now[key]) in _NUMBERS and type(before[key]) in _NUMBERS]
+    return [key for key in plain if not is_same(now[key], before[key])]
+
+
+def put_name(owner: Any, name: str, value: Any) -> None:
+    """Write a name of a module or class, or a slot; take it away if the value is ``ABSENT``."""
+    if is_a(owner, ModuleType):
+        names = object.__getattribute__(owner, "__dict__")
+        names.pop(name, None) if value is ABSENT else names.__setitem__(name, value)
+        return
+    holder, write, delete = owner, type.__setattr__, type.__delattr__
+    if isinstance(owner, _Slots):
+        holder, write, delete = owner.owner, object.__setattr__, object.__delattr__
+    delete(holder, name) if value is ABSENT else write(holder, name, value)
+
+
+def _holds(value: Any, is_of_run: Callable[[Any], bool]) -> bool:
+    """Tell whether something of a run can be reached from a value, other than through code."""
+    seen: set[int] = set()
+    ahead = deque([value])
+    while ahead and len(seen) < _MOST_SEARCHED:
+        value = ahead.popleft()
+        if is_a(value, ModuleType, type) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+            if is_of_run(value):
+                return True
+        elif is_a(value, FunctionType):
+            ahead += value.__closure__ or (), value.__defaults__, value.__dict__
+        else:
+            ahead += gc.get_referents(value)
+    return False
+
+
+def _written_in(value: Any) -> ModuleType | None:
+    """Return the file that a value is, or in which it or its class is written."""
+    if is_a(value, ModuleType):
+        return value
+    if is_a(value, FunctionType):
+        name: Any = value.__module__
+    else:
+        name = file_of(value if isinstance(value, type) else type(value))
+    return sys.modules.get(name) if type(name) is str else None
+
+
+def _package(name: Any) -> str:
+    return name.partition(".")[0] if type(name) is str else ""
+
+
+def _is_apart(name: str) -> bool:
+    """Tell whether a file is torch's or Python's own, or fxlab's."""
+    return _package(name) in _APART
+
+
+def _name_in(file: ModuleType) -> str:
+    name = names_in(file).get("__name__")
+    return name if type(name) is str else "builtins"
+
+
+def _name_of(owner: Any) -> str:
+    if isinstance(owner, type):
+        return f"{file_of(owner)}.{owner.__qualname__}."
+    return f"{_name_in(owner)}."

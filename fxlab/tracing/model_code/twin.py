@@ -1,0 +1,268 @@
+"""A twin of a model to run in its place, so that what the run changes is not the model's."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from types import CellType, FunctionType, MethodType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.models.model_state import generator_state, holds_attributes, is_generator
+from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
+
+_OF_EVERY_MODULE = vars(nn.Module()).keys()
+_CONTAINERS: tuple[type[Any], ...] = (dict, list, set, deque)
+_NAMESPACES: tuple[type[Any], ...] = (SimpleNamespace, argparse.Namespace)
+_ATOMS: tuple[type[Any], ...] = (
+    *(type(None), bool, int, float, complex, str, bytes, type),
+    *(torch.dtype, torch.device, torch.Tensor),
+)
+
+
+class Twin:
+    """A copy of the modules, containers and objects of a model, with other tensors in place of its own.
+
+    Modules, lists, dictionaries and objects that can be reached from the model are copied; bound methods,
+    partial functions, closures and weak references lead to the copies. Everything else is shared: what
+    extensions in C hold, locks, classes, functions without such variables.
+
+    Parameters
+    ----------
+    model
+        The model, which is only read.
+    replacement
+        Returns what stands for a tensor that a module holds, as attribute or in a list or dict. The same
+        tensor is asked for once. Tensors that lie deeper are shared.
+
+    Attributes
+    ----------
+    model : torch.nn.Module
+        The twin.
+    """
+
+    def __init__(self, model: nn.Module, replacement: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._replacement = replacement
+        self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        # By identity; what was copied is held, so that nothing else takes its identity.
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        self._unfilled: deque[Callable[[], None]] = deque()
+        self._places: dict[int, tuple[Any, Any]] = {}
+        self.model: nn.Module = self.of(model)
+
+    def of(self, value: Any) -> Any:
+        """Return what stands for a value in the twin: the value itself where nothing in it is copied."""
+        found = self._copied(value)
+        while self._unfilled:  # without recursion, as models may be nested deeply
+            self._unfilled.popleft()()
+        return found
+
+    def known(self, module: nn.Module) -> nn.Module:
+        """Return the twin of one of the model's modules, any other module itself."""
+        twin: nn.Module
+        _, twin = self._copies.get(id(module), (None, module))
+        return twin
+
+    def tensors(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield each tensor that was replaced, and what stands for it."""
+        yield from self._tensors.values()
+
+    def changed(self) -> list[str]:
+        """Return the attributes, items and generators of the model that differ in the twin, by their paths.
+
+        Parameters, buffers, submodules and hooks are left out, and so is what the tensors hold.
+        """
+        found = []
+        for value, twin in [*self._copies.values()]:
+            if twin is value or is_a(twin, tuple, MethodType, functools.partial, FunctionType, CellType):
+                continue
+            if is_generator(value):
+                found += [] if generator_state(value) == generator_state(twin) else [self._path(value)]
+                continue
+            before, now = _held_by(value), _held_by(twin)
+            names = [name for name in {**before, **now} if not self._is_same(before, now, name)]
+            if names:
+                path = self._path(value)
+                is_container = is_a(value, *_CONTAINERS)
+                found += [path] if is_container else [_joined(path, name, False) for name in names]
+        return sorted(filter(None, found))
+
+    def _is_same(self, before: dict[Any, Any], now: dict[Any, Any], name: Any) -> bool:
+        if name not in before or name not in now:
+            return False
+        was, _ = before[name], now[name]
+        stands_for_it = self._tensors.get(id(was), self._copies.get(id(was), (was, was)))[1]
+        return now[name] is was or now[name] is stands_for_it or is_same(was, now[name])
+
+    def _path(self, value: Any) -> str:
+        """Return the path from the model to what was copied."""
+        if id(value) not in self._places:
+            return ""
+        holder, key = self._places[id(value)]
+        return _joined(self._path(holder), key, is_a(holder, *_CONTAINERS))
+
+    def _item(self, value: Any, is_held: bool, place: tuple[Any, Any]) -> Any:
+        is_tensor = is_held and is_a(value, torch.Tensor)
+        return self._tensor(value) if is_tensor else self._copied(value, place=place)
+
+    def _copied(self, value: Any, is_held: bool = False, place: tuple[Any, Any] | None = None) -> Any:
+        """Return what stands for a value; a container that a module holds has other tensors."""
+        if is_a(value, *_ATOMS):
+            return value
+        if id(value) not in self._copies:
+            if place is not None:
+                self._places[id(value)] = place
+            self._copies[id(value)] = value, value  # until it is known to be copied: it may hold itself
+            self._copies[id(value)] = value, self._copy(value, is_held)
+        return self._copies[id(value)][1]
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in self._tensors:
+            self._tensors[id(tensor)] = tensor, self._replacement(tensor)
+        return self._tensors[id(tensor)][1]
+
+    def _copy(self, value: Any, is_held: bool) -> Any:
+        if is_a(value, nn.Module):
+            return self._of_object(value, holds_tensors=True)
+        if is_a(value, *_CONTAINERS):
+            return self._of_container(value, is_held)
+        if is_a(value, tuple):
+            return self._of_tuple(value)
+        if is_a(value, MethodType):
+            owner = self._copied(value.__self__)
+            return value if owner is value.__self__ else MethodType(self._copied(value.__func__), owner)
+        if is_a(value, functools.partial):
+            return self._of_partial(value)
+        if is_a(value, FunctionType):
+            return self._of_function(value)
+        if is_a(value, weakref.ref):
+            return self._of_reference(value)
+        if is_generator(value):
+            return value.clone_state() if is_a(value, torch.Generator) else copy.deepcopy(value)
+        if type(value) in _NAMESPACES or holds_attributes(value):
+            return self._of_object(value)
+        return value
+
+    def _of_object(self, value: Any, *, holds_tensors: bool = False) -> Any:
+        try:
+            twin: Any = type(value)() if type(value) in _NAMESPACES else object.__new__(type(value))
+        except TypeError:  # an extension in C, such as a scripted module, whose attributes are not all
+            return value
+        self._copies[id(value)] = value, twin
+
+        def fill_attributes() -> None:
+            own = getattr(twin, "__dict__", {})
+            for name, item in getattr(value, "__dict__", {}).items():
+                is_tensor = holds_tensors and is_a(item, torch.Tensor)
+                own[name] = (
+                    self._tensor(item) if is_tensor else self._copied(item, holds_tensors, (value, name))
+                )
+            for slot, item in slots_of(value):
+                slot.__set__(twin, self._copied(item, place=(value, slot.__name__)))
+
+        self._unfilled.append(fill_attributes)
+        return twin
+
+    def _of_container(self, value: Any, is_held: bool) -> Any:
+        kind = type(value)
+        try:
+            make: Any = kind.__new__
+            twin: Any = deque(maxlen=value.maxlen) if kind is deque else make(kind)
+        except Exception:  # its class may ask for more than there is to give
+            return value
+        if is_a(value, defaultdict):
+            twin.default_factory = value.default_factory
+        self._copies[id(value)] = value, twin
+
+        def fill_items() -> None:
+            for name, item in vars(value).items() if hasattr(value, "__dict__") else ():
+                vars(twin)[name] = self._copied(item)
+            items = contents(value)
+            if is_a(value, dict):
+                fill(
+                    twin,
+                    [(self._copied(key), self._item(item, is_held, (value, key))) for key, item in items],
+                )
+            else:
+                holds = is_held and not is_a(value, set)
+                fill(twin, [self._item(item, holds, (value, at)) for at, item in enumerate(items)])
+
+        self._unfilled.append(fill_items)
+        return twin
+
+    def _of_tuple(self, value: Any) -> Any:
+        items = [self._copied(item) for item in tuple.__iter__(value)]
+        is_same = all(map(_is, items, tuple.__iter__(value)))
+        return value if is_same else tuple.__new__(type(value), items)
+
+    def _of_partial(self, value: functools.partial[Any]) -> Any:
+        before = value.func, *value.args, *value.keywords.values()
+        func, *given = map(self._copied, before)
+        if all(map(_is, (func, *given), before)):
+            return value
+        args, keywords = given[: len(value.args)], given[len(value.args) :]
+        return functools.partial(func, *args, **dict(zip(value.keywords, keywords, strict=True)))
+
+    def _of_function(self, value: FunctionType) -> Any:
+        """Copy a function if its variables from outside, or its attributes, lead to what is copied."""
+        cells = value.__closure__ or ()
+        around = [self._cell(cell) for cell in cells]
+        if all(map(_is, around, cells)) and not vars(value):
+            return value
+        own = {name: self._copied(item) for name, item in vars(value).items()}
+        if all(map(_is, around, cells)) and all(map(_is, own.values(), vars(value).values())):
+            return value
+        code, names = value.__code__, value.__globals__
+        twin = FunctionType(code, names, value.__name__, value.__defaults__, tuple(around))
+        twin.__kwdefaults__, twin.__qualname__ = value.__kwdefaults__, value.__qualname__
+        twin.__module__, twin.__doc__ = value.__module__, value.__doc__
+        vars(twin).update(own)
+        return twin
+
+    def _cell(self, cell: CellType) -> CellType:
+        try:
+            before = cell.cell_contents
+        except ValueError:  # the variable has not been assigned yet
+            return cell
+        if id(cell) not in self._copies:
+            self._copies[id(cell)] = cell, cell
+            now = self._copied(before)
+            if now is not before:
+                self._copies[id(cell)] = cell, CellType(now)
+        copied: CellType = self._copies[id(cell)][1]
+        return copied
+
+    def _of_reference(self, value: weakref.ref[Any]) -> Any:
+        target = value()
+        if not is_a(target, nn.Module):
+            return value
+        twin = self._copied(target)
+        return value if twin is target else weakref.ref(twin)
+
+
+def _held_by(value: Any) -> dict[Any, Any]:
+    """Return the items of a container, the attributes of an object or module."""
+    if is_a(value, *_CONTAINERS):
+        items = contents(value)
+        return dict(items if is_a(value, dict) else enumerate(items))
+    own = {slot.__name__: item for slot, item in slots_of(value)} | getattr(value, "__dict__", {})
+    return {k: v for k, v in own.items() if k not in _OF_EVERY_MODULE} if is_a(value, nn.Module) else own
+
+
+def _joined(path: str, key: Any, is_item: bool) -> str:
+    """Return a path one step further; modules have those by which torch knows them."""
+    if key == "_modules" and not is_item:
+        return path
+    if is_item and not (type(key) is str and key.isidentifier()):
+        return f"{path}[{key!r:.40}]"
+    return f"{path}.{key}" if path else str(key)
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other

@@ -1,0 +1,100 @@
+"""Fake tensors that are still there when the run that made them has ended."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CellType, FrameType
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from fxlab.interrupts import InterruptsHeld
+from fxlab.tracing.model_code.surroundings import Surroundings
+from fxlab.tracing.report import TraceError
+from fxlab.values.containers import is_a
+
+
+@contextmanager
+def put_back_after(around: Surroundings, mode: FakeTensorMode) -> Iterator[list[str]]:
+    """Take fake tensors away, after a run, from what is around a model.
+
+    Yields
+    ------
+    list of str
+        What the run has changed there, once the block has ended.
+    """
+
+    def is_of_run(value: Any) -> bool:
+        if isinstance(value, torch.Tensor):
+            return isinstance(value, FakeTensor) and value.fake_mode is mode
+        return value.node.shape_env is mode.shape_env
+
+    changed: list[str] = []
+    try:
+        yield changed
+    finally:
+        with InterruptsHeld():
+            changed += around.put_back(is_of_run)
+
+
+class TensorKeptError(TraceError):
+    """A tensor of a run is held by something from which it cannot be taken away.
+
+    Attributes
+    ----------
+    tensors : list of weakref.ref
+        The tensors.
+    """
+
+    code = "tensor-kept"
+
+    def __init__(self, holder: str, tensors: list[weakref.ref[torch.Tensor]]) -> None:
+        super().__init__(
+            f"The model keeps a tensor that it has computed outside of its modules, in a {holder}. It could "
+            "not be taken away from there, and is a fake one: empty what holds it, and name the module that "
+            "puts it there in leaf_modules."
+        )
+        self.tensors = tensors
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody holds these tensors any more."""
+        return _holder(self.tensors) is None
+
+
+def still_there(references: list[weakref.ref[torch.Tensor]]) -> list[weakref.ref[torch.Tensor]]:
+    """Return those fake tensors of a run that has ended which something still holds."""
+    if any(isinstance(reference(), FakeTensor) for reference in references):
+        gc.collect()  # looks among the objects of the run alone, as those before are put aside
+    return [reference for reference in references if isinstance(reference(), FakeTensor)]
+
+
+def require_gone(left: list[weakref.ref[torch.Tensor]]) -> None:
+    """Raise :class:`TensorKeptError` if somebody still holds a tensor of a run that has ended."""
+    if left and (holder := _holder(left)) is not None:
+        raise TensorKeptError(holder, left)
+
+
+def _holder(references: list[weakref.ref[torch.Tensor]]) -> str | None:
+    tensors = [tensor for reference in references if (tensor := reference()) is not None]
+    return next((holder for tensor in tensors if (holder := _holder_of(tensor, tensors)) is not None), None)
+
+
+def _holder_of(tensor: torch.Tensor, left: list[torch.Tensor]) -> str | None:
+    """Return words for the object that a tensor can be reached from; frames will end."""
+    seen: set[int] = {id(left)}
+    ahead: list[Any] = [tensor]
+    for value in ahead:
+        holders = [h for h in gc.get_referrers(value) if id(h) not in seen and not is_a(h, FrameType)]
+        seen.update(map(id, holders))
+        for holder in holders:
+            if holder is ahead:
+                continue
+            if not is_a(holder, dict, list, tuple, set, CellType):
+                return f"{type(holder).__module__}.{type(holder).__qualname__}"
+            ahead.append(holder)
+    return None if len(ahead) == 1 else type(ahead[-1]).__name__

@@ -1,0 +1,87 @@
+"""What makes a kept result stale: any attribute of a module, however deep, and what it computes by."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import fx, nn
+
+from fxlab.models.tensor_state import ModuleState
+
+
+@dataclass
+class Settings:
+    scale: float = 1.0
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.mode, self.dtype, self.sizes, self.act = "zeros", torch.float32, (1, [2]), torch.relu
+        self.scaling, self.steps, self.settings = {"default": 1.0, "other": {"rate": 2}}, [1, [2]], Settings()
+
+    def forward(self, x):
+        return self.act(self.linear(x))
+
+
+def set_scale(layer):
+    layer.settings.scale = 2.0
+
+
+CHANGES = {
+    "mode": lambda layer: layer.eval(),
+    "text": lambda layer: setattr(layer, "mode", "reflect"),
+    "dtype": lambda layer: setattr(layer, "dtype", torch.float64),
+    "tuple": lambda layer: setattr(layer, "sizes", (1, [2, 3])),
+    "list in a tuple": lambda layer: layer.sizes[1].append(3),
+    "dict": lambda layer: layer.scaling.update(default=5.0),
+    "dict in a dict": lambda layer: layer.scaling["other"].update(rate=3),
+    "list": lambda layer: layer.steps.append(3),
+    "list in a list": lambda layer: layer.steps[1].clear(),
+    "another number of another type": lambda layer: layer.steps.__setitem__(0, 1.0),
+    "object": lambda layer: setattr(layer, "settings", Settings()),
+    "field of an object": set_scale,
+    "function": lambda layer: setattr(layer, "act", torch.tanh),
+    "forward": lambda layer: setattr(layer, "forward", torch.tanh),
+    "new attribute": lambda layer: setattr(layer, "more", "text"),
+    "missing attribute": lambda layer: delattr(layer, "mode"),
+    "hook": lambda layer: layer.linear.register_forward_hook(lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_is_seen(change):
+    model = nn.Sequential(Layer())
+    state = ModuleState(model)
+    assert state.changed() == []
+    change(model[0])
+    assert state.changed()
+
+
+def test_the_forward_of_a_class_counts(monkeypatch):
+    state = ModuleState(nn.Sequential(Layer()))
+    monkeypatch.setattr(Layer, "forward", lambda self, x: x)
+    assert state.changed()
+
+
+def test_what_was_put_back_is_no_change():
+    model = nn.Sequential(Layer())
+    state = ModuleState(model)
+    model[0].scaling["default"] = 5.0
+    model[0].scaling["default"] = 1.0
+    assert state.changed() == []
+
+
+def test_what_holds_itself_is_looked_at_once():
+    model = nn.Sequential(Layer())
+    model[0].steps.append(model[0].steps)
+    assert ModuleState(model).changed() == []
+
+
+def test_notes_on_a_graph_are_no_setting():
+    traced = fx.symbolic_trace(nn.Sequential(Layer()))
+    state = ModuleState(traced)
+    traced.meta["note"] = 1
+    traced.recompile()
+    assert state.changed() == []

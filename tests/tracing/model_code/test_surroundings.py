@@ -1,0 +1,126 @@
+"""No tensor of a run stays around the model, wherever the model keeps what it computes."""
+
+import importlib
+
+import caches_elsewhere
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+import fxlab
+
+X = torch.randn(2, 8)
+
+
+class Shifts(nn.Module):
+    def __init__(self, shift):
+        super().__init__()
+        self.linear, self.shift = nn.Linear(8, 8), shift
+
+    def forward(self, x):
+        return self.linear(x) + self.shift(x.shape[-1])
+
+
+class ShiftsByName(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.linear, self.name = nn.Linear(8, 8), name
+
+    def forward(self, x):
+        return self.linear(x) + caches_elsewhere.WAYS[self.name](x.shape[-1])
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.report.TraceWarning")
+@pytest.mark.parametrize("has_run", [False, True])
+@pytest.mark.parametrize("model_class", [Shifts, ShiftsByName])
+@pytest.mark.parametrize("way", caches_elsewhere.WAYS)
+def test_a_cache_is_left_without_fakes_and_the_model_as_it_was(way, model_class, has_run):
+    importlib.reload(caches_elsewhere)
+    shift = caches_elsewhere.WAYS[way]
+    model = model_class(shift if model_class is Shifts else way).eval()
+    expected = model.linear(X) + torch.arange(8).float()
+    if has_run:
+        model(X)
+    traced = fxlab.symbolic_trace(model, X)
+    assert type(shift(8)) is torch.Tensor
+    assert torch.equal(model(X), expected)
+    assert torch.equal(traced(X), expected)
+
+
+def test_a_cached_function_of_another_file_is_followed_at_any_size():
+    class Scales(nn.Module):
+        def forward(self, x):
+            return x * caches_elsewhere.of_lru_cache(x.shape[-1])
+
+    traced = fxlab.symbolic_trace(Scales(), X)
+    x = torch.randn(3, 5)
+    assert torch.equal(traced(x), x * torch.arange(5))
+
+
+COUNTED = 0
+
+
+def test_a_model_that_counts_its_runs_around_it_is_refused():
+    class Counts(nn.Module):
+        def forward(self, x):
+            global COUNTED
+            COUNTED += 1
+            return x * COUNTED
+
+    with pytest.raises(fxlab.TraceError, match="does not compute what the model computes"):
+        fxlab.symbolic_trace(Counts(), X)
+
+
+def test_what_a_model_counts_around_it_is_a_finding():
+    class CountsForItself(nn.Module):
+        def forward(self, x):
+            global COUNTED
+            COUNTED += 1
+            return x * 2
+
+    traced = fxlab.symbolic_trace(CountsForItself(), X)
+    assert f"{__name__}.COUNTED" in [finding.what for finding in traced.meta["trace"].of_kind("attribute")]
+
+
+class Hides:
+    """Keeps what it is given where Python cannot be asked for it: in a frame that waits."""
+
+    def __init__(self):
+        def waits():
+            given = []
+            while True:
+                given.append((yield))
+
+        self.frame = waits()
+        next(self.frame)
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot be copied")
+
+
+def test_a_tensor_that_cannot_be_taken_away_is_told_in_words():
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hides = Hides()
+
+        def forward(self, x):
+            y = x * 2
+            self.hides.frame.send(y)
+            return y
+
+    with pytest.raises(fxlab.TraceError, match="generator") as raised:
+        fxlab.symbolic_trace(Keeps(), X, dynamic=False, check=False)
+    assert raised.value.code == "tensor-kept"
+
+
+def test_no_fake_tensor_is_left_when_a_trace_fails():
+    class Fails(nn.Module):
+        def forward(self, x):
+            caches_elsewhere.DICT["before it fails"] = x * 2
+            raise RuntimeError("it does not run")
+
+    with pytest.raises(fxlab.TraceError):
+        fxlab.symbolic_trace(Fails(), X)
+    assert not isinstance(caches_elsewhere.DICT.pop("before it fails", None), FakeTensor)

@@ -1,0 +1,140 @@
+"""A model is recorded by a twin: what the run changes is the twin's, and other threads see none of it."""
+
+import functools
+import random
+import threading
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from types import SimpleNamespace
+
+import pytest
+import torch
+from agreement import assert_agree
+from torch import nn
+
+from fxlab.tracing import symbolic_trace
+from fxlab.tracing.model_code.twin import Twin
+
+
+class Table:
+    def __init__(self):
+        self.rows, self.calls = None, 0
+
+    def __call__(self, length):
+        self.calls += 1
+        if self.rows is None or len(self.rows) < length:
+            self.rows = torch.arange(float(length))
+        return self.rows[:length]
+
+
+class Slotted:
+    __slots__ = ("kept",)
+
+
+class Holds(nn.Module):
+    """Keeps what it computes in everything that an attribute may be."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.table, self.slotted, self.space = Table(), Slotted(), SimpleNamespace(kept=None)
+        self.of_lists, self.ordered, self.default = {"kept": [None]}, OrderedDict(), defaultdict(list)
+        self.recent, self.seen, self.pair = deque(maxlen=2), set(), ([], {})
+        self.scaled = functools.partial(self.by, 2)
+        self.added = lambda x: x + self.linear.bias
+        self.parent = weakref.ref(self)
+        self.numbers = random.Random(1)
+
+    def by(self, factor, x):
+        self.factor = factor
+        return x * factor
+
+    def forward(self, x):
+        x = self.added(self.scaled(self.linear(x))) + self.table(x.shape[-1])
+        x = x + self.parent().linear.weight[0]
+        self.slotted.kept = self.space.kept = self.of_lists["kept"][0] = self.ordered["x"] = x
+        self.default["x"].append(x)
+        self.recent.append(x)
+        self.seen.add(x)
+        self.pair[0].append(x)
+        return x
+
+
+def test_nothing_that_a_run_writes_reaches_the_model():
+    model, x = Holds(), torch.randn(2, 4)
+    before = {name: repr(value) for name, value in vars(model).items()}
+    traced = symbolic_trace(model, x, check=False)
+    assert {name: repr(value) for name, value in vars(model).items()} == before
+    assert (model.table.calls, model.table.rows, model.space.kept) == (0, None, None)
+    assert not hasattr(model.slotted, "kept")
+    assert_agree(traced, model, (torch.randn(3, 4),))
+
+
+def test_what_leads_to_the_model_leads_to_the_twin():
+    model = Holds()
+    twin = Twin(model, torch.clone).model
+    assert twin.parent() is twin
+    assert twin.scaled.func.__self__ is twin
+    assert twin.added.__closure__[0].cell_contents is twin
+    assert twin.linear.weight is not model.linear.weight
+    assert twin.numbers.random() == model.numbers.random()
+
+
+def test_equal_objects_stay_one():
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.same, model.tied = model[0], [model[0].weight]
+    twin = Twin(model, torch.clone).model
+    assert twin.same is twin[0]
+    assert twin.tied[0] is twin[0].weight
+
+
+def test_a_model_may_be_nested_more_deeply_than_python_can_call():
+    model = nn.Linear(2, 2)
+    for _ in range(2000):
+        model = nn.Sequential(model)
+    twin = Twin(model, torch.clone).model
+    assert type(twin) is nn.Sequential
+
+
+OTHERS = nn.Linear(4, 4)
+
+
+class ReadsAGlobalModule(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = OTHERS
+
+    def forward(self, x):
+        return self.linear(x) + OTHERS(x)
+
+
+def test_a_global_variable_may_lead_to_a_module_of_the_model():
+    traced = symbolic_trace(ReadsAGlobalModule(), torch.randn(2, 4))
+    assert [node.target for node in traced.graph.find_nodes(op="call_module")] == ["linear", "linear"]
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_model_that_runs_in_other_threads_meanwhile_gives_what_it_gives(dynamic):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8)).eval()
+    x = torch.randn(2, 8)
+    expected, found, stop = model(x), [], threading.Event()
+
+    def serve():
+        while not stop.is_set():
+            try:
+                found.append(torch.equal(model(x), expected))
+            except Exception as error:
+                found.append(error)
+
+    threads = [threading.Thread(target=serve) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            symbolic_trace(model, x, dynamic=dynamic)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert found
+    assert {repr(answer) for answer in found} == {"True"}

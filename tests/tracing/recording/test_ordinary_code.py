@@ -1,0 +1,146 @@
+"""Code of every day that computes nothing, watches gradients or gives other weights is traced."""
+
+import functools
+
+import pytest
+import torch
+from agreement import assert_agree
+from torch import nn
+
+import fxlab
+
+X = torch.randn(2, 4)
+
+
+class Runs(nn.Module):
+    def __init__(self, run):
+        super().__init__()
+        self.linear, self.run = nn.Linear(4, 4), run
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+def in_a_profiler(model, x):
+    with torch.profiler.record_function("block"):
+        return model.linear(x)
+
+
+@torch.profiler.record_function("block")
+def decorated(model, x):
+    return model.linear(x)
+
+
+def test_marks_for_a_profiler_are_left_out():
+    for model in (Runs(in_a_profiler), Runs(decorated), nn.DataParallel(nn.Linear(4, 4))):
+        traced = fxlab.symbolic_trace(model, X)
+        assert len(traced.graph.nodes) == 3
+        assert_agree(traced, model, (torch.randn(5, 4),))
+
+
+def keep_gradient(model, x):
+    y = model.linear(x)
+    y.retain_grad()
+    return y.relu()
+
+
+def watch_gradient(model, x):
+    y = model.linear(x)
+    y.register_hook(lambda gradient: gradient * 2)
+    return y.relu()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_that_keeps_a_gradient_runs_with_gradients(training):
+    model = Runs(keep_gradient).train(training)
+    traced = fxlab.symbolic_trace(model, X)
+    assert torch.equal(traced(X), model(X))
+
+
+def test_a_hook_on_a_gradient_is_told_to_be_missing():
+    with pytest.warns(fxlab.TraceWarning, match="backward hooks are not in the graph"):
+        traced = fxlab.symbolic_trace(model := Runs(watch_gradient), X)
+    assert torch.equal(traced(X), model(X))
+
+
+def test_a_call_with_other_weights_reads_those():
+    def with_doubled_weights(model, x):
+        doubled = {"weight": 2 * model.linear.weight, "bias": model.linear.bias}
+        return torch.func.functional_call(model.linear, doubled, (x,)) + model.linear(x)
+
+    model = Runs(with_doubled_weights)
+    traced = fxlab.symbolic_trace(model, X)
+    assert_agree(traced, model, (torch.randn(5, 4),))
+
+
+def test_a_packed_sequence_is_an_input():
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gru = nn.GRU(4, 6)
+
+        def forward(self, packed):
+            return self.gru(packed)[1]
+
+    model = Reads().eval()
+    packed = nn.utils.rnn.pack_sequence([torch.randn(5, 4), torch.randn(2, 4)])
+    with pytest.warns(fxlab.TraceWarning, match="traced on real inputs"):  # it holds sizes as data
+        traced = fxlab.symbolic_trace(model, (packed,))
+    assert torch.equal(traced(packed), model(packed))
+
+
+def test_modules_may_be_nested_as_deeply_as_they_can_run():
+    model = nn.Linear(4, 4)
+    for _ in range(200):
+        model = nn.Sequential(model)
+    traced = fxlab.symbolic_trace(model, X)
+    assert torch.equal(traced(X), model(X))
+
+
+LINEAR = nn.Linear(4, 4)
+
+
+def scaled(x, scale: float = 2.0):
+    return LINEAR(x) * scale
+
+
+def around(layer):
+    return lambda a, b: layer(a) + torch.relu(b)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "parameters"),
+    [
+        (lambda a, b: torch.relu(a) + b, (X, X), []),
+        (scaled, (X,), ["LINEAR.weight", "LINEAR.bias"]),
+        (functools.partial(scaled, scale=3.0), (X,), ["LINEAR.weight", "LINEAR.bias"]),
+        (around(LINEAR), (X, X), ["layer.weight", "layer.bias"]),
+        (LINEAR.forward, (X,), ["module.weight", "module.bias"]),
+        (torch.relu, (X,), []),
+    ],
+    ids=["function", "global module", "partial", "closure", "method", "of torch"],
+)
+def test_a_function_is_a_model(function, inputs, parameters):
+    traced = fxlab.symbolic_trace(function, inputs)
+    assert [name for name, _ in traced.named_parameters()] == parameters
+    others = tuple(torch.randn(5, 4) for _ in inputs)
+    assert torch.equal(traced(*others), function(*others))
+
+
+def test_a_model_that_raises_is_said_to_raise():
+    with pytest.raises(fxlab.TraceError, match="Runs itself raises ZeroDivisionError"):
+        fxlab.symbolic_trace(Runs(lambda model, x: x * (1 / 0)), X)
+
+
+def test_offloaded_weights_are_refused_in_words():
+    model = nn.Sequential(nn.Linear(4, 4, device="meta"))
+    own = model[0].forward
+
+    def forward(x):
+        model[0].weight = type(model[0].weight)(torch.ones(4, 4), requires_grad=False)
+        return own(x)
+
+    model[0].forward = forward
+    with pytest.raises(fxlab.TraceError, match="meta device") as raised:
+        fxlab.symbolic_trace(model, X)
+    assert raised.value.code == "offloaded"
