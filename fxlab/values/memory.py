@@ -70,7 +70,7 @@ def overlapping_groups(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tenso
 
 def _extents(tensor: torch.Tensor) -> Iterator[_Extent]:
     for part in _parts_with_memory(tensor):
-        if part.numel():
+        if part.numel() and _has_address(part):
             last = sum((size - 1) * stride for size, stride in zip(part.shape, part.stride(), strict=True))
             start = part.data_ptr()
             yield _Extent(part.device, start, start + (last + 1) * part.element_size(), part)
@@ -89,6 +89,13 @@ def _parts_with_memory(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
     return (tensor,) if tensor.layout is torch.strided else ()
+
+
+def _has_address(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.data_ptr() != 0
+    except (NotImplementedError, RuntimeError):  # a wrapper of another library has no memory of its own
+        return False
 
 
 def _share_an_element(a: _Extent, b: _Extent) -> bool:

@@ -82,6 +82,8 @@ class Draws:
     """What was drawn, or given."""
     unseen: list[str] = field(default_factory=list)
     """Nodes that have drawn random numbers inside of an operator that does more than that."""
+    inside: str = ""
+    """The last operator that may draw inside."""
     _node: str = ""
 
     def begin(self, node: Node) -> None:
@@ -133,12 +135,17 @@ def given_draws(drawn: Sequence[Draw] | None) -> AbstractContextManager[Any]:
     return nullcontext() if drawn is None else DrawsMode(Draws(drawn))
 
 
+def may_draw(func: Any) -> bool:
+    """Tell whether an operator of the dispatcher draws random numbers, if it is asked to."""
+    return isinstance(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags
+
+
 def draws(func: Any, args: Any, kwargs: Any) -> bool:
     """Tell whether a call of the dispatcher draws random numbers and does nothing else that matters.
 
     Operators that draw inside, such as fused attention, are not among them: their numbers are not seen.
     """
-    if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded not in func.tags:
+    if not may_draw(func):
         return False
     named = _named(func, args, kwargs)
     is_off = named.get("train", True) is False or named.get("training", True) is False

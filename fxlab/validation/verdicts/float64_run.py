@@ -26,7 +26,7 @@ from fxlab.models.running import (
 )
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
-from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draws
+from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draws, may_draw
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import RequireParts
@@ -189,6 +189,8 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             given = self._drawn.result(func, args, kwargs)
             return pytree.tree_map_only(torch.Tensor, _wide, given)
         else:
+            if self._drawn is not None and may_draw(func):
+                self._drawn.inside = str(func)
             result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
         result = pytree.tree_map_only(torch.Tensor, _wide, result)
         return result if self._move is None else _moved_results(func, (args, kwargs), result, self._move)
@@ -255,7 +257,8 @@ class Float64Interpreter(OtherTensors):
         except CannotReplayError as error:
             raise DrawsRandomNumbersError(n, str(error)) from error
         if before != torch_generators_now():
-            raise DrawsRandomNumbersError(n)
+            inside = f"{self._draws.inside} draws them inside" if self._draws.inside else ""
+            raise DrawsRandomNumbersError(n, inside)
         return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
