@@ -51,7 +51,10 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
         return RandomNumbers()
     if original.is_generated or transformed.is_generated:
         return RandomNumbers("" if alike else _OF_ITS_OWN)
-    first, second = original.draws, transformed.draws
+    try:
+        first, second = original.draws, transformed.draws
+    except Exception:  # the nodes of one of them do not run one by one
+        return RandomNumbers(other_random_numbers(ours, theirs))
     if not alike and (unseen := [*first.unseen, *second.unseen]):
         return RandomNumbers(f"node {unseen[0]!r} {_INSIDE}")
     if why := first_difference(first.drawn, second.drawn):
