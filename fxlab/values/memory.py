@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -41,20 +42,45 @@ def overlapping(
     [('x', 'first'), ('x', 'second')]
     """
     both = {**tensors, **(others or {})}
-    found = [(name, extent) for name, tensor in both.items() for extent in _extents(tensor)]
     order = {name: place for place, name in enumerate(both)}
-    found.sort(key=lambda item: (str(item[1].device), item[1].start))
-    known: set[tuple[K, K]] = set()
-    open_: list[tuple[K, _Extent]] = []
-    for name, extent in found:
-        open_ = [(n, e) for n, e in open_ if e.device == extent.device and e.end > extent.start]
-        for other, earlier in open_:
-            pair = (other, name) if order[other] < order[name] else (name, other)
-            is_asked = other != name and pair[0] in tensors and pair not in known
-            if is_asked and _share_an_element(earlier, extent):
-                known.add(pair)
-        open_.append((name, extent))
-    yield from sorted(known, key=lambda pair: (order[pair[0]], order[pair[1]]))
+    found = [(name, extent) for name, tensor in both.items() for extent in _extents(tensor)]
+    pairs: set[tuple[K, K]] = set()
+    for cluster in _clusters(found):
+        if any(name in tensors for name, _ in cluster):
+            for (one, first), (other, second) in itertools.combinations(_in_common(cluster), 2):
+                pair = (other, one) if order[other] < order[one] else (one, other)
+                is_asked = one != other and pair[0] in tensors and pair not in pairs
+                if is_asked and _share_an_element(first, second):
+                    pairs.add(pair)
+    yield from sorted(pairs, key=lambda pair: (order[pair[0]], order[pair[1]]))
+
+
+def _clusters(found: Iterable[tuple[K, _Extent]]) -> Iterator[list[tuple[K, _Extent]]]:
+    """Yield the extents that lie across one another, together; those that lie alone not."""
+    cluster: list[tuple[K, _Extent]] = []
+    end = 0
+    for name, extent in sorted(found, key=lambda item: (str(item[1].device), item[1].start)):
+        if cluster and (extent.device != cluster[0][1].device or extent.start >= end):
+            if len(cluster) > 1:
+                yield cluster
+            cluster, end = [], 0
+        cluster.append((name, extent))
+        end = max(end, extent.end)
+    if len(cluster) > 1:
+        yield cluster
+
+
+def _in_common(cluster: list[tuple[K, _Extent]]) -> list[tuple[K, _Extent]]:
+    """Return those that have an element in common with any other: of a thousand columns, none."""
+    if len(cluster) < 3:
+        return cluster
+    picture = _Picture([extent for _, extent in cluster])
+    twice = torch.zeros_like(picture.cells)
+    for _, extent in cluster:
+        seen, again = picture.of(extent), picture.of(extent, twice)
+        again.logical_or_(seen)
+        seen.fill_(True)
+    return [(name, extent) for name, extent in cluster if picture.of(extent, twice).any()]
 
 
 def overlapping_groups(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
@@ -98,16 +124,37 @@ def _has_address(tensor: torch.Tensor) -> bool:
         return False
 
 
+class _Picture:
+    """The memory around some extents, with a cell for what their elements can be apart."""
+
+    def __init__(self, extents: Sequence[_Extent]) -> None:
+        self._start = min(extent.start for extent in extents)
+        places = (extent.start - self._start for extent in extents)
+        self._cell = math.gcd(*places, *(extent.tensor.element_size() for extent in extents))
+        size = (max(extent.end for extent in extents) - self._start) // self._cell
+        self.cells = torch.zeros(size, dtype=torch.bool, device="cpu")
+
+    def of(self, extent: _Extent, cells: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the cells that the elements of a tensor lie in; those of a stride of 0 once."""
+        each = extent.tensor.element_size() // self._cell
+        dims = [
+            (size, stride * each)
+            for size, stride in zip(extent.tensor.shape, extent.tensor.stride(), strict=True)
+            if stride and size > 1
+        ]
+        sizes, strides = [size for size, _ in dims], [stride for _, stride in dims]
+        place = (extent.start - self._start) // self._cell
+        return (self.cells if cells is None else cells).as_strided((*sizes, each), (*strides, 1), place)
+
+
 def _share_an_element(a: _Extent, b: _Extent) -> bool:
+    if a.start >= b.end or b.start >= a.end:
+        return False
     if _is_filled(a) and _is_filled(b):
         return True
-    # Elements are looked for in a picture of the memory, with a cell for what the two can be apart.
-    cell = math.gcd(a.tensor.element_size(), b.tensor.element_size(), a.start - b.start)
-    start, end = min(a.start, b.start), max(a.end, b.end)
-    cells = torch.zeros((end - start) // cell, dtype=torch.bool)
-    first, second = (_in_cells(each, cells, start, cell) for each in (a, b))
-    first.fill_(True)
-    return bool(second.any())
+    picture = _Picture([a, b])
+    picture.of(a).fill_(True)
+    return bool(picture.of(b).any())
 
 
 def _is_filled(extent: _Extent) -> bool:
@@ -118,15 +165,3 @@ def _is_filled(extent: _Extent) -> bool:
             return False
         filled *= size
     return True
-
-
-def _in_cells(extent: _Extent, cells: torch.Tensor, start: int, cell: int) -> torch.Tensor:
-    """Return the cells that the elements of a tensor lie in; repeated elements (of a stride of 0) once."""
-    each = extent.tensor.element_size() // cell
-    dims: Sequence[tuple[int, int]] = [
-        (size, stride * each)
-        for size, stride in zip(extent.tensor.shape, extent.tensor.stride(), strict=True)
-        if stride and size > 1
-    ]
-    sizes, strides = [size for size, _ in dims], [stride for _, stride in dims]
-    return cells.as_strided((*sizes, each), (*strides, 1), (extent.start - start) // cell)
