@@ -395,6 +395,13 @@ def test_results_of_other_metrics_are_not_taken_for_these(session, tmp_path, mon
         evaluate(session, data, metrics, resume=path)
 
 
+def test_results_under_other_settings_of_torch_are_not_mixed(session, tmp_path):
+    path, data = tmp_path / "evaluation.jsonl", rows(1)
+    evaluate(session, data, resume=path)
+    with torch.autocast("cpu"), pytest.raises(ValueError, match="the settings of torch is not the same"):
+        evaluate(session, data, resume=path)
+
+
 def test_batches_are_counted_as_python_counts_them(session):
     data = [*rows(2), 1e30 * rows(1)[0].sign() * math.inf, *rows(1)]
     found = evaluate(session, data, keep=1)
