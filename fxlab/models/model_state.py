@@ -23,12 +23,13 @@ from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
-from fxlab.values.containers import contents, is_a, put_back
+from fxlab.values.containers import contents, is_a, put_back, slots_of
 from fxlab.values.tensors import is_plain, same_bits, storage_of
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
-_NOT_OF_MODELS = {"torch", *sys.stdlib_module_names} - {"__main__"}
+_NOT_OF_MODELS = {"torch", *sys.stdlib_module_names} - {"__main__", "argparse", "collections", "weakref"}
+"""Packages whose objects are more than their attributes: locks, files, loggers."""
 
 
 def state_kept(
@@ -112,6 +113,7 @@ class ModelState:
         self._values = values
         self._namespaces: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[Any, Any]] = []
+        self._slots: list[tuple[Any, Any, Any]] = []
         self._generators: list[Callable[[], object]] = []
         self._saved: dict[int, _Saved] = {}
         self._watched: dict[object, list[nn.Parameter]] = {}
@@ -171,6 +173,8 @@ class ModelState:
         """Put everything back that is not what it was."""
         for namespace, before in self._namespaces:
             _put_back_namespace(namespace, before)
+        for slot, owner, value in self._slots:
+            slot.__set__(owner, value)
         for container, before in self._containers:
             put_back(container, before)
         for put_generator_back in self._generators:
@@ -201,6 +205,7 @@ class ModelState:
         prefix = f"{path}." if path else ""
         self._seen.add(id(module))
         self._keep_namespace(vars(module))
+        self._keep_slots(path, module)
         for name, value in vars(module).items():
             if name in _REGISTRIES or name == "meta":
                 self._keep_container(value)
@@ -226,6 +231,11 @@ class ModelState:
     def _keep_namespace(self, namespace: dict[str, Any]) -> None:
         self._namespaces.append((namespace, dict(namespace)))
 
+    def _keep_slots(self, name: str, value: Any) -> None:
+        for slot, item in slots_of(value):
+            self._slots.append((slot, value, item))
+            self._keep(f"{name}.{slot.__name__}", item)
+
     def _keep_container(self, value: Any) -> None:
         if (before := contents(value)) is not None:
             self._containers.append((value, before))
@@ -250,9 +260,11 @@ class ModelState:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
-        elif holds_attributes(value) and hasattr(value, "__dict__"):
-            self._keep_namespace(vars(value))
-            for attribute, item in vars(value).items():
+        elif holds_attributes(value):
+            self._keep_slots(name, value)
+            own = getattr(value, "__dict__", {})
+            self._keep_namespace(own)
+            for attribute, item in own.items():
                 self._keep(f"{name}.{attribute}", item)
 
 

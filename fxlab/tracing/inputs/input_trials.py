@@ -91,5 +91,7 @@ def run_on_fakes(
     with run_alone(model) as around:
         kept = put_back_after(around, fakes.mode), caches_bypassed(model, around), torch.no_grad()
         with RestoringStack(*kept, fakes.mode):
-            call = fake_twin(model, fakes.mode).of(call)
+            twin = fake_twin(model, fakes.mode)
+            around.keep(twin.shared)
+            call = twin.of(call)
             return copy_context().run(call, **{name: fakes.values[name] for name in inputs})

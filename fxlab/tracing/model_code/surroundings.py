@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import is_
@@ -124,6 +124,7 @@ class Surroundings:
         self.owners: list[Any] = [*files, *classes.values()]
         self._held: list[tuple[str, Any, Any]] = []
         self._cached: list[tuple[str, Any, int]] = []
+        self._functions: list[tuple[str, str, FunctionType]] = []
         self._seen: set[int] = set()
         for owner in self.owners:
             name, names = _name_of(owner), names_in(owner)
@@ -131,8 +132,18 @@ class Surroundings:
             for key, value in names.items():
                 if is_a(value, Cached):
                     self.caches.append((owner, key, value))
-                if type(value) not in _PLAIN and key != "__builtins__":
-                    self._keep(f"{name}{key}", value)
+                kind = type(value)
+                if kind is FunctionType and _holds_nothing(value):
+                    self._functions.append((name, key, value))
+                elif kind not in _PLAIN and key != "__builtins__":
+                    self._keep(f"{name}{key}", value, self._seen)
+        self._own = len(self._held), len(self._cached)
+
+    def keep(self, values: Iterable[tuple[str, Any]]) -> None:
+        """Keep until the next :meth:`put_back`, too, what is in some values."""
+        seen = set(self._seen)
+        for name, value in values:
+            self._keep(name, value, seen)
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
         """Put back what holds tensors or symbolic numbers of a run; return what the run has changed.
@@ -149,23 +160,27 @@ class Surroundings:
             now = _contents_of(holder)
             if len(now) == len(before) and all(map(is_, now.values(), before.values())):
                 continue
-            found += [f"{name}{key}" for key in _put_back(holder, now, before, is_of_run)]
-            found += [f"{name}{key}" for key in _new_numbers(now, before)]
+            changed = [*_put_back(holder, now, before, is_of_run), *_new_numbers(now, before)]
+            found += [f"{name}{key}" if name.endswith(".") else name for key in changed]
+        for name, key, function in self._functions:
+            if function.__dict__ and _put_back(function.__dict__, function.__dict__, {}, is_of_run):
+                found.append(f"{name}{key}")
         for name, function, misses in self._cached:
             if function.cache_info().misses != misses and _holds(function, is_of_run):
                 function.cache_clear()
                 found.append(name)
+        del self._held[self._own[0] :], self._cached[self._own[1] :]
         return found
 
-    def _keep(self, name: str, value: Any) -> None:
+    def _keep(self, name: str, value: Any, seen: set[int]) -> None:
         """Keep what a value holds, and what that holds in turn."""
         ahead = deque([(name, value)])
         while ahead:
             name, value = ahead.popleft()
             kind = type(value)
-            if kind in _PLAIN or id(value) in self._seen or issubclass(kind, _APART_CLASSES):
+            if kind in _PLAIN or id(value) in seen or issubclass(kind, _APART_CLASSES):
                 continue
-            self._seen.add(id(value))
+            seen.add(id(value))
             if issubclass(kind, _METHODS):
                 value = value.__func__
             if issubclass(kind, Cached):
@@ -194,6 +209,13 @@ def _around(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the variables that a function has from outside, and its default arguments."""
     yield from zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     yield from ((f"{name}.__defaults__", item) for item in function.__defaults__ or ())
+
+
+def _holds_nothing(function: FunctionType) -> bool:
+    """Tell whether a function has nothing but its code, as most have; attributes may be added to it."""
+    defaults = function.__defaults__ or ()
+    is_plain = all(type(default) in _PLAIN for default in defaults)
+    return is_plain and function.__closure__ is None and not function.__dict__
 
 
 def _namespace(value: Any) -> dict[str, Any] | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import functools
 import weakref
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
@@ -19,7 +18,6 @@ from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, deque)
-_NAMESPACES: tuple[type[Any], ...] = (SimpleNamespace, argparse.Namespace)
 _ATOMS: tuple[type[Any], ...] = (
     *(type(None), bool, int, float, complex, str, bytes, type),
     *(torch.dtype, torch.device, torch.Tensor),
@@ -45,6 +43,8 @@ class Twin:
     ----------
     model : torch.nn.Module
         The twin.
+    shared : list of tuple
+        What the model holds and could not be copied: its path, and the value.
     """
 
     def __init__(self, model: nn.Module, replacement: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -52,6 +52,7 @@ class Twin:
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         # By identity; what was copied is held, so that nothing else takes its identity.
         self._copies: dict[int, tuple[Any, Any]] = {}
+        self.shared: list[tuple[str, Any]] = []
         self._unfilled: deque[Callable[[], None]] = deque()
         self._places: dict[int, tuple[Any, Any]] = {}
         self.model: nn.Module = self.of(model)
@@ -81,6 +82,9 @@ class Twin:
         found = []
         for value, twin in [*self._copies.values()]:
             if twin is value or is_a(twin, tuple, MethodType, functools.partial, FunctionType, CellType):
+                continue
+            holder, key = self._places.get(id(value), (None, None))
+            if key in _OF_EVERY_MODULE and is_a(holder, nn.Module):
                 continue
             if is_generator(value):
                 found += [] if generator_state(value) == generator_state(twin) else [self._path(value)]
@@ -119,7 +123,9 @@ class Twin:
             if place is not None:
                 self._places[id(value)] = place
             self._copies[id(value)] = value, value  # until it is known to be copied: it may hold itself
-            self._copies[id(value)] = value, self._copy(value, is_held)
+            self._copies[id(value)] = value, (copied := self._copy(value, is_held))
+            if copied is value and not is_a(value, tuple, FunctionType, MethodType, functools.partial):
+                self.shared.append((self._path(value), value))
         return self._copies[id(value)][1]
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -145,13 +151,13 @@ class Twin:
             return self._of_reference(value)
         if is_generator(value):
             return value.clone_state() if is_a(value, torch.Generator) else copy.deepcopy(value)
-        if type(value) in _NAMESPACES or holds_attributes(value):
+        if type(value) is SimpleNamespace or holds_attributes(value):
             return self._of_object(value)
         return value
 
     def _of_object(self, value: Any, *, holds_tensors: bool = False) -> Any:
         try:
-            twin: Any = type(value)() if type(value) in _NAMESPACES else object.__new__(type(value))
+            twin: Any = SimpleNamespace() if type(value) is SimpleNamespace else object.__new__(type(value))
         except TypeError:  # an extension in C, such as a scripted module, whose attributes are not all
             return value
         self._copies[id(value)] = value, twin
@@ -179,6 +185,8 @@ class Twin:
         if is_a(value, defaultdict):
             twin.default_factory = value.default_factory
         self._copies[id(value)] = value, twin
+        if not value and kind in (dict, OrderedDict, set, list):  # most of those that a module has
+            return twin
 
         def fill_items() -> None:
             for name, item in vars(value).items() if hasattr(value, "__dict__") else ():

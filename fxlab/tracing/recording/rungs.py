@@ -159,6 +159,7 @@ def _on_fake_tensors(
                 most_operations=rung.most_operations,
                 expected=expected,
             )
+            around.keep(run.twin.shared)
             with RestoringStack(fakes.mode):
                 copy_context().run(record, run, arguments, fakes.values, gradients=gradients)
         run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)

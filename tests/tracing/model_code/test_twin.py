@@ -4,7 +4,7 @@ import functools
 import random
 import threading
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import ChainMap, OrderedDict, defaultdict, deque
 from types import SimpleNamespace
 
 import pytest
@@ -138,3 +138,29 @@ def test_a_model_that_runs_in_other_threads_meanwhile_gives_what_it_gives(dynami
             thread.join()
     assert found
     assert {repr(answer) for answer in found} == {"True"}
+
+
+class KeepsInWhatIsShared(nn.Module):
+    """Keeps results in objects that cannot be copied, or that Python's own library makes."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.lock = nn.Linear(4, 4), threading.Lock()
+        self.local, self.chain, self.kept = threading.local(), ChainMap({}), []
+
+    def forward(self, x):
+        with self.lock:
+            self.local.last = self.chain["last"] = y = self.linear(x)
+        self.kept.append(y)
+        return y + 1
+
+
+def test_what_cannot_be_copied_is_put_back():
+    model = KeepsInWhatIsShared()
+    traced = symbolic_trace(model, torch.randn(2, 4))
+    assert (model.kept, model.chain) == ([], {})
+    assert type(model.local.last) is torch.Tensor  # of a run for comparison
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert_agree(traced, model, (torch.randn(3, 4),))
