@@ -112,8 +112,8 @@ def stride_notes(ours: CallRecord, theirs: CallRecord) -> Iterator[str]:
 def gradient_notes(ours: Mapping[str, bool], theirs: Mapping[str, bool]) -> Iterator[str]:
     """Yield a note on outputs from which gradients would flow in one of two models alone."""
     for before, flows, others in ((True, "no gradients", "do"), (False, "gradients", "do not")):
-        those = [path for path, flow in ours.items() if flow is before and theirs.get(path) is not before]
-        if those := [path for path in those if path in theirs]:
+        known = [path for path, flow in ours.items() if flow is before and path in theirs]
+        if those := [path for path in known if theirs[path] is not before]:
             yield f"{_listed(those)}: {flows} would flow from it; the original's {others}"
 
 
