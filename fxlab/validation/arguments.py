@@ -134,7 +134,8 @@ def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
         node = graph.call_module("model", (), {name: graph.placeholder(name) for name in inputs})
     else:
         count = 1 if isinstance(inputs, torch.Tensor) else len(inputs)
-        names = (name.replace(".", "_") for name in argument_names(model, count))
+        named = enumerate(name.replace(".", "_") for name in argument_names(model, count))
+        names = (name if name.isidentifier() else f"input_{place}" for place, name in named)
         node = graph.call_module("model", tuple(map(graph.placeholder, names)))
     graph.output(node)
     return GraphModule({"model": model}, graph)

@@ -280,6 +280,14 @@ def test_inputs_are_the_same_by_their_place_whatever_their_names():
     assert [*found.table.index] == ["output", "written input x", "gradient of x"]
 
 
+def test_inputs_that_a_model_does_not_take_are_refused_in_words():
+    with pytest.raises(ValueError, match="original: the GraphModule does not run on these inputs"):
+        verdict(OfX(torch.sin), OfX(torch.sin), (torch.ones(1), torch.ones(1)))
+    several = Of(lambda *inputs: inputs[1].mul_(2))
+    found = verdict(several, Of(lambda *inputs: inputs[1].add_(inputs[1])), (torch.ones(1), torch.ones(1)))
+    assert [*found.table.index] == ["output", "written input inputs_1"]
+
+
 def layers():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
