@@ -8,7 +8,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.deployment.calls import Call
 from fxlab.deployment.model_marks import ModelMarks, marks_of
-from fxlab.models.modes import RequireModes
+from fxlab.models.modes import Requirement
 from fxlab.models.running import cuda_devices_in_use
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.tracing.recording.output_objects import ObjectOf
@@ -92,6 +92,6 @@ def _has_effect(node: Node, facts: GraphFacts, *, unknown: bool) -> bool:
 
 def _may_refuse(node: Node, graph_module: GraphModule) -> bool:
     if node.op == "call_module":
-        return isinstance(graph_module.get_submodule(str(node.target)), RequireModes)
+        return isinstance(graph_module.get_submodule(str(node.target)), Requirement)
     name = str(getattr(node.target, "__name__", ""))
     return node.op == "call_function" and (node.target is torch._assert or name.startswith("require_"))

@@ -13,6 +13,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from fxlab.models.bodies import all_bodies
+from fxlab.models.safe_code import protect
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,14 @@ def generated_code(graph_module: GraphModule) -> GeneratedCode:
 
 
 def _code_of_graph(graph_module: GraphModule, prefix: str) -> GeneratedCode:
-    written = graph_module.graph.python_code("self")
+    graph = graph_module.graph
+    codegen = graph._codegen
+    try:
+        written = protect(graph).python_code("self")
+    finally:
+        graph._codegen = codegen
     lines = written.src.split("\n")
-    nodes = _nodes_of_lines(written, len(lines), list(graph_module.graph.nodes))
+    nodes = _nodes_of_lines(written, len(lines), list(graph.nodes))
     filled = [number for number, line in enumerate(lines) if line.strip()]
     span = slice(filled[0], filled[-1] + 1) if filled else slice(0, 0)
     shown = tuple(lines[span])

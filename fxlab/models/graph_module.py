@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx import graph_module as graph_module_of_torch
 from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from fxlab.garbage import without_collecting
+from fxlab.models.safe_code import protect
 from fxlab.values.lazy import deferred
 from fxlab.values.pickling import for_protocol, is_picklable, picklable_entries
 from fxlab.values.tensors import same_bits
@@ -90,6 +92,7 @@ def ensure_picklable(graph_module: GraphModule) -> None:
     'kept'
     """
     # torch gives every GraphModule a class of its own, so changing its base concerns this module alone.
+    protect(graph_module.graph)
     own_class = type(graph_module)
     base = own_class.__bases__[0]
     if not issubclass(base, _PicklesItsGraph):
@@ -136,10 +139,15 @@ def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
 def _structural_copy(graph_module: GraphModule, memo: dict[int, Any]) -> GraphModule:
     result = deep_copy(graph_module, memo)
     type(result).__name__ = type(graph_module).__name__
+    _copy_others(graph_module, result, memo)
+    return result
+
+
+def _copy_others(graph_module: GraphModule, result: GraphModule, memo: dict[int, Any]) -> None:
+    """Give a copy of torch's the hooks and attributes that it lacks."""
     for name, value in vars(graph_module).items():
         if name in HOOKS or name not in vars(result):
             vars(result)[name] = copy.deepcopy(value, memo)
-    return result
 
 
 def changed_copy(
@@ -257,6 +265,17 @@ def _slots(cls: type) -> tuple[str, ...]:
 class _PicklesItsGraph:
     """Mixed into a module's class by :func:`ensure_picklable`."""
 
+    def recompile(self) -> Any:
+        """Generate the code of the graph anew, whichever it is by now, with names that nothing shadows."""
+        protect(cast(GraphModule, self)._graph)
+        return super().recompile()  # type: ignore[misc]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+        graph_module = cast(GraphModule, self)
+        result: GraphModule = super().__deepcopy__(memo)  # type: ignore[misc]
+        _copy_others(graph_module, result, memo)
+        return result
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         graph_module = cast(GraphModule, self)
         if local := next(_local_functions(graph_module), None):
@@ -276,13 +295,15 @@ class _PicklesItsGraph:
         state = {name: value for name, value in vars(self).items() if name != "_graph"}
         state["meta"] = {key: value for key, value in graph_module.meta.items() if is_picklable(value)}
         state["shape_env"] = None
-        graph = _GraphState.of(graph_module.graph, int(protocol))
+        with without_collecting():
+            graph = _GraphState.of(graph_module.graph, int(protocol))
         return _new_picklable, (base, type(self).__name__), (state, graph)
 
     def __setstate__(self, state: tuple[dict[str, Any], "_GraphState"]) -> None:
         attributes, graph = state
         vars(self).update(attributes)
-        cast(GraphModule, self).graph = graph.build()
+        with without_collecting():
+            cast(GraphModule, self).graph = graph.build()
 
 
 def _local_functions(graph_module: GraphModule) -> Iterator[str]:
@@ -414,18 +435,39 @@ def picklable_target(target: Any) -> Any:
 
 
 def _fake_values_state(graph: Graph) -> bytes | None:
-    values = {
-        index: node.meta["val"]
-        for index, node in enumerate(graph.nodes)
-        if "val" in node.meta and not is_picklable(node.meta["val"])
-    }
+    values: dict[int, Any] = {}
+    alike: dict[object, list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        value = node.meta.get("val")
+        if not is_picklable(value):
+            same = alike.setdefault(_description(value), [])
+            if not same:
+                values[index] = value
+            same.append(index)
     try:
-        return GraphPickler.dumps(values) if values else None
+        return GraphPickler.dumps((values, list(alike.values()))) if values else None
     except Exception:  # shapes and dtypes are a help to the reader; a graph pickles without them
         return None
+
+
+def _description(value: Any) -> object:
+    """Return what is equal for fake tensors that nothing tells apart; for other values, the value itself.
+
+    A graph has few kinds of them, and torch takes a millisecond for each that it makes again.
+    """
+    if type(value) is not FakeTensor or value.layout is not torch.strided or value._is_view():
+        return id(value)
+    if value.constant is not None or value.real_tensor is not None:
+        return id(value)
+    sizes = (*value.shape, *value.stride(), value.storage_offset(), value.untyped_storage().nbytes())
+    told = (size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes)
+    flags = value.dtype, value.device, value.requires_grad, value.is_leaf, value.is_conj(), value.is_neg()
+    return (id(value.fake_mode), value.dim(), *flags, *told)
 
 
 def _fake_values(state: bytes | None) -> dict[int, Any]:
     if state is None:
         return {}
-    return cast("dict[int, Any]", GraphPickler.loads(state, FakeTensorMode(shape_env=ShapeEnv())))
+    loaded: Any = GraphPickler.loads(state, FakeTensorMode(shape_env=ShapeEnv()))
+    values, alike = cast("tuple[dict[int, Any], list[list[int]]]", loaded)
+    return {index: values[indices[0]] for indices in alike for index in indices}

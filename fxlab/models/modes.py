@@ -1,9 +1,14 @@
-"""Graphs that hold for training or for evaluation only refuse the other mode when they run."""
+"""Checks that a graph makes when it runs: of the modes of modules, and of inputs that share memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
+
+from fxlab.values.nested import tensors_inside
+from fxlab.values.tensors import storage_of
 
 
 class Mode(nn.Module):
@@ -20,10 +25,20 @@ class Mode(nn.Module):
         self.training = training
 
 
-class RequireModes(nn.Module):
-    """Raises ``AssertionError`` unless modules are in the modes that a graph was made for.
+class Requirement(nn.Module):
+    """Raises ``AssertionError`` where a graph does not hold.
 
-    It is a module, as a graph's nodes see nothing of the mode of the module around them.
+    It is a module, as a graph's nodes see nothing of the module around them. Other modules that it asks stay
+    where they are: registered here as well, their parameters would have two names.
+    """
+
+    _is_impure = True  # for torch.fx: kept although nothing reads it
+    label: str
+    """What it is called in a graph module."""
+
+
+class RequireModes(Requirement):
+    """Raises ``AssertionError`` unless modules are in the modes that a graph was made for.
 
     Parameters
     ----------
@@ -36,17 +51,22 @@ class RequireModes(nn.Module):
         What to do in the other mode.
     """
 
-    _is_impure = True  # for torch.fx: kept although nothing reads it
-
     def __init__(self, required: Iterable[tuple[str, nn.Module, bool]], made: str, advice: str) -> None:
         super().__init__()
-        # Other modules stay where they are: registered here as well, their parameters would have two names.
         self._required = tuple(required)
         self._made = made
         self._advice = advice
         for index, (_, module, _) in enumerate(self._required):
             if isinstance(module, Mode):
                 self.add_module(f"mode_{index}", module)
+
+    @property
+    def label(self) -> str:  # type: ignore[override]
+        """The name of the mode, or one for several."""
+        modes = {training for _, _, training in self._required}
+        if len(modes) > 1:
+            return "required_modes"
+        return "training_mode" if modes == {True} else "evaluation_mode"
 
     def forward(self) -> None:
         """Check the modes."""
@@ -58,14 +78,67 @@ class RequireModes(nn.Module):
                 )
 
 
-def put_required(graph_module: GraphModule, required: RequireModes) -> str:
-    """Put a module that checks modes into a graph module, and return its name there."""
-    modes = {training for _, _, training in required._required}
-    name = "required_modes" if len(modes) > 1 else "training_mode" if modes == {True} else "evaluation_mode"
-    number, free = 0, name
+class RequireApart(Requirement):
+    """Raises ``AssertionError`` if an input that the graph writes shares memory with a parameter or buffer.
+
+    Parameters
+    ----------
+    modules
+        The modules whose parameters and buffers these are, by their paths; also those that are replaced.
+    names
+        What the inputs are called.
+    made
+        How the graph came to depend on it.
+    advice
+        What to do otherwise.
+    """
+
+    label = "inputs_apart"
+
+    def __init__(
+        self, modules: Iterable[tuple[str, nn.Module]], names: Sequence[str], made: str, advice: str
+    ) -> None:
+        super().__init__()
+        self._holders = tuple((path, module) for path, module in modules if any(_own_tensors(module)))
+        self._names = tuple(names)
+        self._made = made
+        self._advice = advice
+
+    def forward(self, *inputs: Any) -> None:
+        """Compare the memory of the inputs with that of the tensors."""
+        written = {
+            storage_of(tensor): name
+            for name, value in zip(self._names, inputs, strict=True)
+            for _, tensor in tensors_inside(value)
+            if tensor.layout is torch.strided
+        }
+        for path, module in self._holders if written else ():
+            for name, tensor in _own_tensors(module):
+                if (value := written.get(storage_of(tensor))) is not None:
+                    raise AssertionError(
+                        f"{self._made} inputs that share no memory with the model; {value}, which is "
+                        f"written, does with {f'{path}.{name}' if path else name}. {self._advice}"
+                    )
+
+    @property
+    def holds_for_all(self) -> bool:
+        """Whether there is nothing that an input could share memory with."""
+        return not self._holders
+
+
+def _own_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for attributes in (module._parameters, module._buffers, vars(module)):
+        for name, value in attributes.items():
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                yield name, value
+
+
+def put_requirement(graph_module: GraphModule, required: Requirement) -> str:
+    """Put a module that checks something into a graph module, and return its name there."""
+    number, free = 0, required.label
     while hasattr(graph_module, free):
         number += 1
-        free = f"{name}_{number}"
+        free = f"{required.label}_{number}"
     graph_module.add_module(free, required)
     return free
 

@@ -20,6 +20,9 @@ ALIASES = frozenset(
 HOLDS_ARGUMENTS = ("_", "to_", "sparse_")
 """How the names begin of composite operators that may return what they were given, or hold it."""
 
+SHARES_OTHERS_MEMORY = frozenset({"set_", "set_data"})
+"""Operators that let what they write lie in the memory of another argument."""
+
 WRITES_STATE = {
     "batch_norm": "training",
     "native_batch_norm": "training",

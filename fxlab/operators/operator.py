@@ -14,7 +14,15 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import Node
 
-from fxlab.operators.exceptions import ALIASES, DRAWS, HOLDS_ARGUMENTS, PREFIXES, SYNONYMS, WRITES_STATE
+from fxlab.operators.exceptions import (
+    ALIASES,
+    DRAWS,
+    HOLDS_ARGUMENTS,
+    PREFIXES,
+    SHARES_OTHERS_MEMORY,
+    SYNONYMS,
+    WRITES_STATE,
+)
 from fxlab.operators.python_functions import (
     CASTS,
     IN_PLACE,
@@ -89,6 +97,16 @@ class Operator:
         """The names of the arguments that it writes, as its schema says."""
         names = (a.name for o in self.overloads for a in o._schema.arguments if _is_written(a))
         return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def returns_written(self) -> bool:
+        """Whether what it returns shares memory with arguments that it writes, and with no others."""
+        returned = [value.alias_info for overload in self.overloads for value in overload._schema.returns]
+        return (
+            bool(returned)
+            and all(alias is not None and alias.is_write for alias in returned)
+            and (self.name not in SHARES_OTHERS_MEMORY)
+        )
 
     @cached_property
     def writes_first(self) -> bool:

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule
 
+from fxlab.models.containers import Container
+from fxlab.models.free_paths import free_paths
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.safe_code import protect
 from fxlab.tracing.model_code.attributes import attribute_of
 
 
@@ -16,7 +19,8 @@ def assemble(model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tenso
     """Return a graph module that holds what a graph uses of a model.
 
     Modules, parameters and buffers are the model's own objects, at the same paths and in the same order; the
-    modules that only hold others are empty ones in their place.
+    modules that only hold others are empty ones in their place. What has the name of an attribute of graph
+    modules, such as ``graph``, is called ``graph_1`` there.
 
     Parameters
     ----------
@@ -29,40 +33,44 @@ def assemble(model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tenso
     """
     result = GraphModule(nn.Module(), Graph(), class_name=type(model).__name__)
     result.train(model.training)
-    used = {str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr")}
+    readers = [node for node in graph.nodes if node.op in ("call_module", "get_attr")]
+    used = {str(node.target) for node in readers}
+    paths = free_paths(used)
     for path, module in model.named_modules():
         if path in used:
-            parent, name = _parent(result, model, path)
+            parent, name = _parent(result, model, path, paths[path])
             parent.add_module(name, module)
             continue
         for name, parameter in module.named_parameters(path, recurse=False):
             if name in used:
-                parent, last = _parent(result, model, name)
+                parent, last = _parent(result, model, name, paths[name])
                 parent.register_parameter(last, parameter)
         for name, buffer in module.named_buffers(path, recurse=False):
             if name in used:
-                parent, last = _parent(result, model, name)
-                persistent = last not in module._non_persistent_buffers_set
+                parent, last = _parent(result, model, name, paths[name])
+                persistent = name.rpartition(".")[2] not in module._non_persistent_buffers_set
                 parent.register_buffer(last, buffer, persistent=persistent)
     for name, constant in constants.items():
         if name in used:
             result.register_buffer(name, constant, persistent=False)
-    result.graph = graph
+    for node in readers:
+        if (path := paths[str(node.target)]) != node.target:
+            node.target = path
+    result.graph = protect(graph)
     if (config := attribute_of(model, "config")) is not None:
         result.config = config
     ensure_picklable(result)
     return result
 
 
-def _parent(result: GraphModule, model: nn.Module, path: str) -> tuple[nn.Module, str]:
-    """Return the module that holds a path, made where there is none, and the last name of the path."""
-    *names, last = path.split(".")
+def _parent(result: GraphModule, model: nn.Module, path: str, found: str) -> tuple[nn.Module, str]:
+    """Return the module that holds what the model has at a path, made if there is none; its name in it."""
     holder: nn.Module = result
-    origin = model
-    for name in names:
-        origin = origin.get_submodule(name)
-        if not hasattr(holder, name):
-            holder.add_module(name, nn.Module())
-            holder.get_submodule(name).train(origin.training)
+    origin: nn.Module | None = model
+    *parents, last = found.split(".")
+    for name, original in zip(parents, path.split("."), strict=False):
+        origin = origin._modules[original] if origin is not None else None
+        if name not in holder._modules:
+            holder.add_module(name, Container().train(origin is not None and origin.training))
         holder = holder.get_submodule(name)
     return holder, last

@@ -9,6 +9,7 @@ from torch.fx import Graph, GraphModule
 from fxlab.checks import described, items_of
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, argument_names, call_arguments, given_arguments
+from fxlab.models.safe_code import protect
 from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation
 from fxlab.transformations.pass_names import find_name
@@ -138,7 +139,7 @@ def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
         names = (name if name.isidentifier() else f"input_{place}" for place, name in named)
         node = graph.call_module("model", tuple(map(graph.placeholder, names)))
     graph.output(node)
-    return GraphModule({"model": model}, graph)
+    return GraphModule({"model": model}, protect(graph))
 
 
 def check_runs(module: torch.nn.Module, name: str) -> None:

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from fxlab.models.bodies import Body, all_bodies, bodies_called
 from fxlab.models.running import bound_values
+from fxlab.models.safe_code import protect
 from fxlab.validation.graphs.unfolded import passed_to
 
 MOST = 100
@@ -114,7 +115,7 @@ def _noting(
 
     with graph.inserting_before(rest):
         graph.call_function(note, tuple(inputs))
-    return GraphModule(body, graph)
+    return GraphModule(body, protect(graph))
 
 
 def _note(runs: list[tuple[Any, ...]], keeps_object: Callable[[torch.Tensor], bool], *values: Any) -> None:

@@ -1,9 +1,20 @@
 """Values that can be pickled, and the protocols that they need."""
 
 import pickle
+import sys
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.immutable_collections import immutable_dict, immutable_list
+
+_CONSTANTS = frozenset({str, int, float, bool, complex, bytes, type(None)})
+_LISTS = frozenset({tuple, list, immutable_list})
+_DICTS = frozenset({dict, immutable_dict})
+_DEEPEST = 20
+"""The depth to which containers are looked into; what goes on forever is pickled to see."""
 
 
 class _Sink:
@@ -25,13 +36,38 @@ class _Pickled:
 def is_picklable(value: object, protocol: int | None = None) -> bool:
     """Tell whether a value can be pickled, with a protocol or with the newest that is the default.
 
-    Nothing of the pickle is kept, so that this takes no memory for large tensors.
+    Nothing of the pickle is kept, so that this takes no memory for large tensors. What every protocol holds
+    is told without one, as a graph has very much of it.
     """
+    if _is_plain(value):
+        return True
+    if isinstance(value, FakeTensor):  # which holds its mode
+        return False
     try:
         pickle.Pickler(_Sink(), protocol).dump(value)
     except Exception:  # what an object raises that refuses to be pickled is not settled
         return False
     return True
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """Tell whether a value is made of constants, and of classes and functions that have names."""
+    kind = type(value)
+    if kind in _CONSTANTS:
+        return True
+    if depth < _DEEPEST and kind in _LISTS:
+        return all(_is_plain(part, depth + 1) for part in value)
+    if depth < _DEEPEST and kind in _DICTS:
+        return all(_is_plain(part, depth + 1) for item in value.items() for part in item)
+    return kind in (type, types.FunctionType) and _is_found(value)
+
+
+def _is_found(value: Any) -> bool:
+    """Tell whether a module has a class or function under its name, as pickle asks."""
+    found: Any = sys.modules.get(value.__module__ or "")
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is value
 
 
 def for_protocol(value: Any, protocol: int) -> Any:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from fxlab import symbolic_trace
 from fxlab.models.graph_module import changed_copy, ensure_picklable, share_tensors_copy
 
 
@@ -152,3 +153,47 @@ def test_memory_formats_survive_in_arguments_and_metadata(through):
     for node, other in zip(gm.graph.nodes, through(gm).graph.nodes, strict=True):
         assert other.meta["tensor_meta"] == node.meta["tensor_meta"]
         assert other.kwargs == node.kwargs
+
+
+@pytest.mark.parametrize("through", [through_pickle, through_torch_save, copy.deepcopy, share_tensors_copy])
+def test_copies_keep_attributes_and_hooks_of_a_graph_module(traced, through):
+    ensure_picklable(traced)
+    traced.note, traced.list = "mine", [1]
+    traced.register_forward_hook(operator.itemgetter)
+    copied = through(traced)
+    assert (copied.note, copied.list, len(copied._forward_hooks)) == ("mine", [1], 1)
+    assert copied.list is not traced.list
+
+
+class Chain(nn.Module):
+    """A long graph in which many results are alike, and some are views, numbers or constants."""
+
+    def __init__(self, length):
+        super().__init__()
+        self.length = length
+
+    def forward(self, x):
+        for _ in range(self.length):
+            x = torch.sin(x) + 1
+        return x.t()[1:], x.double(), x.detach(), x.sum(0), x.size(0)
+
+
+def known(module):
+    values = [node.meta.get("val") for node in module.graph.nodes]
+    return [
+        (str(v.shape), str(v.stride()), str(v.storage_offset()), v.dtype, v.requires_grad)
+        if isinstance(v, torch.Tensor)
+        else str(v)
+        for v in values
+    ]
+
+
+@pytest.mark.parametrize("through", [through_pickle, through_torch_save])
+def test_what_is_known_of_results_is_kept_though_it_is_written_once_for_those_alike(through):
+    module = symbolic_trace(Chain(3), torch.randn(4, 3))
+    assert known(through(module)) == known(module)
+
+
+def test_the_pickle_of_a_long_graph_grows_by_little_for_each_node():
+    sizes = [len(pickle.dumps(symbolic_trace(Chain(n), torch.ones(4, 3), check=False))) for n in (20, 60)]
+    assert (sizes[1] - sizes[0]) / 80 < 400

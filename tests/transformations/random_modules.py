@@ -120,6 +120,14 @@ class Channels:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """A layer that writes a buffer of its own."""
+
+    def make(self, x: torch.Tensor) -> nn.Module:
+        return Counting(x.shape)
+
+
+@dataclass(frozen=True)
 class Other:
     """A layer that no pass replaces."""
 
@@ -164,6 +172,17 @@ class ForEachChannel(nn.Module):
     def forward(self, input):
         a, b = (self.numbers, input) if self.first else (input, self.numbers)
         return a + b if self.added else a * b
+
+
+class Counting(nn.Module):
+    """A memory of how often it was called; it is traced through."""
+
+    def __init__(self, shape: torch.Size):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(shape))
+
+    def forward(self, input):
+        return input + self.count.add_(1)
 
 
 class MatrixProduct(nn.Module):
@@ -434,6 +453,8 @@ class Recipe:
     dialect: str = "modules"
     """What calls of layers are written as."""
     seed: int = 0
+    takes_two: bool = False
+    """Whether the module has a second input of the same shape."""
     ready: list[tuple["RandomModule", fx.GraphModule]] = field(
         default_factory=list, init=False, compare=False, repr=False
     )
@@ -445,18 +466,22 @@ class Recipe:
         """Build, run and trace the module; raise what that raises."""
         model = self.build()
         with kept_buffers(model), torch.no_grad():
-            model(self.input())
+            model(*self.inputs())
         self.ready.append((model, self.trace(model)))
 
     def input(self) -> torch.Tensor:
         """Return what the module is called with; the same each time."""
         return torch.randn(self.shape, generator=torch.Generator().manual_seed(self.seed)).to(self.dtype)
 
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        """Return all that the module is called with."""
+        return (self.input(), self.input() / 2) if self.takes_two else (self.input(),)
+
     def build(self) -> "RandomModule":
         """Build the module; the same each time."""
         if self.ready:
             return self.ready[-1][0]
-        builder = Builder(self.input(), self.seed)
+        builder = Builder(self.inputs(), self.seed)
         for step in self.steps:
             builder.add(step)
         for change in self.changes:
@@ -473,12 +498,12 @@ class Recipe:
             if gm.training == model.training:
                 return gm
         if self.by_fxlab:
-            gm = fxlab.symbolic_trace(model, (self.input(),))
+            gm = fxlab.symbolic_trace(model, self.inputs())
         else:
             gm = fx.GraphModule(model, ReadsBuffers().trace(model))
         if self.shapes_known:
             with kept_buffers(gm), torch.no_grad():
-                ShapeProp(gm).propagate(self.input())
+                ShapeProp(gm).propagate(*self.inputs())
         gm = in_dialect(gm, self.dialect)
         if self.aliased:
             call_by_other_paths(gm)
@@ -519,6 +544,16 @@ class RandomModule(nn.Module):
         return tuple(values[index] for index in self.outputs)
 
 
+class OfTwo(RandomModule):
+    """What a recipe of two inputs tells."""
+
+    def forward(self, x, y):
+        values = [x, y]
+        for step in self.steps:
+            values.append(step(self, values))
+        return tuple(values[index] for index in self.outputs)
+
+
 class ReadsBuffers(fx.Tracer):
     """Records the reading of a buffer, instead of taking its value for a constant."""
 
@@ -528,9 +563,9 @@ class ReadsBuffers(fx.Tracer):
 class Builder:
     """Runs steps while they are added, so that layers are made to fit, and a step that fails is not added."""
 
-    def __init__(self, x: torch.Tensor, seed: int):
-        self.model = RandomModule()
-        self.values: list[Any] = [x]
+    def __init__(self, inputs: tuple[torch.Tensor, ...], seed: int):
+        self.model = RandomModule() if len(inputs) == 1 else OfTwo()
+        self.values: list[Any] = [*inputs]
         self._seed = seed
 
     def add(self, step: Any) -> None:

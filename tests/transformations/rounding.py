@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.utils import _pytree as pytree
 
-from fxlab.models.modes import RequireModes
+from fxlab.models.modes import Requirement
 from fxlab.tracing.recording.opaque.opaque_calls import require_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.batch_norm import as_batch_norm
@@ -114,8 +114,8 @@ class RoundingBound(fx.Interpreter):
 
     def call_module(self, target: str, args: Any, kwargs: Any) -> Bounded:
         module = self.fetch_attr(target)
-        if isinstance(module, RequireModes):
-            return module()
+        if isinstance(module, Requirement):
+            return module(*pytree.tree_map(_rounded_value, args))
         if not args and not kwargs:  # a parametrization
             return Bounded.exact(module())
         (x,) = (*args, *kwargs.values())

@@ -19,6 +19,7 @@ from random_modules import (
     Call,
     Channels,
     Conv,
+    Counts,
     Divide,
     Freeze,
     Hook,
@@ -89,20 +90,27 @@ convs = st.builds(
 
 
 @st.composite
-def recipes(draw: st.DrawFn, *, exported: bool = False) -> Recipe:
-    """Draw a recipe whose module runs, and perhaps goes through ``torch.export``."""
+def recipes(draw: st.DrawFn, *, exported: bool = False, takes_two: bool = False) -> Recipe:
+    """Draw a recipe whose module runs, and perhaps goes through ``torch.export``.
+
+    One that takes two inputs writes one of them, or a buffer, between calls that read the other.
+    """
     start = Recipe(
         draw(shapes),
         (),
-        dtype=draw(st.sampled_from(DTYPES)),
+        dtype=torch.float64 if takes_two else draw(st.sampled_from(DTYPES)),
         shapes_known=draw(mostly),
         aliased=not exported and draw(rarely),
         renamed=not exported and draw(rarely),
         by_fxlab=not exported and draw(very_rarely),  # which takes ten times as long as all else
         dialect=draw(st.sampled_from(EXPORTED) if exported else dialects),
         seed=draw(st.integers(0, 3)),
+        takes_two=takes_two,
     )
-    builder = Builder(start.input(), start.seed)
+    builder = Builder(start.inputs(), start.seed)
+    if takes_two:
+        for step in draw(reads_around_a_write(builder)):
+            _try(builder, step)
     for _ in range(draw(st.integers(2, 7))):
         for step in draw(steps(builder)):
             _try(builder, step)
@@ -174,6 +182,23 @@ def linears_around_a_write(draw: st.DrawFn, builder: Builder, of: int, count: in
     view = [Apply(draw(st.sampled_from(VIEWS)), draw(st.sampled_from([of, count])))] if draw(mostly) else []
     written = draw(st.sampled_from([of, count, count + len(view), draw(st.integers(0, count))]))
     return [first, *view, Apply(draw(st.sampled_from(WRITES)), written), second]
+
+
+@st.composite
+def reads_around_a_write(draw: st.DrawFn, builder: Builder) -> list[Any]:
+    """Read the first input, write the second or a buffer, and read the first again, alike mostly."""
+    count = len(builder.values)
+    function = Apply(draw(st.sampled_from(list(FUNCTIONS))), 0)
+    layer = draw(st.sampled_from([linears, linears, norms, convs]))
+    called = [Call(f"first{number}", draw(layer), 0) for number in range(2)]
+    read: list[Any] = draw(st.sampled_from([called, [function, function], [function, called[0]]]))
+    views = [Apply(draw(st.sampled_from(VIEWS)), draw(st.integers(0, 1)))] if draw(rarely) else []
+    written = draw(st.sampled_from([1, 1, count - 1 + len(views)]))
+    write = draw(
+        st.sampled_from([Apply(draw(st.sampled_from(WRITES)), written), Call("counts", Counts(), 1)])
+    )
+    results = count + len(views), count + len(views) + 2
+    return [*views, read[0], write, read[1], Join(draw(st.sampled_from(["add", "mul"])), *results)]
 
 
 @st.composite

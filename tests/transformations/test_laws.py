@@ -21,7 +21,7 @@ from torch import fx, nn
 
 from fxlab import from_callable, verdict
 from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.models.modes import RequireModes
+from fxlab.models.modes import Requirement
 from fxlab.node_info import attribute_at
 from fxlab.transformations import (
     EliminateCommonSubexpressions,
@@ -135,7 +135,7 @@ def changed(gm: fx.GraphModule, before: fx.GraphModule) -> set[str]:
 
     A layer that became a part of another does nothing any more, in whatever dialect it was written.
     """
-    modules = {*before.modules(), *(check for check in gm.modules() if isinstance(check, RequireModes))}
+    modules = {*before.modules(), *(check for check in gm.modules() if isinstance(check, Requirement))}
     known = {node.name: node for node in before.graph.nodes}
     layers = {node.name for node in before.graph.nodes if as_linear(node, GraphFacts(before))}
     found = {

@@ -16,6 +16,7 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.hooks import Listener, Patches, listening
 from fxlab.interrupts import RestoringStack
+from fxlab.models.safe_code import protect
 
 
 def unfrozen(options: Mapping[str, Any], *, training: bool) -> str:
@@ -62,7 +63,7 @@ def compile_once(
         from torch._inductor import compile_fx
 
     def backend(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        eager = GraphModule(graph_module, copy.deepcopy(graph_module.graph))
+        eager = GraphModule(graph_module, protect(copy.deepcopy(graph_module.graph)))
         inner = compile_fx.compile_fx_inner if generates else _without_code
         code: Any = compile_fx.compile_fx(
             graph_module, example_inputs, inner_compile=inner, config_patches=dict(options) or None

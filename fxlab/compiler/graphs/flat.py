@@ -32,6 +32,7 @@ from fxlab.compiler.graphs.names import Names
 from fxlab.compiler.graphs.slots import Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept
 
@@ -143,9 +144,7 @@ class Frame:
             if not (node.name in captured if snapshot.dialect == TORCH else root_names(node))
             and not getattr(node.target, "is_generated_code", False)  # of no module, but of all
         )
-        targets = {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")}
-        root = {path: value for path, value in held.items() if path in targets}
-        module = GraphModule(root, graph, class_name=self._model_name)
+        module = graph_module_of(held, graph, self._model_name)
         module.meta["class_name"] = self._model_name
         return module
 

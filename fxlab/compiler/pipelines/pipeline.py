@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from fxlab.compiler.graphs.slots import Slot, random_like
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot, State, attribute
+from fxlab.models.free_paths import graph_module_of
 from fxlab.models.running import Inputs, bound_values, call_arguments
 from fxlab.values.tensors import is_floating, known_number, same_bits
 
@@ -213,7 +214,7 @@ class PipelineFrame:
                 copies[node] = graph.node_copy(node, copies.__getitem__)
         for node, copied in copies.items():
             copied.meta = dict(node.meta)
-        module = GraphModule(held, graph, class_name=self.pipeline.model_name)
+        module = graph_module_of(held, graph, self.pipeline.model_name)
         module.meta["class_name"] = self.pipeline.model_name
         return module
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.graph_module import share_tensors_copy
-from fxlab.models.modes import RequireModes
+from fxlab.models.modes import Requirement
 from fxlab.models.running import Inputs, placeholder_values, run
 from fxlab.operators import describes
 from fxlab.tracing.report import REFUSAL
@@ -162,7 +162,7 @@ def _without_guards(module: GraphModule) -> tuple[str, ...]:
 def _is_required(node: Node, module: GraphModule) -> bool:
     """Tell whether a node compares modes, settings or parts of inputs."""
     if node.op == "call_module":
-        return isinstance(module.get_submodule(str(node.target)), RequireModes)
+        return isinstance(module.get_submodule(str(node.target)), Requirement)
     name = str(getattr(node.target, "__name__", ""))
     return node.op == "call_function" and name.startswith("require_")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from fxlab.models.containers import is_container
 from fxlab.node_info import bare_class_name, module_stack, modules_by_path, stack_entry
 from fxlab.validation.graphs.unfolded import PLACE, BodyPlace
 
@@ -149,7 +150,7 @@ def _in_bodies(chains: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
 
 def _class_name(module: nn.Module | None) -> str:
     # torch.fx rebuilds containers as bare modules: their own class is not known.
-    return "" if type(module) is nn.Module else type(module).__name__
+    return "" if module is not None and is_container(module) else type(module).__name__
 
 
 def _read_call(key: str, path: str, owner: Any) -> ModuleCall | None:

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.models.free_paths import graph_module_of
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.safe_code import protect
 from fxlab.node_info import attribute_at
 from fxlab.tracing.dynamo.hooks import Origin, held_sizes, origin_of, stack_entries
 from fxlab.tracing.report import CAPTURED, TraceReport
@@ -91,7 +93,7 @@ class _Rewritten:
         for node in self._captured.graph.nodes:
             if node not in self._copies and not (node.op == "placeholder" and not node.users):
                 self._copies[node] = self._copied(node)
-        module = GraphModule(self._held, self.graph, class_name=type(self._captured).__name__)
+        module = graph_module_of(self._held, self.graph, type(self._captured).__name__)
         _tidied_bodies(module)
         ranges, guards = held_sizes(self._captured.graph)
         findings = [*hold_inputs(module.graph, ranges, guards), *hold_mode(module, _ADVICE)]
@@ -177,7 +179,7 @@ def _own_copy(value: Any) -> Any:
 def _tidied_bodies(graph_module: GraphModule) -> None:
     """Give the graphs inside of higher-order operators copies of their own, without Dynamo's objects."""
     for path, body in _bodies(graph_module):
-        copy = GraphModule(body, _tidied(body.graph), class_name=type(body).__name__)
+        copy = GraphModule(body, protect(_tidied(body.graph)), class_name=type(body).__name__)
         _tidied_bodies(copy)
         parent, _, name = path.rpartition(".")
         setattr(graph_module.get_submodule(parent), name, copy)

@@ -7,10 +7,12 @@ from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.graph import CodeGen, _PyTreeCodeGen
+from torch.fx.graph import _PyTreeCodeGen
 from torch.utils import _pytree as pytree
 
+from fxlab.models.containers import close_containers
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.safe_code import SafeCodeGen, protect
 from fxlab.node_info import model_path
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.report import EXPORTED, TraceReport
@@ -60,13 +62,14 @@ def from_exported(program: ExportedProgram) -> GraphModule:
     graph = unlifted.graph
     _put_placeholders_first(graph)
     _take_and_return_structures(graph)
-    result = GraphModule(unlifted, graph)
+    result = GraphModule(unlifted, protect(graph))
     findings = [*hold_inputs(result.graph, program.range_constraints), *hold_mode(result, _ADVICE)]
     for node in result.graph.nodes:
         if stack := node.meta.get("nn_module_stack"):
             node.meta["nn_module_stack"] = _plain(stack)
     result.recompile()
     result.meta["trace"] = TraceReport(EXPORTED, tuple(findings))
+    close_containers(result)
     ensure_picklable(result)
     return result
 
@@ -95,7 +98,7 @@ def _take_and_return_structures(graph: Graph) -> None:
     structure = pytree.tree_unflatten(list(output.args[0]), info.out_spec)  # type: ignore[arg-type]
     with graph.inserting_before(output):
         output.args = (output_argument(structure, graph, lambda value: value),)
-    graph.set_codegen(CodeGen())
+    graph.set_codegen(SafeCodeGen())
 
 
 def _take(name: str, value: Any, graph: Graph) -> None:

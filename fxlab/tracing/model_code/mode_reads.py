@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.exchanged import exchanged, instead
-from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
+from fxlab.models.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.report import REFUSAL
 
@@ -135,7 +135,7 @@ def require_modes(graph_module: GraphModule, model: nn.Module, reads: ModeReads)
         required.append((path or "the model", mode, training))
     places = list(dict.fromkeys(reads.places.values()))
     advice = f"The model's Python reads its mode at {places[0]}: trace it in the mode in which it is to run."
-    check = put_required(graph_module, RequireModes(required, REFUSAL, advice))
+    check = put_requirement(graph_module, RequireModes(required, REFUSAL, advice))
     with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
         graph_module.graph.call_module(check)
     words = {True: "training mode", False: "evaluation mode"}

@@ -13,6 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.safe_code import protect
 from fxlab.tracing.recording.output_objects import output_argument
 
 
@@ -112,6 +113,6 @@ class VmapBody:
 
     def target(self, out_dims: Any, randomness: str) -> Vmapped:
         """Return the target of the node that calls the graph."""
-        module = GraphModule(nn.Module(), self.graph, class_name="Vmapped")
+        module = GraphModule(nn.Module(), protect(self.graph), class_name="Vmapped")
         ensure_picklable(module)
         return Vmapped(module, tuple(self._in_dims), out_dims, randomness)

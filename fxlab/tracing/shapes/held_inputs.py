@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.models.modes import Mode, RequireModes, first_computing, put_required
+from fxlab.models.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.bound_inputs import name_of_size
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.report import REFUSAL
@@ -26,7 +26,7 @@ def hold_mode(graph_module: GraphModule, advice: str) -> list[Finding]:
     if not modes:
         return []
     required = [("the module", Mode(training), training) for training in sorted(modes)]
-    check = put_required(graph_module, RequireModes(required, REFUSAL, advice))
+    check = put_requirement(graph_module, RequireModes(required, REFUSAL, advice))
     with graph_module.graph.inserting_before(first_computing(graph_module.graph)):
         graph_module.graph.call_module(check)
     held = " and ".join("training mode" if training else "evaluation mode" for training in sorted(modes))

@@ -2,6 +2,10 @@
 
 Values that may share memory are put into one class: every operation is taken to return a view of its inputs
 unless it is known to make a new tensor. That is coarse, and errs on the side of seeing a write.
+
+A caller may pass one tensor for two inputs, views of one tensor, or a view of a buffer. So a write to an
+input, a parameter or a buffer is one to all inputs. A transformed graph checks when it runs that an input
+which it writes is no view of a parameter or buffer (``fxlab/models/modes.py: RequireApart``).
 """
 
 import operator
@@ -47,6 +51,7 @@ class Writes:
         self._parent: dict[Node, Node] = {}
         self._state_changes: list[int] = []
         self._writes: dict[Node, list[int]] = defaultdict(list)
+        self._writes_to_inputs: list[int] = []
         self._holders: dict[int, Node] = {}
         self._scan()
 
@@ -56,8 +61,7 @@ class Writes:
         Two readers with the same epoch read the same.
         """
         position = self._position[reader]
-        writes = self._writes.get(self._class_of(value), [])
-        return bisect_left(writes, position), bisect_left(self._state_changes, position)
+        return bisect_left(self._writes_to(value), position), bisect_left(self._state_changes, position)
 
     def same_state(self, node: Node, other: Node) -> bool:
         """Tell whether two nodes run with the same gradient, autocast and inference modes."""
@@ -66,11 +70,19 @@ class Writes:
 
     def is_written(self, value: Node) -> bool:
         """Tell whether a value, or what may share memory with it, is written anywhere in the graph."""
-        return self._class_of(value) in self._writes
+        return bool(self._writes_to(value))
 
     def may_share_memory(self, value: Node, other: Node) -> bool:
         """Tell whether two values may share memory."""
-        return self._class_of(value) is self._class_of(other)
+        classes = {self._class_of(value), self._class_of(other)}
+        is_outside = classes <= self._given | self._state and not classes.isdisjoint(self._given)
+        return len(classes) == 1 or is_outside
+
+    @cached_property
+    def inputs_written(self) -> list[Node]:
+        """The inputs that the graph writes itself, or through a view."""
+        inputs = self._graph_module.graph.find_nodes(op="placeholder")
+        return [node for node in inputs if self._class_of(node) in self._writes]
 
     @property
     def changes_state(self) -> bool:
@@ -92,6 +104,24 @@ class Writes:
         """Tell whether the graph returns a value, or what may share memory with it."""
         return self._class_of(value) in self.returned
 
+    @cached_property
+    def _given(self) -> frozenset[Node]:
+        """The classes of inputs."""
+        return self._classes_of("placeholder")
+
+    @cached_property
+    def _state(self) -> frozenset[Node]:
+        """The classes of parameters, buffers and other attributes."""
+        return self._classes_of("get_attr")
+
+    def _classes_of(self, op: str) -> frozenset[Node]:
+        return frozenset(self._class_of(node) for node in self._graph_module.graph.find_nodes(op=op))
+
+    def _writes_to(self, value: Node) -> list[int]:
+        """Return the places of the writes to a value, in their order."""
+        own = self._class_of(value)
+        return self._writes_to_inputs if own in self._given else self._writes.get(own, [])
+
     def _scan(self) -> None:
         written: list[tuple[Node, int]] = []
         holders = self._holders
@@ -103,14 +133,26 @@ class Writes:
             written.extend((value, position) for value in writes)
             if node.op == "get_attr" and (storage := _storage(node, self._graph_module)) is not None:
                 self._join(node, holders.setdefault(storage, node))
-            if writes or _may_return_view(node, self._graph_module):
-                for value in node.all_input_nodes:
-                    if value not in immutable:
-                        self._join(node, value)
-        for node, position in self._position.items() if holders else ():
-            written.extend((holders[memory], position) for memory in self._own_writes(node) & holders.keys())
+            called = operator_of(node)
+            if called is not None and called.returns_written:  # ``x.add_(y)`` is a view of ``x`` alone
+                shared = writes
+            elif writes or _may_return_view(node, self._graph_module):
+                shared = node.all_input_nodes
+            else:
+                continue
+            for value in shared:
+                if value not in immutable:
+                    self._join(node, value)
+        writes_to_inputs = set[int]()
+        for node, position in self._position.items():
+            if own := self._own_writes(node):
+                writes_to_inputs.add(position)
+                written.extend((holders[memory], position) for memory in own & holders.keys())
         for value, position in sorted(written, key=operator.itemgetter(1)):
             self._writes[self._class_of(value)].append(position)
+        for written_class in self._writes.keys() & (self._given | self._state):
+            writes_to_inputs.update(self._writes[written_class])
+        self._writes_to_inputs = sorted(writes_to_inputs)
 
     def _own_writes(self, node: Node) -> set[int]:
         """Return the memory of its own that a module may write, as batch norms in training do."""

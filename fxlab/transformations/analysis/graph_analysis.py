@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.models.containers import is_container
 from fxlab.node_info import attribute_at
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import Writes
@@ -180,7 +181,7 @@ class GraphFacts:
         """Return a parent that is not one of torch's bare containers, and so may be somebody else's."""
         for parent_path in parents_of(path)[1:]:
             parent = find_module(self.graph_module, parent_path)
-            if type(parent) is not nn.Module:
+            if parent is not None and not is_container(parent):
                 return parent
         return None
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+from fxlab.models.containers import is_container
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_tree import find_module, join_path, split_path
@@ -80,7 +81,7 @@ def why_tensors_not_replaceable(
         return reason
     if torch.nn.utils.parametrize.is_parametrized(holder):
         return Reason.PARAMETRIZED()
-    if type(holder) not in (nn.Module, expected):
+    if type(holder) is not expected and not is_container(holder):
         return Reason.UNEXPECTED_CLASS(found=type(holder).__name__, expected=expected.__name__)
     if facts.calls[path]:
         return Reason.CALLED_REPEATEDLY(count=facts.calls[path] + 1)

@@ -1,4 +1,4 @@
-"""Upper bounds on the absolute values of a tensor, as far as the graph tells."""
+"""Bounds on values, as far as the graph tells: the magnitude of tensors, the sign of numbers."""
 
 import math
 from typing import Any
@@ -6,13 +6,15 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.operators import casts, computes, filled_with, moves_elements
+from fxlab.operators import casts, computes, describes, filled_with, moves_elements, returns_number
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 
 _COMBINES = {"where": 3, "masked_fill": 3, "mul": 2, "add": 2, "sub": 2, "rsub": 2}
 """Operators whose result is bounded by bounds of their arguments, and how many these are."""
 _DEPTH = 40
+_POSITIVE = ("mul", "div", "sqrt", "sym_float", "sym_sqrt", "float")
+"""What makes positive numbers of positive numbers."""
 
 
 def largest_magnitude(value: Any, facts: GraphFacts, depth: int = 0) -> float:
@@ -70,3 +72,19 @@ def _largest(dtype: torch.dtype | None) -> float:
     if dtype.is_floating_point:
         return torch.finfo(dtype).max
     return torch.iinfo(dtype).max if dtype.is_signed and not dtype.is_complex else -1.0
+
+
+def is_positive(value: Any, facts: GraphFacts, depth: int = 0) -> bool:
+    """Tell whether a number is computed from sizes so that it is positive, where they are."""
+    if not isinstance(value, Node):
+        return type(value) in (int, float) and 0 < value < math.inf
+    if value not in facts.numbers or depth > _DEPTH:
+        return False
+    if describes(value):
+        return returns_number(value)
+    name = computes(value)
+    if name == "getitem":
+        return isinstance(value.args[0], Node) and describes(value.args[0])
+    if name == "pow":
+        return is_positive(value.args[0], facts, depth + 1) and type(value.args[1]) in (int, float)
+    return name in _POSITIVE and all(is_positive(each, facts, depth + 1) for each in value.args)

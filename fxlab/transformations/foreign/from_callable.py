@@ -4,7 +4,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
@@ -33,6 +33,8 @@ class OpaqueTransformation(JournaledTransformation):
     """
 
     writes_tensors: bool = True
+    removal: ClassVar[str] = "would be removed"
+    """What becomes of a node that goes, in the words of explanations."""
 
     @abstractmethod
     def apply(self, graph_module: GraphModule) -> Any:
@@ -75,7 +77,7 @@ class OpaqueTransformation(JournaledTransformation):
         words: dict[str, str] = {}
         for record in Journal.of(copied).records[known:]:
             words |= dict.fromkeys(record.marked, "would be changed")
-            words |= {change.name: "would be removed" for change in record.nodes if change.after is None}
+            words |= {change.name: self.removal for change in record.nodes if change.after is None}
         names = [node.name for node in graph_module.graph.nodes if node.name in words]
         return explanation((name, True, words[name], "", number) for number, name in enumerate(names))
 

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 from torch.fx.passes.utils.matcher_utils import InternalMatch
 from torch.fx.subgraph_rewriter import replace_pattern_with_filters
 
 from fxlab.checks import items_of
+from fxlab.transformations.analysis.aliasing_and_writes import Writes, written_inputs
+from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.foreign.from_callable import (
     OpaqueTransformation,
     check_callable,
@@ -34,6 +37,7 @@ class PatternTransformation(OpaqueTransformation):
     preserves_computation: bool = False
 
     writes_tensors = False
+    removal = "would be replaced"
 
     @property
     def description(self) -> str:
@@ -43,18 +47,82 @@ class PatternTransformation(OpaqueTransformation):
 
     def apply(self, graph_module: GraphModule) -> None:
         """Replace what matches."""
+        matches = _Matches(graph_module, self.replacement)
         replaced = replace_pattern_with_filters(
             graph_module,
             self.pattern,
             self.replacement,
-            list(self.match_filters),
+            [*self.match_filters, matches.may_be_replaced],
             ignore_literals=self.ignore_literals,
+            replacement_callback=matches.brought_up_to_date,
         )
+        matches.forget()
         for match in replaced:
             meta = match.nodes_map[match.anchor].meta
             inherited = {key: meta[key] for key in _KEPT_META if key in meta}
             for node in match.replacements:
                 node.meta = {**inherited, **node.meta}
+
+
+class _Matches:
+    """The matches of a pattern: which of them may be replaced, and what they are given.
+
+    Parameters
+    ----------
+    graph_module
+        The module in which they are found.
+    replacement
+        What they are replaced by.
+    """
+
+    def __init__(self, graph_module: GraphModule, replacement: Callable[..., Any]) -> None:
+        made = replacement if isinstance(replacement, GraphModule) else fx.symbolic_trace(replacement)
+        self._replacement = made.graph
+        self._graph_module = graph_module
+        self._writes = Writes(graph_module)
+        self._matches: list[InternalMatch] = []
+        self._readers: dict[Node, Node] | None = None
+        """For nodes that a match returns and a list holds, one that reads it, and then its replacement."""
+
+    def may_be_replaced(self, match: InternalMatch, graph: Graph, pattern_graph: Graph) -> bool:
+        """Tell whether a match reads the same where its replacement would stand: before its first user."""
+        own = {node for node in match.nodes_map.values() if isinstance(node, Node)}
+        own -= {node for node in match.placeholder_nodes if isinstance(node, Node)}
+        users = [user for node in match.returning_nodes for user in node.users]
+        if users and not any(written_inputs(node, self._graph_module) for node in own):
+            values = {value for node in own for value in node.all_input_nodes} - own
+            if why_not_the_same(first_readers(values, own), min(users), self._writes):
+                return False
+        self._matches.append(match)
+        return True
+
+    def brought_up_to_date(self, match: InternalMatch, graph: Graph, pattern_graph: Graph) -> Graph:
+        """Exchange what is replaced by now in lists that a match is given, as torch does elsewhere.
+
+        What it returns is the replacement.
+        """
+        if self._readers is None:
+            self._readers = self._read(graph)
+        if self._readers:
+            now = {node: reader.args[0] for node, reader in self._readers.items()}
+            given: list[Any] = match.placeholder_nodes
+            for place, value in enumerate(given):
+                if not isinstance(value, Node):
+                    given[place] = map_arg(value, lambda node: now.get(node, node))
+        return self._replacement
+
+    def forget(self) -> None:
+        """Erase the nodes that only told what was replaced by what."""
+        for reader in (self._readers or {}).values():
+            reader.graph.erase_node(reader)
+
+    def _read(self, graph: Graph) -> dict[Node, Node]:
+        held: set[Node] = set()
+        given: list[Any] = [value for match in self._matches for value in match.placeholder_nodes]
+        map_arg([value for value in given if not isinstance(value, Node)], held.add)
+        returned = dict.fromkeys(node for match in self._matches for node in match.returning_nodes)
+        with graph.inserting_before(graph.output_node()):
+            return {node: graph.call_function(id, (node,)) for node in returned if node in held}
 
 
 def from_pattern(
@@ -68,7 +136,8 @@ def from_pattern(
 ) -> PatternTransformation:
     """Make a reversible transformation of a pattern and what to put in its place.
 
-    The work is done by ``torch.fx.subgraph_rewriter``, whose documentation says what a pattern matches.
+    The work is done by ``torch.fx.subgraph_rewriter``, whose documentation says what a pattern matches. A
+    match stays where something that it reads is written before its result is used.
 
     Parameters
     ----------

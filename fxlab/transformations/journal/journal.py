@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
@@ -58,6 +59,9 @@ class NodeChange:
         """Whether the node does what it did, on other values."""
         before, after = self.before, self.after
         return before is not None and after is not None and before.is_same_call(after)
+
+
+_LAYOUTS = ("contiguous", torch.ops.aten.contiguous.default, torch.ops.aten.clone.default)
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,15 @@ class Record:
 
     @property
     def stand_ins(self) -> set[str]:
-        """The marked nodes that stand for the replaced ones: not those that do what they did."""
-        return set(self.marked) - self.rewired
+        """The marked nodes that stand for the replaced ones, and new ones that they only lay out in memory.
+
+        Those that do what they did stand for nothing.
+        """
+        marked = set(self.marked) - self.rewired
+        changes = (change for change in self.nodes if change.name in marked)
+        after = [change.after for change in changes if change.after and change.after.target in _LAYOUTS]
+        made = {change.name for change in self.nodes if change.before is None}
+        return marked | made.intersection(*[state.inputs for state in after]) if after else marked
 
     @property
     def rewired(self) -> set[str]:

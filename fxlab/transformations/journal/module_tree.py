@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from fxlab.models.containers import Container
 from fxlab.transformations.journal.name_order import in_order
 
 
@@ -40,7 +41,7 @@ def put_module(root: nn.Module, path: str, module: nn.Module) -> None:
     for part in parent_path.split(".") if parent_path else ():
         child = parent._modules.get(part)
         if child is None:
-            child = nn.Module().train(parent.training)
+            child = Container().train(parent.training)
             parent.add_module(part, child)
         parent = child
     parent._modules[name] = module

@@ -83,11 +83,11 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
             return Reason.MODE_CHANGES_IN_BETWEEN(first=first.name, last=node.name)
         if node.op == "get_attr":
             return None
+        if node.op == "call_module" and _is_state_written(node, facts):
+            return Reason.STATE_WRITTEN()
         for value, then in zip(node.all_input_nodes, first.all_input_nodes, strict=True):
             if writes.epoch(value, node) != writes.epoch(then, first):
                 return Reason.WRITTEN_IN_BETWEEN(value=value.name, first=first.name, last=node.name)
-        if node.op == "call_module" and _is_state_written(node, facts):
-            return Reason.STATE_WRITTEN()
         if node in facts.numbers and first in facts.numbers:
             return None
         for value in (first, node):

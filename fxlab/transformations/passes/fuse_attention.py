@@ -1,6 +1,7 @@
 """Compute attention that is written as products and a softmax by one function."""
 
 import math
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,21 +14,24 @@ from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
+from fxlab.operators import operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
+from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_mixed_dtypes, why_not_plain
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
-from fxlab.transformations.analysis.value_bounds import largest_magnitude
+from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.casts import is_cast
+from fxlab.transformations.views.fill import Fill, as_fill
 from fxlab.transformations.views.layer import computed_by, is_aten
 from fxlab.transformations.views.product import Product, as_product, transposed
 
@@ -52,9 +56,15 @@ class Attention:
     """Transposed, as the first product reads them."""
     values: Node | None = None
     mask: Node | None = None
-    scale: float = 1.0
+    fill: Fill | None = None
+    """What stands in place of scores, where there is no mask that is added to them."""
+    scale: float | Node = 1.0
+    divides: bool = False
+    """Whether scores are divided by the scale, which is computed from sizes then."""
     largest: float = 0.0
     """A bound of the absolute values in the mask."""
+    keeps_a_key: bool = False
+    """Whether the mask is known to be finite for the first key of each query."""
     asserted: tuple[Node, ...] = ()
     """Nodes that check the dtype of what is computed between."""
     is_written: bool = False
@@ -70,7 +80,8 @@ class Attention:
     @property
     def is_infinite_under_autocast(self) -> bool:
         """Whether the mask may be infinite in the dtype of autocast, which casts what the function reads."""
-        is_cast = self.mask is not None and known_dtype(self.mask) != torch.float64
+        added = self.mask if self.fill is None or self.fill.keeps_a_column else self.node
+        is_cast = added is not None and known_dtype(added) != torch.float64
         return is_cast and self.largest > LARGEST / 2
 
 
@@ -81,7 +92,11 @@ class FuseAttention(RewritePass[Attention]):
     Fused is ``softmax(query @ keys.T * scale + mask) @ values``, with the mask, the scale, a softmax in
     single precision and a dropout that drops nothing as they come. The result is equal up to rounding: half
     precision is not rounded in between. A mask must be known to be finite, because where it excludes every
-    key with an infinity, the probabilities are nan, and those of the function are zero. Autocast would make
+    key with an infinity, the probabilities are nan, and those of the function are zero; or to leave each
+    query its first key, as causal masks of constants do. Scores may also be filled, by ``masked_fill`` or
+    ``where``: with minus infinity where each query keeps its first key, or with the smallest number of their
+    dtype. Other numbers, such as -1e9, are ones that scores may reach. Where a score that is filled is not
+    finite itself, the model excludes it, and the function gives NaN. Autocast would make
     a mask of the smallest number of a dtype infinite, so a graph that adds one refuses to run under it.
     Shapes and dtypes must be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. The last
     product is the one that is marked.
@@ -149,7 +164,8 @@ class FuseAttention(RewritePass[Attention]):
         elif len(keys.users) == 1:
             erased.append(keys)
         args = (candidate.query, plain_keys, candidate.values)
-        kwargs = {"attn_mask": candidate.mask, "dropout_p": 0.0, "scale": candidate.scale}
+        mask = candidate.mask if candidate.fill is None else _mask_of(candidate, candidate.fill, edit)
+        kwargs = {"attn_mask": mask, "dropout_p": 0.0, "scale": _scale_of(candidate, edit)}
         function: Any = functional.scaled_dot_product_attention
         if is_aten(node):
             function = _ATEN.scaled_dot_product_attention.default
@@ -188,21 +204,34 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
     value = _skip(_input(softmax), inner, facts)
     mask: Node | None = None
     if value is not None and computed_by(value) == "add" and len(value.args) == 2 and not value.kwargs:
-        scores, mask = _scores_and_mask(value)
+        scores, mask = _scores_and_mask(value, facts)
         if mask is None:
-            return Attention(node, softmax, misfit=Reason.NO_MASK(value=value.name))
+            return Attention(node, softmax, misfit=_why_no_mask(value, facts))
         inner.append(value)
         value = _skip(scores, inner, facts)
-    scale = 1.0
-    if value is not None and (found := _scaling(value)) is not None:
+    fill: Fill | None = None
+    if value is not None and (filling := as_fill(value, facts)) is not None:
+        if mask is not None:
+            return Attention(node, softmax, misfit=Reason.TWO_MASKS(first=value.name, second=mask.name))
         inner.append(value)
-        scores, scale = found
+        scores, fill = filling
+        filled, value = value, _skip(scores, inner, facts)
+        if value is not None and computed_by(value) == "add":
+            return Attention(node, softmax, misfit=Reason.TWO_MASKS(first=filled.name, second=value.name))
+    scale: float | Node = 1.0
+    divides = False
+    if value is not None and (found := _scaling(value, facts)) is not None:
+        inner.append(value)
+        scores, scale, divides = found
         value = _skip(scores, inner, facts)
     first = None if value is None else as_product(value)
     if first is None:
-        return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT())
+        read = _input(softmax) if value is None else value
+        if isinstance(read, Node) and (called := operator_of(read)) is not None and called.writes_first:
+            return Attention(node, softmax, misfit=Reason.WRITTEN_IN_PLACE(value=_input(read)))
+        return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT(value=getattr(read, "name", read)))
     inner += [first.node, *first.inner]
-    if not (math.isfinite(scale) and scale > 0):
+    if not isinstance(scale, Node) and not (math.isfinite(scale) and scale > 0):
         return Attention(node, softmax, misfit=Reason.SCALE(scale=scale))
     return Attention(
         node,
@@ -213,11 +242,52 @@ def _read(product: Product, facts: GraphFacts) -> Attention | None:
         keys=first.right,
         values=product.right,
         mask=mask,
+        fill=fill,
         scale=scale,
-        largest=0.0 if mask is None else largest_magnitude(mask, facts),
+        divides=divides,
+        largest=_largest(mask, fill, facts),
+        keeps_a_key=mask is not None and _is_finite_first(mask, facts),
         asserted=dtype_checks(node, inner),
         is_written=facts.writes.is_written(node),
     )
+
+
+def _largest(mask: Node | None, fill: Fill | None, facts: GraphFacts) -> float:
+    """Return a bound of the absolute values that are added to scores."""
+    if fill is not None:
+        return 0.0 if fill.keeps_a_column else abs(fill.number)
+    return 0.0 if mask is None else largest_magnitude(mask, facts)
+
+
+def _is_finite_first(mask: Node, facts: GraphFacts) -> bool:
+    column = first_column(mask, facts)
+    return column is not None and bool(column.values.isfinite().all())
+
+
+def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
+    """Write what the function is to add or to exclude where the model fills scores."""
+    node, meta, dtype = attention.node, place_of(attention.node), known_dtype(attention.node)
+
+    def insert(target: Any, args: tuple[Any, ...], ending: str, **kwargs: Any) -> Node:
+        name = f"{node.name}_{ending}"
+        return edit.insert_before(node, "call_function", target, args, kwargs, name=name, meta=meta)
+
+    where = fill.where
+    if fill.keeps_a_column:
+        if fill.kept is not None:
+            edit.note_sources(fill.kept.readings)
+        return where if fill.keeps else insert(_of(node, torch.logical_not), (where,), "keys")
+    if fill.keeps:
+        where = insert(_of(node, torch.logical_not), (where,), "without")
+    zeros = insert(_of(node, torch.zeros_like), (where,), "zeros", dtype=dtype)
+    return insert(
+        _ATEN.masked_fill.Scalar if is_aten(node) else torch.masked_fill, (zeros, where, fill.number), "mask"
+    )
+
+
+def _of(node: Node, function: Any) -> Any:
+    """Return a function as other nodes of the graph are written."""
+    return getattr(_ATEN, function.__name__).default if is_aten(node) else function
 
 
 def _transposition(node: Node, keys: Node) -> tuple[str, Target, tuple[Any, ...]]:
@@ -265,43 +335,66 @@ def _why_other_softmax(node: Node, facts: GraphFacts) -> Refusal | None:
     return None if dim in (-1, len(shape) - 1) else Reason.SOFTMAX_DIMENSION(dimension=dim)
 
 
-def _scores_and_mask(add: Node) -> tuple[Any, Node | None]:
+def _scores_and_mask(add: Node, facts: GraphFacts) -> tuple[Any, Node | None]:
     """Tell which summand is the mask: the one that is not made of a product."""
     for scores, mask in (add.args, add.args[::-1]):
-        if isinstance(scores, Node) and isinstance(mask, Node) and _is_scores(scores):
+        if isinstance(scores, Node) and isinstance(mask, Node) and _is_scores(scores, facts):
             return scores, mask
     return None, None
 
 
-def _is_scores(node: Node) -> bool:
+def _why_no_mask(add: Node, facts: GraphFacts) -> Refusal:
+    for value in add.args:
+        filling = as_fill(value, facts) if isinstance(value, Node) else None
+        if filling is not None and isinstance(filling[0], Node) and _is_scores(filling[0], facts):
+            return Reason.TWO_MASKS(first=value, second=add.name)
+    return Reason.NO_MASK(value=add.name)
+
+
+def _is_scores(node: Node, facts: GraphFacts) -> bool:
     while is_cast(node) and isinstance(node.args[0], Node):
         node = node.args[0]
-    scaling = _scaling(node)
+    scaling = _scaling(node, facts)
     scores = node if scaling is None else scaling[0]
     while is_cast(scores) and isinstance(scores.args[0], Node):
         scores = scores.args[0]
     return as_product(scores) is not None
 
 
-def _scaling(node: Node) -> tuple[Node, float] | None:
-    """Return what a node scales by a number, and the number."""
+def _scaling(node: Node, facts: GraphFacts) -> tuple[Node, float | Node, bool] | None:
+    """Return what a node scales by a positive number, the number, and whether it divides by that."""
     name = computed_by(node)
     if name not in ("mul", "div") or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
-    if name == "mul" and isinstance(second, Node):
+    if name == "mul" and (type(first) in (int, float) or first in facts.numbers):
         first, second = second, first
-    if not isinstance(first, Node) or type(second) not in (int, float):
+    if not isinstance(first, Node):
+        return None
+    if isinstance(second, Node):
+        return (first, second, name == "div") if is_positive(second, facts) else None
+    if type(second) not in (int, float):
         return None
     number = float(second)  # type: ignore[arg-type]
     if name == "mul":
-        return first, number
-    return first, 1 / number if number else math.inf
+        return first, number, False
+    return first, 1 / number if number else math.inf, False
+
+
+def _scale_of(attention: Attention, edit: Editor) -> float | Node:
+    """Return the factor that scores are multiplied by, computed from the divisor where there is one."""
+    if not attention.divides:
+        return attention.scale
+    node = attention.node
+    args = (1.0, attention.scale)
+    name = f"{node.name}_scale"
+    return edit.insert_before(node, "call_function", operator.truediv, args, name=name, meta=place_of(node))
 
 
 def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
     """Return why what is read may have changed when the last product is computed; ``None`` if it has not."""
-    read = (attention.query, attention.keys, attention.values, attention.mask)
+    where = None if attention.fill is None else attention.fill.where
+    read = (attention.query, attention.keys, attention.values, attention.mask, where)
     readers = first_readers(read, (*attention.inner, attention.node))
     if attention.keys is not None and (plain := transposed(attention.keys)) is not None:
         readers[plain] = attention.keys
@@ -350,22 +443,43 @@ def _why_shapes_differ(attention: Attention) -> Refusal | None:
 
 
 def _why_mask_differs(attention: Attention) -> Refusal | None:
-    if attention.mask is None or attention.scores is None:
+    added = attention.mask if attention.fill is None else attention.fill.where
+    if added is None or attention.scores is None:
         return None
-    mask, scores = known_shape(attention.mask), known_shape(attention.scores)
+    mask, scores = known_shape(added), known_shape(attention.scores)
     if mask is None or scores is None:
         return Reason.UNKNOWN_SHAPE(value="the mask")
     if not 2 <= len(mask) <= len(scores):
         return Reason.DIMENSIONS(value="the mask", count=len(mask), supported=f"2 to {len(scores)}")
     if not all(_is_same(a, 1) or _is_same(a, b) for a, b in zip(mask[::-1], scores[::-1], strict=False)):
         return Reason.LARGER_MASK()
-    dtype = known_dtype(attention.mask)
+    if attention.fill is not None:
+        return _why_fill_differs(attention, attention.fill)
+    dtype = known_dtype(added)
     limit = torch.finfo(torch.float32 if dtype is None else dtype).max
     if dtype == torch.float16:
         limit /= 2  # with a score, the smallest number would be infinite
-    if attention.largest > limit:
+    if attention.largest > limit and not attention.keeps_a_key:
         return Reason.INFINITE_MASK()
     return None
+
+
+def _why_fill_differs(attention: Attention, fill: Fill) -> Refusal | None:
+    """Return why scores that are filled are not those that a number is added to; ``None`` if they are.
+
+    To the smallest number of a dtype, a score adds nothing; half precision is none that scores are far from.
+    """
+    dtype, condition = known_dtype(attention.node), known_dtype(fill.where)
+    if condition is None:
+        return Reason.UNKNOWN_DTYPE(value=fill.where.name)
+    if condition != torch.bool:
+        return Reason.DTYPE(value=fill.where.name, dtype=_dtype_name(condition))
+    if math.isnan(fill.number):
+        return Reason.FILL(number="what is not known")
+    if fill.number == -math.inf:
+        return None if fill.keeps_a_column else Reason.INFINITE_MASK()
+    is_lowest = dtype is not None and dtype != torch.float16 and fill.number == torch.finfo(dtype).min
+    return None if is_lowest else Reason.FILL(number=fill.number)
 
 
 def _dtype_name(dtype: torch.dtype | None) -> str:

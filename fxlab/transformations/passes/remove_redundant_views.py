@@ -126,7 +126,7 @@ def _restored(node: Node) -> RedundantView | None:
         if before is None or source is None or [before[dim] for dim in dims] != sorted(dims):
             return None
         return RedundantView(node, source, (value,), is_whole=True)
-    if computed_by(node) not in _SHOW_ALL:
+    if computed_by(node) not in _SHOW_ALL and not _takes_slices(node):
         return None
     if _is_alike(node, value):
         return RedundantView(node, value, (), is_whole=True)
@@ -140,6 +140,15 @@ def _restored(node: Node) -> RedundantView | None:
             return RedundantView(node, source, tuple(inner), is_whole=True)
         value = source
     return None
+
+
+def _takes_slices(node: Node) -> bool:
+    """Tell whether a node takes slices alone, as ``x[:, 1:]`` does and ``x[0]`` does not."""
+    if computed_by(node) != "getitem" or len(node.args) != 2:
+        return False
+    index = node.args[1]
+    items = index if isinstance(index, tuple) else (index,)
+    return all(item is ... or isinstance(item, slice) for item in items)
 
 
 def _recast(node: Node) -> RedundantView | None:

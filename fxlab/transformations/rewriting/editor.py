@@ -9,7 +9,8 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
-from fxlab.models.modes import RequireModes, put_required
+from fxlab.models.containers import Container
+from fxlab.models.modes import Requirement, put_requirement
 from fxlab.transformations.analysis.passed_tensors import Passing
 from fxlab.transformations.journal.journal import (
     Absent,
@@ -173,7 +174,7 @@ class Editor:
         if written_as.is_module:
             self._replace(paths, by, at, callers, seen_as, order)
             return {}
-        held = nn.Module()
+        held = Container()
         held._parameters.update({name: value for name, value in by._parameters.items() if value is not None})
         held.training = by.training
         known = {
@@ -300,9 +301,9 @@ class Editor:
             if holder is not None:
                 self._record.sources.append(Source(holder, attribute))
 
-    def add_check(self, required: RequireModes) -> str:
-        """Give the graph module one that checks modes, which goes on reversal; return its name."""
-        name = put_required(self.graph_module, required)
+    def add_check(self, required: Requirement) -> str:
+        """Give the graph module one that checks something, which goes on reversal; return its name."""
+        name = put_requirement(self.graph_module, required)
         self._record.attributes.append(AttributeChange("_modules", name, Absent()))
         return name
 

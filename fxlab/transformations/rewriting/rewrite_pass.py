@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from fxlab.garbage import without_collecting
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
-from fxlab.models.modes import Mode, RequireModes, first_computing
+from fxlab.models.modes import Mode, RequireApart, RequireModes, first_computing
 from fxlab.reasons import Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import explanation
@@ -143,6 +143,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         signature = self.signature
         made: list[Record] = []
         in_evaluation: dict[str, nn.Module] = {}
+        apart: RequireApart | None = None
 
         @undoing.callback
         def undo_all() -> None:
@@ -154,6 +155,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
                 continue
             if not made:
                 self._begin(graph_module, journal)
+                apart = self._inputs_apart(facts)
             record = Record(signature, _names(candidate))
             made.append(record)
             journal.records.append(record)
@@ -170,6 +172,10 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
                 add_mark(node, signature)
         if in_evaluation:
             self._require_evaluation(in_evaluation, Editor(graph_module, journal, made[-1]))
+        if apart is not None:
+            edit, inputs = Editor(graph_module, journal, made[-1]), tuple(facts.writes.inputs_written)
+            first = first_computing(graph_module.graph)
+            edit.insert_before(first, "call_module", edit.add_check(apart), inputs)
         return bool(made)
 
     def _edit_beside(self, undoing: ExitStack, graph_module: GraphModule) -> Editor:
@@ -196,6 +202,18 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             required, f"{self.name} was applied for", f"Reverse {self.name} before training."
         )
         edit.insert_before(first_computing(graph_module.graph), "call_module", edit.add_check(check))
+
+    def _inputs_apart(self, facts: GraphFacts) -> RequireApart | None:
+        """Return what refuses inputs by which the graph would write what is read at another place now."""
+        if not (inputs := facts.writes.inputs_written):
+            return None
+        required = RequireApart(
+            facts.graph_module.named_modules(),
+            [str(node.target) for node in inputs],
+            f"{self.name} was applied for",
+            f"Pass a copy, or reverse {self.name}.",
+        )
+        return None if required.holds_for_all else required
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
         """Tell what the pass would change in a module, what it would not, and why. Changes nothing.

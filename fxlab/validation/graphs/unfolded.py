@@ -10,6 +10,7 @@ from torch.fx import Graph, GraphModule, Node, map_arg
 from torch.fx.node import map_aggregate
 
 from fxlab.models.bodies import UNFOLDED, Body, all_bodies, bodies_called
+from fxlab.models.safe_code import protect
 from fxlab.node_info import attribute_at, kind_text, modules_by_path
 from fxlab.transformations.journal.journal import KEY, Journal
 from fxlab.transformations.journal.module_tree import join_path, parents_of
@@ -97,7 +98,7 @@ def to_look_at(graph: Graph, held: Mapping[str, Any], class_name: str) -> GraphM
     carrier.output(None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of attributes that are there only when the module is made
-        result = GraphModule(outermost, carrier, class_name)
+        result = GraphModule(outermost, protect(carrier), class_name)
     result._graph = graph
     graph.owning_module = result
     result.meta[UNFOLDED] = True

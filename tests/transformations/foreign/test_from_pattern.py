@@ -4,7 +4,7 @@ import operator
 
 import pytest
 import torch
-from exactness import COPIES, assert_close, assert_equals, assert_is, check, snapshot, traced
+from exactness import COPIES, Apply, assert_close, assert_equals, assert_is, check, snapshot, traced
 from torch import fx, nn
 from torch.nn import functional as F
 
@@ -186,3 +186,42 @@ def test_what_cannot_be_a_pattern_is_refused(pattern, replacement, error, messag
 def test_a_filter_that_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match="match_filters"):
         from_pattern(relu, gelu, match_filters=["first"])
+
+
+def test_a_match_may_be_in_a_list_that_the_next_one_is_given():
+    def cat(tensors, dim):
+        return torch.cat(tensors, dim)
+
+    def concat(tensors, dim):
+        return torch.concat(tensors, dim)
+
+    def nested(_, x):
+        inner = torch.cat([x, torch.cat([x, x], 1), x * 2], 1)
+        return torch.cat([torch.cat([inner, inner], 0), torch.cat([inner, inner], 0)], 0), inner.relu()
+
+    x = torch.randn(2, 3)
+    gm = check(from_pattern(cat, concat), Apply(nested), x, marked=5)
+    assert not gm.graph.find_nodes(op="call_function", target=torch.cat)
+    assert len(gm.graph.nodes) == len(traced(Apply(nested)).graph.nodes)
+
+
+def test_what_a_replacement_stands_for_is_said_to_be_replaced():
+    assert from_pattern(relu, gelu).explain(traced(Attention())).reason.tolist() == ["would be replaced"]
+
+
+@pytest.mark.parametrize("pattern", [relu, lambda x: torch.relu(x) * 2], ids=["one call", "two calls"])
+@pytest.mark.parametrize("same", [True, False])
+def test_a_match_stays_where_what_it_reads_is_written_before_its_result_is_used(pattern, same):
+    class Writes(nn.Module):
+        def forward(self, x, y):
+            before = torch.relu(x)
+            y.add_(1)
+            return before * 2 + torch.relu(y) * 2
+
+    gm = traced(Writes())
+    replaced = from_pattern(pattern, lambda x: pattern(x) + 0)
+    assert len(replaced.get_transformed_nodes(replaced(gm))) > 0
+    x = torch.randn(4)
+    given, others = ((x.clone(),) * 2, (x.clone(),) * 2) if same else ((x, x + 1), (x.clone(), x + 1))
+    assert torch.equal(gm(*given), Writes()(*others))
+    assert gm.graph.find_nodes(op="call_function", target=torch.relu)[0].name == "relu"

@@ -184,7 +184,7 @@ def test_after_the_write_they_are_the_same_again():
         (lambda x: ((x * 2).add_(1), x * 2 + 1), "written-in-place"),
         (lambda x: (x * 2 + 1, (x * 2).add_(1).sum()), "written-in-place"),
         (lambda x: ((x * 2).view(-1).add_(1), (x * 2).sum()), "written-in-place"),
-        (lambda x: (x.new_zeros(3).add_(x), x.new_zeros(3) + x), "written-in-between"),
+        (lambda x: (x.new_zeros(3).add_(x), x.new_zeros(3) + x), "written-in-place"),
     ],
 )
 def test_results_that_are_written_in_place_stay_apart(function, code):

@@ -11,6 +11,7 @@ from exactness import (
     assert_close,
     assert_is,
     before_and_after,
+    captured,
     check,
     check_copies,
     guards,
@@ -172,7 +173,9 @@ def test_rows_without_a_key_are_computed_as_before(rows):
 
 MASKS = [
     lambda self, q, m: masked(m, -math.inf),
-    lambda self, q, m: self.infinite,
+    lambda self, q, m: self.infinite.flip(-1),
+    lambda self, q, m: self.infinite.mT,
+    lambda self, q, m: self.infinite[:, 1:].contiguous().repeat(1, 2)[:, :5],
     lambda self, q, m: torch.log(m.float()),
     lambda self, q, m: q[:, :1, :, :5],
     lambda self, q, m: masked(m, LOWEST) * 2,
@@ -477,3 +480,185 @@ def test_keys_that_are_transposed_back_stand_in_the_module_of_the_attention():
     (made,) = FUSE.get_transformed_nodes(gm)
     assert "attention" in keys.meta["nn_module_stack"]
     assert keys.meta["nn_module_stack"] == made.meta["nn_module_stack"]
+
+
+# Scores that are filled
+
+INFINITE = -math.inf
+KEYS = torch.tril(torch.ones(7, 7))
+CAUSAL = {
+    "buffer": lambda self, q: self.tril[None, None][:, :, : q.size(2), : q.size(2)] == 0,
+    "buffer of booleans": lambda self, q: ~self.tril.bool()[..., 7 - q.size(2) :, : q.size(2)],
+    "last rows": lambda self, q: (self.tril[7 - q.size(2) : 7, : q.size(2)] < 0.5)[None],
+    "made": lambda self, q: torch.tril(torch.ones(q.size(2), q.size(2))) == 0,
+    "made above": lambda self, q: torch.triu(torch.ones(q.size(2), q.size(2)), diagonal=1).bool(),
+    "made of truth": lambda self, q: torch.ones(q.size(2), q.size(2), dtype=torch.bool).tril().logical_not(),
+    "subtracted": lambda self, q: (1 - self.tril[: q.size(2), : q.size(2)]).to(torch.bool),
+}
+FILLS = {
+    "masked_fill": lambda scores, mask, number: scores.masked_fill(mask, number),
+    "function": lambda scores, mask, number: torch.masked_fill(scores, mask, number),
+    "where": lambda scores, mask, number: torch.where(mask, number, scores),
+    "where it stays": lambda scores, mask, number: torch.where(~mask, scores, number),
+    "where of a tensor": lambda scores, mask, number: torch.where(
+        ~mask, scores, torch.full([], number, dtype=scores.dtype)
+    ),
+}
+
+
+class Causal(Apply):
+    """Attention with a buffer that is larger than the scores."""
+
+    def __init__(self, function):
+        super().__init__(function, tril=KEYS)
+
+    def forward(self, q, k, v, mask):
+        return self.function(self, q, k, v, mask)
+
+
+def filled(function, source="trace", dtype=torch.float32):
+    """Return a model whose scores are filled, with its graph and inputs."""
+    model, given = Causal(function), inputs(dtype)
+    return model, captured(source, model, *given), given
+
+
+@pytest.mark.parametrize("causal", CAUSAL)
+@pytest.mark.parametrize("number", [INFINITE, LOWEST])
+def test_a_causal_fill_becomes_a_mask_of_truth_values(causal, number):
+    model, gm, given = filled(
+        lambda self, q, k, v, m: (q @ k.mT / 3).masked_fill(CAUSAL[causal](self, q), number).softmax(-1) @ v
+    )
+    check(FUSE, model, *given, marked=1, gm=gm)
+    (node,) = FUSE.get_transformed_nodes(gm)
+    attention = node if node.target is F.scaled_dot_product_attention else node.args[0]
+    assert attention.kwargs["attn_mask"].meta.get("val", torch.ones(1, dtype=torch.bool)).dtype == torch.bool
+    longer = (*(torch.cat([each, each], 2)[:, :, :7] for each in given[:3]), given[3])
+    assert_close(gm(*longer), model(*longer), 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.parametrize("source", ["trace", "export", "decomposed"])
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("number", [INFINITE, LOWEST])
+def test_every_spelling_of_a_causal_fill_is_fused(fill, source, number):
+    def attend(self, q, k, v, m):
+        return FILLS[fill](q @ k.mT, CAUSAL["buffer"](self, q), number).softmax(-1) @ v
+
+    model, gm, given = filled(attend, source=source)
+    check(FUSE, model, *given, marked=1, gm=gm)
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("source", ["trace", "export"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_smallest_number_of_a_dtype_may_exclude_every_key(fill, source, dtype):
+    lowest = torch.finfo(dtype).min
+    attend = lambda _, q, k, v, m: FILLS[fill](q @ k.mT, ~m, lowest).softmax(-1) @ v  # noqa: E731
+    model, gm, given = filled(attend, source=source, dtype=dtype)
+    check(FUSE, model, *given, marked=1, gm=gm)
+    nothing = (*(each * 10 for each in given[:3]), torch.zeros_like(given[3]))
+    assert_close(gm(*nothing), model(*nothing))
+
+
+def test_a_graph_that_adds_the_smallest_number_refuses_autocast():
+    _, gm, given = filled(lambda _, q, k, v, m: (q @ k.mT).masked_fill(m, LOWEST).softmax(-1) @ v)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(AssertionError, match="autocast"):
+        FUSE(gm)(*given)
+
+
+@pytest.mark.parametrize(
+    ("fill", "code"),
+    [
+        (lambda self, s, m: s.masked_fill(m, INFINITE), "infinite-mask"),
+        (lambda self, s, m: s.masked_fill(self.tril[:5, 1:6] == 0, INFINITE), "infinite-mask"),
+        (lambda self, s, m: s.masked_fill(self.tril[:5, :5] == 1, INFINITE), "infinite-mask"),
+        (lambda self, s, m: s.masked_fill(torch.ones(5, 5).triu().bool(), INFINITE), "infinite-mask"),
+        (lambda self, s, m: s.masked_fill(torch.ones(5, 5).tril(-1) == 0, INFINITE), "infinite-mask"),
+        (lambda self, s, m: s.masked_fill(self.tril.add_(0)[:5, :5] == 0, INFINITE), "written-in-between"),
+        (lambda self, s, m: s.masked_fill(self.tril[:5, :5] == 0, -1e9), "fill"),
+        (lambda self, s, m: s.masked_fill(m, -1e4), "fill"),
+        (lambda self, s, m: s.masked_fill(m, LOWEST) + s.new_zeros(5), "two-masks"),
+        (lambda self, s, m: (s + s.new_zeros(5)).masked_fill(m, LOWEST), "two-masks"),
+        (lambda self, s, m: s.masked_fill(m, LOWEST).masked_fill(m, LOWEST), "not-scaled-product"),
+        (lambda self, s, m: s.masked_fill(m, m.float().sum()), "fill"),
+        (lambda self, s, m: torch.where(m, s, s.new_ones(5) * 2), "not-scaled-product"),
+        (lambda self, s, m: s.masked_fill_(m, LOWEST), "written-in-place"),
+        (lambda self, s, m: s.masked_fill(m, torch.full([], LOWEST).half().float()), "infinite-mask"),
+        (lambda self, s, m: torch.where(m, s, torch.full([], LOWEST).mul_(0)), "not-scaled-product"),
+    ],
+)
+def test_fills_that_are_no_masks_stay(fill, code):
+    _, gm, _ = filled(lambda self, q, k, v, m: fill(self, q @ k.mT, m).softmax(-1) @ v)
+    assert refused(FUSE, gm) == code
+
+
+def test_half_precision_reaches_its_smallest_number():
+    lowest = torch.finfo(torch.float16).min
+    attend = lambda _, q, k, v, m: (q @ k.mT).masked_fill(m, lowest).softmax(-1) @ v  # noqa: E731
+    assert refused(FUSE, filled(attend, dtype=torch.float16)[1]) == "fill"
+
+
+def test_an_infinite_mask_that_keeps_each_first_key_is_added():
+    checked(lambda self, q, k, v, m: (q @ k.mT + self.infinite).softmax(-1) @ v)
+    checked(lambda self, q, k, v, m: (q @ k.mT + torch.full((5, 5), INFINITE).triu(1)).softmax(-1) @ v)
+
+
+def test_the_attention_is_stale_once_its_buffer_is_written():
+    _, gm, _ = filled(
+        lambda self, q, k, v, m: (q @ k.mT).masked_fill(CAUSAL["buffer"](self, q), INFINITE).softmax(-1) @ v
+    )
+    assert FUSE.get_stale_nodes(FUSE(gm)) == []
+    with torch.no_grad():
+        gm.tril.zero_()
+    assert len(FUSE.get_stale_nodes(gm)) == 1
+
+
+def test_reasons_name_what_stands_in_between():
+    model, given = Attends(lambda _, q, k, v, m: (q @ k.mT).relu().softmax(-1) @ v), inputs()
+    assert FUSE.explain(shaped(model, *given)).reason.tolist() == [
+        "relu is no matrix product, scaled and then masked, which the softmax would read"
+    ]
+
+
+def test_the_attention_is_counted_though_a_layout_is_what_others_read():
+    x = tuple(torch.randn(3, 4, 4, 4, 8))
+    model = Apply(lambda _, qkv: (qkv[0] @ qkv[1].mT).softmax(-1) @ qkv[2])
+    session = fxlab.Session(model, (x,))
+    session.apply("fuse-attention")
+    assert "1 scaled dot product attention and 1 contiguous" in str(session.changes("fuse-attention"))
+
+
+SCALES = {
+    "one over a root": lambda scores, k: scores * (1.0 / k.size(-1) ** 0.5),
+    "a negative power": lambda scores, k: k.shape[-1] ** -0.5 * scores,
+    "divided by a root": lambda scores, k: scores / k.size(-1) ** 0.5,
+    "products": lambda scores, k: scores * (k.size(-1) * 2 / (k.size(-1) * k.size(1))),
+}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_scale_that_is_computed_from_sizes_stays_computed(scale):
+    model, gm, given = filled(lambda _, q, k, v, m: SCALES[scale](q @ k.mT, k).softmax(-1) @ v)
+    check(FUSE, model, *given, marked=1, gm=gm)
+    wider = (*(torch.cat([each, each / 2], -1) for each in given[:3]), given[3])
+    assert_close(gm(*wider), model(*wider), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda scores, k: scores * (k.size(-1) - 9),
+        lambda scores, k: scores / -(k.size(-1) ** 0.5),
+        lambda scores, k: scores * k.sum(),
+    ],
+)
+def test_a_scale_that_is_not_known_to_be_positive_stays(scale):
+    _, gm, _ = filled(lambda _, q, k, v, m: scale(q @ k.mT, k).softmax(-1) @ v)
+    assert refused(FUSE, gm) == "not-scaled-product"
+
+
+def test_a_fill_by_truth_values_of_unknown_dtype_stays():
+    gm = shaped(Attends(lambda _, q, k, v, m: (q @ k.mT).masked_fill(m, LOWEST).softmax(-1) @ v), *inputs())
+    (mask,) = (node for node in gm.graph.find_nodes(op="placeholder") if node.name == "mask")
+    mask.meta.clear()
+    assert refused(FUSE, gm) in ("unknown-dtype", "unknown-shape")

@@ -313,3 +313,15 @@ def test_copies_are_reversed_exactly_and_independently(order, copied):
 def test_explain_says_what_would_be_done():
     (row,) = FuseBatchNorm1dInLinear().explain(shaped(NormFirst())).itertuples()
     assert (row.Index, row.matched, row.reason) == ("norm", True, "fused into linear")
+
+
+def test_a_batch_norm_of_a_flattened_linear_says_what_stands_between():
+    class Flattened(Pair):
+        features = 4
+
+        def forward(self, x):
+            x = self.linear(x)
+            return self.norm(x.flatten(0, 1)).reshape_as(x)
+
+    gm = fxlab.symbolic_trace(Flattened(), torch.randn(2, 7, 6))
+    assert refused(FuseBatchNorm1dInLinear(), gm) == "in-between"

@@ -348,3 +348,21 @@ def test_explain_names_the_convolution_and_changes_nothing():
     (row,) = FuseBatchNorm2dInConv2d().explain(gm).itertuples()
     assert (row.Index, row.matched, row.reason) == ("norm", True, "fused into conv")
     assert_is(gm, before)
+
+
+class Joined(nn.Module):
+    """A batch norm of two convolutions, side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(8)
+        with_statistics(self.eval().norm)
+
+    def forward(self, x):
+        return self.norm(torch.cat([self.a(x), self.b(x)], 1))
+
+
+def test_a_batch_norm_of_concatenated_convolutions_says_what_stands_between():
+    assert why_not(Joined()) == "in-between"
+    (reason,) = FuseBatchNorm2dInConv2d().explain(traced(Joined())).reason
+    assert reason == "cat stands between a and norm"

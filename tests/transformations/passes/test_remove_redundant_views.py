@@ -40,6 +40,9 @@ def exported(function, x=None):
         lambda x: x.tanh().unsqueeze(1).squeeze(1).relu(),
         lambda x: x.tanh().view(x.size(0), 12).view(x.size(0), 3, 4).relu(),
         lambda x: x.tanh().view(-1).view(x.size(0), 12).relu(),
+        lambda x: x.tanh()[..., ::1].relu(),
+        lambda x: x.tanh()[:].relu(),
+        lambda x: x.tanh()[0:, ..., : x.size(2)].relu(),
     ],
 )
 def test_what_changes_nothing_goes_and_comes_back(function, captured):

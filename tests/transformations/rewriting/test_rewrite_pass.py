@@ -13,6 +13,7 @@ from exactness import COPIES, Allocations, assert_close, assert_is, check, snaps
 from torch import fx, nn
 
 from fxlab import from_callable
+from fxlab.models.modes import RequireApart
 from fxlab.reasons import Refusal
 from fxlab.transformations import (
     ChangeTrueDivToMulByInverse,
@@ -513,3 +514,51 @@ def test_memory_of_several_passes_is_given_back_in_any_order():
         pass_(gm, reverse=True)
     gc.collect()
     assert [module() for module in modules] == [None]
+
+
+# Inputs that share memory with the model
+
+
+class Updates(nn.Module):
+    """Writes its second input between layers that read the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x, cache):
+        scale = cache.mul_(2)
+        return self.query(x) + self.key(x) * scale
+
+
+@pytest.mark.parametrize("kind", ["itself", *COPIES])
+def test_a_graph_refuses_to_write_what_a_pass_has_made_weights_of(kind):
+    gm = MergeLinears()(traced(Updates()))
+    gm = gm if kind == "itself" else COPIES[kind](gm)
+    gm(torch.ones(4, 4), torch.ones(4, 4))
+    (check,) = [module for module in gm.modules() if isinstance(module, RequireApart)]
+    weights = {path: module.weight for path, module in check._holders}
+    assert weights.keys() == {"query", "key"}
+    before = weights["query"].clone()
+    with torch.no_grad(), pytest.raises(AssertionError, match=r"merge-linears .* cache, .* query\.weight"):
+        gm(torch.ones(4, 4), weights["query"][:])
+    assert torch.equal(weights["query"], before)
+
+
+def test_a_graph_of_which_a_pass_is_reversed_takes_every_input_again():
+    model = Updates()
+    gm = traced(model)
+    before = snapshot(gm)
+    passes = compose(MergeLinears(), FuseBiasInLinear())
+    names = [node.name for node in passes(gm).graph.nodes if node.op == "call_module"]
+    assert {"inputs_apart", "inputs_apart_1"} <= {*names}
+    assert_is(passes(gm, reverse=True), before)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        expected = other(torch.ones(4, 4), other.query.weight)
+        assert torch.equal(gm(torch.ones(4, 4), model.query.weight), expected)
+
+
+def test_a_graph_that_writes_no_input_has_no_check_of_inputs():
+    modules = MergeLinears()(traced(Attention())).modules()
+    assert not any(isinstance(module, RequireApart) for module in modules)

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from fxlab.node_info import known_shape
+from fxlab.operators import computes, moves_elements
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
@@ -45,6 +46,9 @@ from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear, as_linear
 
+_FURTHEST = 3
+"""How many views and concatenations are looked through for a layer."""
+
 
 @dataclass(frozen=True)
 class LayerAndNorm:
@@ -55,6 +59,8 @@ class LayerAndNorm:
     expected: tuple[type[nn.Module], type[nn.Module]]
     """The classes that the two must have."""
     norm_first: bool
+    between: Node | None = None
+    """What the batch norm reads instead of the layer itself: a view, or a concatenation."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -95,9 +101,10 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
         """Yield the batch norms that read a layer, or that a layer reads."""
         for node in facts.graph_module.graph.nodes:
             if self.norm_may_be_last and (norm := as_batch_norm(node, facts)) is not None:
-                before = _as_layer(norm.input, facts)
+                before = _layer_behind(norm.input, facts)
                 if before is not None and (pair := self._pair(before.module, norm.module)):
-                    yield LayerAndNorm(before, norm, pair, norm_first=False)
+                    between = norm.input if before.node is not norm.input else None
+                    yield LayerAndNorm(before, norm, pair, norm_first=False, between=between)
             elif self.norm_may_be_first and (layer := _as_layer(node, facts)) is not None:
                 norm = as_batch_norm(layer.input, facts)
                 if norm is not None and (pair := self._pair(layer.module, norm.module)):
@@ -107,6 +114,8 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
         """Refuse what cannot be replaced, what others read, and a batch norm that is not a fixed scaling."""
         layer, norm = candidate.layer.module, candidate.norm.module
         first, last = candidate.in_order
+        if candidate.between is not None:
+            return Reason.IN_BETWEEN(value=candidate.between.name, first=first.name, last=last.name)
         if len(first.users) > 1:
             return Reason.OTHER_USERS(value=first.name)
         if reason := _why_not_both_replaceable(candidate, facts):
@@ -203,6 +212,16 @@ def why_no_batch(candidate: LayerAndNorm) -> Refusal | None:
 
 def _as_layer(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | Layer[_ConvNd] | None:
     return as_linear(node, facts) or as_convolution(node, facts)
+
+
+def _layer_behind(value: Node, facts: GraphFacts, depth: int = 0) -> Layer[Any] | None:
+    """Return the layer whose result a value is, is a view of, or has as a part."""
+    if (layer := _as_layer(value, facts)) is not None or depth > _FURTHEST:
+        return layer
+    if not moves_elements(value) and computes(value) != "cat":
+        return None
+    behind = (_layer_behind(each, facts, depth + 1) for each in value.all_input_nodes)
+    return next((each for each in behind if each is not None), None)
 
 
 def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> Refusal | None:

@@ -1,0 +1,65 @@
+"""Paths in a graph module that its own attributes do not hide, as its ``graph`` would hide one of a model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from torch import nn
+from torch.fx import Graph, GraphModule
+
+from fxlab.models.safe_code import protect
+
+
+def free_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Return where a graph module can hold what a model has at some paths: where nothing of its own hides it.
+
+    Examples
+    --------
+    >>> free_paths(["linear.weight", "graph.weight", "graph_1.bias"])
+    {'linear.weight': 'linear.weight', 'graph.weight': 'graph_2.weight', 'graph_1.bias': 'graph_1.bias'}
+    """
+    split = [path.split(".") for path in paths]
+    taken = {tuple(names[:depth]) for names in split for depth in range(1, len(names) + 1)}
+    found: dict[str, str] = {}
+    for names in split:
+        free = [_free_name(tuple(names[:depth]), name, taken) for depth, name in enumerate(names)]
+        found[".".join(names)] = ".".join(free)
+    return found
+
+
+def _free_name(parent: tuple[str, ...], name: str, taken: Collection[tuple[str, ...]]) -> str:
+    own = _own_names()[bool(parent)]
+    if name not in own:
+        return name
+    variants = (f"{name}_{number}" for number in itertools.count(1))
+    return next(other for other in variants if other not in own and (*parent, other) not in taken)
+
+
+@lru_cache
+def _own_names() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the attributes of graph modules, and of other modules that hold modules."""
+    return frozenset(dir(GraphModule(nn.Module(), Graph()))), frozenset(dir(nn.Module()))
+
+
+def graph_module_of(held: Mapping[str, Any], graph: Graph, class_name: str) -> GraphModule:
+    """Return a graph module of a graph, and of what is at the paths that it names.
+
+    Parameters
+    ----------
+    held
+        Modules and attributes by their paths; more than the graph names, perhaps.
+    graph
+        The graph. It becomes that of the module, and names :func:`free_paths`.
+    class_name
+        The name of the class.
+    """
+    readers = [node for node in graph.nodes if node.op in ("get_attr", "call_module")]
+    paths = free_paths(dict.fromkeys(str(node.target) for node in readers))
+    for node in readers:
+        if (path := paths[str(node.target)]) != node.target:
+            node.target = path
+    root = {paths[path]: value for path, value in held.items() if path in paths}
+    return GraphModule(root, protect(graph), class_name)

@@ -1,0 +1,120 @@
+"""Values in the first column of a mask: a causal one, of any size, excludes the first key of no query."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fxlab.node_info import known_shape
+from fxlab.operators import argument, casts, computes, filled_with
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.node_shape import known_dtype
+
+_DEPTH = 40
+_WHOLE_ROWS = frozenset({"contiguous", "clone", "alias", "detach", "expand", "expand_as", "lift_fresh_copy"})
+_TRIANGLES = frozenset({"tril", "triu"})
+_LOGIC = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "bitwise_not", "neg", "sub", "rsub"})
+
+
+@dataclass(frozen=True)
+class FirstColumn:
+    """All numbers that are in the first place of a last dimension, and what they were read from."""
+
+    values: torch.Tensor
+    readings: tuple[Node, ...] = ()
+
+
+def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> FirstColumn | None:
+    """Return the first column of a tensor that depends on constants alone; ``None`` if it is not known.
+
+    Parameters
+    ----------
+    value
+        The node that computes it. Slices may take any rows of a constant, and any number of columns, as
+        long as the first is among them.
+    facts
+        What is known of the graph module.
+    """
+    if not isinstance(value, Node) or depth > _DEPTH or facts.writes.is_written(value):
+        return None
+    if value.op == "get_attr":
+        return _of_attribute(value, facts)
+    if value.op not in ("call_function", "call_method") or value.kwargs.get("out") is not None:
+        return None
+    fill = filled_with(value)
+    if isinstance(fill, int | float):
+        return FirstColumn(torch.tensor([fill]))
+    source = next((each for each in value.args if isinstance(each, Node)), None)
+    is_kept = _keeps_first_column(value)
+    if not (is_kept or casts(value) or computes(value) in (*_LOGIC, *_TRIANGLES)):
+        return None
+    column = first_column(source, facts, depth + 1)
+    if column is None or is_kept:
+        return column
+    return _of_triangle(value, column) if computes(value) in _TRIANGLES else _computed(value, column)
+
+
+def _of_attribute(node: Node, facts: GraphFacts) -> FirstColumn | None:
+    tensor = facts.attribute(node)
+    if type(tensor) is not torch.Tensor or tensor.is_meta or tensor.layout is not torch.strided:
+        return None
+    if tensor.requires_grad or not tensor.dim() or not tensor.numel():
+        return None
+    return FirstColumn(tensor.select(-1, 0).reshape(-1), (node,))
+
+
+def _of_triangle(node: Node, column: FirstColumn) -> FirstColumn | None:
+    """Return the first column above or below a diagonal, of any number of rows."""
+    diagonal = argument(node, "diagonal")
+    if type(diagonal) is not int:
+        return None
+    if computes(node) == "tril":
+        return column if diagonal >= 0 else None
+    return FirstColumn(torch.zeros_like(column.values[:1]), column.readings) if diagonal > 0 else None
+
+
+def _computed(node: Node, column: FirstColumn) -> FirstColumn | None:
+    """Return what a cast, or an elementwise call on a tensor and numbers, makes of its first column."""
+    if casts(node):
+        dtype = known_dtype(node)
+        return None if dtype is None else FirstColumn(column.values.to(dtype), column.readings)
+    if node.kwargs or sum(isinstance(each, Node) for each in node.args) > 1:
+        return None
+    args = (column.values if isinstance(each, Node) else each for each in node.args)
+    target: Any = node.target
+    function = target if node.op == "call_function" else getattr(torch.Tensor, target)
+    return FirstColumn(function(*args), column.readings)
+
+
+def _keeps_first_column(node: Node) -> bool:
+    """Tell whether the first column of a view, a copy or a part is in the first column of what it is of."""
+    name, source = computes(node), node.args[0] if node.args else None
+    shape = known_shape(source) if isinstance(source, Node) else None
+    if name in _WHOLE_ROWS:
+        return True
+    if not shape:
+        return False
+    if name == "unsqueeze":
+        return argument(node, "dim") not in (-1, len(shape))
+    if name in ("view", "reshape"):
+        after = known_shape(node)
+        return after is not None and len(after) > 0 and statically_known_true(after[-1] == shape[-1])
+    if name == "slice":
+        dim, start = argument(node, "dim"), argument(node, "start")
+        return dim not in (-1, len(shape) - 1) or start is None or (type(start) is int and start == 0)
+    return name == "getitem" and _is_first_kept(node.args[1], len(shape))
+
+
+def _is_first_kept(index: Any, dimensions: int) -> bool:
+    """Tell whether an index of Python's takes the first of the last dimension, which stays the last one."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if not all(item is ... or item is None or type(item) in (slice, int) for item in items):
+        return False
+    missing = dimensions - sum(item is not None and item is not ... for item in items)
+    rest = [slice(None)] * missing
+    place = next((place for place, item in enumerate(items) if item is ...), None)
+    items = [*items, *rest] if place is None else [*items[:place], *rest, *items[place + 1 :]]
+    last = items[-1]
+    return type(last) is slice and last.start in (None, 0) and last.step in (None, 1)

@@ -1,0 +1,67 @@
+"""Calls that replace elements of a value by a number: ``masked_fill``, and ``where`` with one."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from fxlab.operators import filled_with
+from fxlab.transformations.analysis.first_column import FirstColumn, first_column
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.views.casts import is_cast
+from fxlab.transformations.views.layer import computed_by
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A number that elements of a value are replaced by."""
+
+    where: Node
+    """The truth values that tell which."""
+    number: float
+    keeps: bool
+    """Whether these are the elements that stay."""
+    kept: FirstColumn | None = None
+    """Whether the first of each row stays, if that is known."""
+
+    @property
+    def keeps_a_column(self) -> bool:
+        """Whether an element of each row stays."""
+        return self.kept is not None and bool(self.kept.values.all())
+
+
+def as_fill(node: Node, facts: GraphFacts) -> tuple[Any, Fill] | None:
+    """Return the value of which a node replaces some elements by a number, and that number."""
+    name = computed_by(node)
+    if name not in ("masked_fill", "where") or len(node.args) != 3 or node.kwargs:
+        return None
+    condition, scores, number = node.args if name == "where" else (node.args[1], node.args[0], node.args[2])
+    value, keeps = _number_in(number, facts), name == "where"
+    if value is None and keeps:
+        scores, value, keeps = number, _number_in(scores, facts), False
+        if value is None:
+            return None
+    if not isinstance(condition, Node):
+        return None
+    column = first_column(condition, facts)
+    if column is not None and not keeps:
+        column = FirstColumn(column.values.logical_not(), column.readings)
+    return scores, Fill(condition, math.nan if value is None else value, keeps, column)
+
+
+def _number_in(value: Any, facts: GraphFacts) -> float | None:
+    """Return the number that an argument is, or that all elements of a new tensor are, in its dtype."""
+    if not isinstance(value, Node):
+        return float(value) if type(value) in (int, float) else None
+    dtype = known_dtype(value)
+    if dtype is None or not dtype.is_floating_point or facts.writes.is_written(value):
+        return None
+    if is_cast(value) or computed_by(value) in ("alias", "lift_fresh_copy", "tensor", "scalar_tensor"):
+        made_of = value.args[0] if value.args else None
+    else:
+        made_of = filled_with(value)
+    number = _number_in(made_of, facts)
+    return None if number is None else float(torch.tensor(number, dtype=torch.float64).to(dtype))
