@@ -121,7 +121,7 @@ def test_each_field_of_a_kept_evaluation(in_a_folder):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("number", 0, "number, elements"),
+        ("number", -1, "number, elements"),
         ("number", True, r"result\.number: expected int, got bool"),
         ("status", "fine", "status: 'fine' is none"),
         ("status", "refused", "the verdict has another one"),

@@ -147,6 +147,11 @@ class ModelState:
         tensors = (saved.tensor for saved in self._saved.values())
         return [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that are there now, by the names that they have."""
+        now = ((name, value_at(self._model, name)) for name in self._names)
+        return {name: value for name, value in now if isinstance(value, torch.Tensor)}
+
     def written(self) -> dict[str, torch.Tensor]:
         """Return copies of the tensors that are not what they were, by the names that they have."""
         found = {}

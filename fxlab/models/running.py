@@ -1,12 +1,13 @@
 """Running a model for a comparison: same inputs, same random numbers, nothing left behind."""
 
 import inspect
+import pickle
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 from torch.fx import GraphModule, Node
@@ -14,7 +15,8 @@ from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.settings import requires_gradients
-from fxlab.values.nested import is_object, map_tensors, parted, put_together
+from fxlab.values.memory import overlapping_groups
+from fxlab.values.nested import is_object, map_tensors, parted, put_together, tensors_inside
 from fxlab.values.tensors import refuse_fake
 
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
@@ -33,17 +35,22 @@ _NEEDS_GRADIENTS = re.compile(r"requires?[ _]grad")
 def generators_kept() -> Iterator[None]:
     """Put the random number generators back at the end: torch's, Python's and NumPy's.
 
-    Those of torch are the one of the CPU and those of all CUDA devices, if anything has used CUDA.
+    Those of torch are the one of the CPU and those of the accelerators, if anything has used them.
     """
     numpy_random = sys.modules.get("numpy.random")
     numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
-    with torch.random.fork_rng(devices=cuda_devices_in_use()):
-        try:
-            yield
-        finally:
-            random.setstate(numbers)
-            if numpy_random is not None:
-                numpy_random.set_state(drawn)
+    states = _torch_states()
+    try:
+        yield
+    finally:
+        for device, state in states.items():
+            if device is None:
+                torch.set_rng_state(state)
+            else:
+                torch.get_device_module(device).set_rng_state(state, device)
+        random.setstate(numbers)
+        if numpy_random is not None:
+            numpy_random.set_state(drawn)
 
 
 def seed_generators(seed: int) -> None:
@@ -52,17 +59,67 @@ def seed_generators(seed: int) -> None:
     ``torch.manual_seed`` is not used: it also notes who called it, which takes longer than many a node.
     """
     torch.default_generator.manual_seed(seed)
-    for device in cuda_devices_in_use():
-        torch.cuda.default_generators[device].manual_seed(seed)
+    for device in accelerators_in_use():
+        module = torch.get_device_module(device)
+        if generators := getattr(module, "default_generators", ()):
+            generators[device.index or 0].manual_seed(seed)
+        else:
+            with module.device(device) if hasattr(module, "device") else nullcontext():
+                module.manual_seed(seed)
     random.seed(seed)
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed(seed)
 
 
+def torch_generators_now() -> tuple[bytes, ...]:
+    """Return the state of torch's generators: two are equal if nothing was drawn in between."""
+    return tuple(state.numpy().tobytes() for state in _torch_states().values())
+
+
+class Generators(NamedTuple):
+    """The states of the generators that :func:`generators_kept` keeps."""
+
+    torch: tuple[bytes, ...]
+    python: object
+    numpy: object
+    """``None`` as long as nothing has imported it."""
+
+    @classmethod
+    def now(cls) -> "Generators":
+        """Return the present ones."""
+        numpy_random = sys.modules.get("numpy.random")
+        state = None if numpy_random is None else numpy_random.get_state(legacy=False)
+        numbers = None if state is None else pickle.dumps(state)
+        return cls(torch_generators_now(), random.getstate(), numbers)
+
+    def are(self, other: "Generators") -> bool:
+        """Tell whether two are the same, as far as both are known."""
+        known = self.numpy is None or other.numpy is None or self.numpy == other.numpy
+        return known and (self.torch, self.python) == (other.torch, other.python)
+
+
+def _torch_states() -> dict[torch.device | None, torch.Tensor]:
+    """Return the states of torch's generators by device; ``None`` stands for the CPU."""
+    states: dict[torch.device | None, torch.Tensor] = {None: torch.get_rng_state()}
+    for device in accelerators_in_use():
+        states[device] = torch.get_device_module(device).get_rng_state(device)
+    return states
+
+
+def accelerators_in_use() -> list[torch.device]:
+    """Return all devices of the accelerator (CUDA, MPS, XPU, ...), or none as long as nothing has used it."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return []
+    module = torch.get_device_module(accelerator)
+    if not getattr(module, "is_initialized", lambda: True)() or not module.is_available():
+        return []
+    return [torch.device(accelerator.type, index) for index in range(module.device_count())]
+
+
 def cuda_devices_in_use() -> list[int]:
     """Return all CUDA devices, or none as long as nothing has used CUDA."""
-    in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return list(range(torch.cuda.device_count())) if in_use else []
+    return [device.index for device in accelerators_in_use() if device.type == "cuda"]
 
 
 def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: bool | None = None) -> Any:
@@ -158,9 +215,10 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
             "inputs: expected a mapping of keyword arguments, a tuple of positional arguments or one tensor, "
             f"got {type(inputs).__name__}"
         )
-    clone = once_each(_cloned)
     given: Any = inputs
     if copied:
+        tensors = (tensor for _, tensor in tensors_inside(parted(inputs)))
+        clone = once_each(_cloned, _cloned_together(tensors))
         given = pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=is_object)
     if isinstance(given, Mapping):
         return (), dict(given)
@@ -178,6 +236,14 @@ def named_arguments(
     except (TypeError, ValueError):
         places = {str(place): value for place, value in enumerate(args)}
     return {**places, **kwargs}
+
+
+def argument_names(model: torch.nn.Module, count: int) -> list[str]:
+    """Return the names that a model has for so many positional arguments, ``args.0`` where it has a list."""
+    names: dict[int, str] = {}
+    for name, value in named_arguments(model, tuple(range(count)), {}).items():
+        names |= {value: name} if isinstance(value, int) else {n: f"{name}.{i}" for i, n in enumerate(value)}
+    return [names[place] for place in range(count)]
 
 
 def placeholder_values(graph_module: GraphModule, inputs: Inputs) -> tuple[Any, ...]:
@@ -205,9 +271,19 @@ def _without_history(leaf: Any) -> Any:
     )
 
 
-def once_each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what changes each tensor once, so that two inputs that are one tensor stay so."""
-    made: dict[int, tuple[Any, Any]] = {}
+def once_each(
+    change: Callable[[Any], Any], known: Iterable[tuple[torch.Tensor, torch.Tensor]] = ()
+) -> Callable[[Any], Any]:
+    """Return what changes each tensor once, so that two inputs that are one tensor stay so.
+
+    Parameters
+    ----------
+    change
+        Changes a tensor, or anything else.
+    known
+        Tensors that were changed already, and what they have become.
+    """
+    made: dict[int, tuple[Any, Any]] = {id(tensor): (tensor, changed) for tensor, changed in known}
 
     def changed(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -224,6 +300,17 @@ def _cloned(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.requires_grad and tensor.is_leaf:
         return tensor.detach().clone().requires_grad_()
     return tensor.clone()
+
+
+def _cloned_together(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the tensors that overlap others, and copies that overlap as they do; those with a history not."""
+    apart = (tensor for tensor in tensors if tensor.is_leaf)
+    for group in overlapping_groups(apart):
+        storage = cast(torch.UntypedStorage, group[0].untyped_storage().clone())  # type: ignore[no-untyped-call]
+        for tensor in group:
+            copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            copy.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+            yield tensor, copy.requires_grad_(tensor.requires_grad)
 
 
 def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:

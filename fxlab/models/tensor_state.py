@@ -75,12 +75,14 @@ class ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._tensors = {key: TensorState.of(tensor, keep_small=True) for key, tensor in _tensors(module)}
+        self._tensors = {
+            key: TensorState.of(tensor, keep_small=True) for key, tensor in named_tensors(module)
+        }
         self._settings = _settings(module)
 
     def changed(self) -> list[str]:
         """Return the paths of tensors that were replaced or written, and of modules that were set."""
-        now = dict(_tensors(self._module))
+        now = dict(named_tensors(self._module))
         paths = [path for path, state in self._tensors.items() if not state.is_of(now.get(path))]
         paths += now.keys() - self._tensors.keys()
         before = self._settings
@@ -95,7 +97,8 @@ class ModuleState:
         return [path for path, state in own if not state.is_of(state.tensor)]
 
 
-def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters, buffers and other tensors of a module, by all of their names."""
     for path, child in module.named_modules():
         for holder in (child._parameters, child._buffers, vars(child)):
             for name, value in holder.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.fx import GraphModule
 
+from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.running import Inputs
 from fxlab.session.history import Stack
 from fxlab.validation import Evaluation, Reference, Variants, Verdict
@@ -59,8 +60,8 @@ class Comparisons:
             self._latest = None
 
     def remembered(self, kind: str, stack: Stack, make: Callable[[], T], detail: str = "") -> T:
-        """Return the result of a kind about a stack, which is made if there is none."""
-        key = kind, stack, detail
+        """Return the result of a kind about a stack, which is made if there is none under these settings."""
+        key = kind, stack, detail, NumericSettings.now()
         if key not in self._results:
             self._results[key] = make()
             self._after_run()
@@ -91,8 +92,8 @@ class Comparisons:
 
     def known_verdict(self, stack: Stack, stage: GraphModule, inputs: Inputs | None) -> Verdict | None:
         """Return the verdict if there is one already, or if bits tell it."""
-        known: Verdict | None = self._results.get(("verdict", stack, ""))
-        return known or self.outputs(stack, stage, inputs)[1]
+        known: Verdict | None = self._results.get(("verdict", stack, "", NumericSettings.now()))
+        return self.outputs(stack, stage, inputs)[1] if known is None else known
 
     def verdict(
         self, stack: Stack, stage: GraphModule, inputs: Inputs | None, variants: Variants, gradients: bool
@@ -101,7 +102,7 @@ class Comparisons:
         failure = "There is no verdict"
         if variants is False and not gradients:
             reference, latest = self.reference_on(inputs, failure), self._latest
-            if latest is not None and latest[0] == stack:
+            if latest is not None and (latest[0], latest[1].settings) == (stack, NumericSettings.now()):
                 return self.remembered("verdict", stack, latest[1].verdict)
             return self.remembered("verdict", stack, lambda: reference.verdict(stage))
         asked = Reference(

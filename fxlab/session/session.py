@@ -145,7 +145,7 @@ class Session(PassStack):
         Raises
         ------
         ValueError
-            If the session has no inputs, or its model no weights or random numbers.
+            If the session has no inputs, or its model no weights; or as :func:`verdict`.
         """
         return self._comparisons.verdict(self._stack, self.graph_module, self.inputs, variants, gradients)
 

@@ -8,7 +8,7 @@ from torch.fx import Graph, GraphModule
 
 from fxlab.checks import described, items_of
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, call_arguments, given_arguments
+from fxlab.models.running import Inputs, argument_names, call_arguments, given_arguments
 from fxlab.models.safe_code import protect
 from fxlab.tracing.sources import ModelLike, Source, source_of
 from fxlab.transformations import Transformation
@@ -135,7 +135,9 @@ def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
         node = graph.call_module("model", (), {name: graph.placeholder(name) for name in inputs})
     else:
         count = 1 if isinstance(inputs, torch.Tensor) else len(inputs)
-        node = graph.call_module("model", tuple(graph.placeholder(f"input_{n}") for n in range(count)))
+        named = enumerate(name.replace(".", "_") for name in argument_names(model, count))
+        names = (name if name.isidentifier() else f"input_{place}" for place, name in named)
+        node = graph.call_module("model", tuple(map(graph.placeholder, names)))
     graph.output(node)
     return GraphModule({"model": model}, protect(graph))
 

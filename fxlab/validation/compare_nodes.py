@@ -20,6 +20,7 @@ from fxlab.validation.arguments import (
 from fxlab.validation.lockstep_run import Pair, SideBySide
 from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.values.tensors import same_bits, tensors_by_path
+from fxlab.values.wide import to_float64
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -279,4 +280,5 @@ def _difference(expected: Any, value: Any) -> tuple[float, float]:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+    wide = to_float64(tensor.detach())
+    return wide if wide.is_complex() else wide.to(torch.float64)

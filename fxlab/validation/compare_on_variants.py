@@ -64,7 +64,7 @@ def compare_on_variants(
     >>> table = compare_on_variants(model, model, torch.randn(3, 2))
     >>> table.index.get_level_values("inputs").unique().tolist()
     ['as given', 'other values', 'batch of 1', 'batch of 7', 'batch of 25', 'large values',
-     'very large values', 'zeros']
+     'very large values', 'zeros', 'a NaN']
     """
     import pandas as pd
 
@@ -97,5 +97,6 @@ def _table(
             raise
         table = table_of_not_compared(outputs_of(original, "original", inputs), str(error))
         return table.assign(status=str(Status.DIFFERENT), reason=str(error))
-    found = verdict(original, transformed, inputs).table
-    return table.join(found[["status", "reason"]])
+    found = verdict(original, transformed, inputs).table[["status", "reason"]]
+    facts = found.index.difference(table.index, sort=False)  # about the call, and about no tensor
+    return table.reindex([*table.index, *facts]).join(found) if len(facts) else table.join(found)

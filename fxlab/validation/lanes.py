@@ -1,6 +1,7 @@
 """Lanes: graphs that are run one node at a time, as they are and in float64."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -8,7 +9,9 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.models.running import Inputs, placeholder_values, seed_generators
+from fxlab.operators import draws_random_numbers
 from fxlab.validation.body_runs import BodyRuns
+from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened
 from fxlab.validation.verdicts.new_values import TRIES, NewValues
 from fxlab.validation.verdicts.own_run import Dtypes, dtypes_of
@@ -29,6 +32,8 @@ class Lane:
         """The runs of the bodies that the latest node of this lane calls."""
         self.values: dict[Node, Any] = {}
         self.dtypes: dict[Node, Dtypes] = {}
+        self.drawn: dict[Node, list[Draw]] = {}
+        """The random numbers that nodes have drawn."""
         self._name = name
         own = with_own_state(module)
         self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
@@ -52,12 +57,21 @@ class Lane:
             return self.given[node]
         seed_generators(0)
         self._interpreter.env = values  # type: ignore[assignment]
+        draws = Draws()
         try:
-            return self._interpreter.run_node(node)
+            with DrawsMode(draws) if self._may_draw(node) else nullcontext():
+                result = self._interpreter.run_node(node)
+            self.drawn[node] = draws.drawn
+            return result
         except Exception as error:  # whatever a model raises for inputs that it does not take
             raise ValueError(
                 f"{self._name}: node {node.name!r} does not run on these inputs: {error}"
             ) from error
+
+    def _may_draw(self, node: Node) -> bool:
+        if node.op != "call_module":
+            return draws_random_numbers(node)
+        return any(part.training for part in self.module.get_submodule(str(node.target)).modules())
 
 
 def _exact_interpreter(module: GraphModule, lane: Lane, widen: Widen | None = None) -> Float64Interpreter:
@@ -71,6 +85,7 @@ class ExactLanes:
     def __init__(self, original: Lane, transformed: Lane, new: NewValues | None = None) -> None:
         self.new = NewValues(original.module, transformed.module) if new is None else new
         self._given = {**original.given, **transformed.given}
+        self._lanes = original, transformed
         first, second = with_own_state(original.module), with_own_state(transformed.module)
         generator = torch.Generator().manual_seed(0)
 
@@ -120,6 +135,7 @@ class ExactLanes:
                 given = kept[k if k < len(kept) else 0]
             values[value] = widened(pytree.tree_map_only(torch.Tensor, torch.clone, given))
         interpreter.env = values
+        interpreter.give(next((lane.drawn[node] for lane in self._lanes if node in lane.drawn), ()))
         return interpreter.run_node(node)
 
     def _holds_new_values(self, node: Node) -> bool:

@@ -1,16 +1,21 @@
 """Tensors inside nested values, each with the path that leads to it, and whether two are the same."""
 
 import dataclasses
+import enum
+import sys
+from collections import UserDict
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from types import ModuleType
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.values.lazy import LazyTensor, is_lazy
 
-_NUMBERS = (bool, int, float, complex)
-_PLAIN = (str, bytes, type(None), type, torch.dtype, torch.device)
+NUMBERS = (bool, int, float, complex)
+SIMPLE = (str, bytes, type(None), type, torch.dtype, torch.device, enum.Enum)
+LEAVES = (torch.Tensor, *NUMBERS, *SIMPLE, ModuleType)
 
 
 def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
@@ -33,7 +38,13 @@ def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
     >>> list(tensors_by_path({"logits": torch.ones(2), "states": [torch.ones(1), None]}))
     ['logits', 'states.0']
     """
-    return {path or "output": tensor for path, tensor in _walk(output, "", set())}
+    found = {}
+    for path, value in walk(output, "", set()):
+        if isinstance(value, torch.Tensor):
+            found[path or "output"] = value
+        elif isinstance(value, NUMBERS) or _is_array(value):
+            found[path or "output"] = torch.tensor(value)
+    return found
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -191,25 +202,44 @@ def known_number(number: Any) -> int | float | bool | str:
     return cast("int | float | bool | str", number)
 
 
-def _walk(value: Any, path: str, inside: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    elif isinstance(value, _NUMBERS):
-        yield path, torch.tensor(value)
-    elif not isinstance(value, _PLAIN) and not callable(value) and id(value) not in inside:
-        for name, part in _parts(value):
-            yield from _walk(part, f"{path}.{name}" if path else str(name), inside | {id(value)})
+class NumberAttribute(NamedTuple):
+    """A number that is an attribute of an object."""
+
+    value: Any
+
+
+def _is_array(value: Any) -> bool:
+    """Tell whether a value is a NumPy array of numbers, or a single one of its own kind."""
+    numpy = sys.modules.get("numpy")
+    is_one = numpy is not None and isinstance(value, numpy.ndarray | numpy.generic)
+    return is_one and value.dtype.kind in "biufc"
+
+
+def walk(value: Any, path: str, inside: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield a value and all that is inside of it, each container before its parts."""
+    yield path, value
+    if isinstance(value, (*LEAVES, NumberAttribute)) or callable(value) or id(value) in inside:
+        return
+    for name, part in _parts(value):
+        yield from walk(part, f"{path}.{name}" if path else str(name), inside | {id(value)})
 
 
 def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield what is inside a container: its items, and its attributes beside them."""
+    held: dict[str, Any] = getattr(value, "__dict__", {})
+    items: dict[Any, Any] = {}
     if isinstance(value, Mapping):
-        yield from value.items()
+        items = dict(value.items())
+        held = {} if isinstance(value, UserDict) else held
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        yield from zip(value._fields, value, strict=True)
+        items = dict(zip(value._fields, value, strict=True))
     elif isinstance(value, list | tuple):
-        yield from enumerate(value)
+        items = dict(enumerate(value))
     elif dataclasses.is_dataclass(value):
-        yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-    elif hasattr(value, "__dict__"):
-        # Flags and counters of a cache are no outputs.
-        yield from ((name, part) for name, part in vars(value).items() if not isinstance(part, _NUMBERS))
+        names = (field.name for field in dataclasses.fields(value))
+        items = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    yield from items.items()
+    for name, part in held.items():
+        if name not in items:
+            # Flags and counters, such as those of a cache, are no outputs.
+            yield name, NumberAttribute(part) if isinstance(part, NUMBERS) else part

@@ -67,9 +67,10 @@ def _batch(session: Session, number: int) -> Inputs:
         if one.number == number:
             return one.inputs
     batches = _batches(session)
-    if not 1 <= number <= len(batches):
-        raise ValueError(f"There is no batch {number}: the data have {counted(len(batches), 'batch')}.")
-    batch = batches[number - 1]
+    if not 0 <= number < len(batches):
+        words = f"the data have {counted(len(batches), 'batch')}, from 0 on"
+        raise ValueError(f"There is no batch {number}: {words}.")
+    batch = batches[number]
     check_batch(batch, number)
     return inputs_of_batch(session.original, batch)[0]
 

@@ -109,10 +109,14 @@ def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> dict[str, Any]
 
 
 def _words(frame: pd.DataFrame, verdict: Verdict | None) -> str:
-    if verdict is not None and verdict.status in (Status.SAME_BITS, Status.NOTHING_COMPARED):
+    different = frame[~frame["same_bits"].astype(bool)]
+    # A difference may be one of the call, and of no number.
+    is_told = verdict is not None and (
+        verdict.status in (Status.SAME_BITS, Status.NOTHING_COMPARED) or different.empty
+    )
+    if is_told:
         words = str(verdict)
         return clip(f"{words[:1].upper()}{words[1:]}.", 600)
-    different = frame[~frame["same_bits"].astype(bool)]
     largest = pd.to_numeric(frame["max_abs_diff"], errors="coerce").max()
     size = f"max |Δ| {with_unit(float(largest))}" if pd.notna(largest) else "non-numeric differences"
     status = "" if verdict is None else f" ({verdict.status})"

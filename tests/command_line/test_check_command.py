@@ -50,7 +50,7 @@ def test_it_is_judged_on_batches(fxlab, checkpoint, stack, tmp_path):
     answer = json.loads(ended.out)
     assert ended.code == 0, ended.out
     assert answer["batches_judged"] == 2
-    assert [row["batch"] for row in answer["batches"]] == [1, 2]
+    assert [row["batch"] for row in answer["batches"]] == [0, 1]
     assert page.stat().st_size > 0
 
 

@@ -55,17 +55,17 @@ def test_the_inspector_judges_on_the_data_of_the_session_and_opens_the_worst_bat
     assert "different" in state(inspector, "data")["text"]
     sends(inspector, type="measure", name="worst-batches")
     worst = state(inspector, "worst-batches")["table"]
-    assert worst["rows"][0][:4] == ["batch 2", "different", "", worst["rows"][0][3]]
-    assert worst["numbers"]["batch 2"] == 2
+    assert worst["rows"][0][:4] == ["batch 1", "different", "", worst["rows"][0][3]]
+    assert worst["numbers"]["batch 1"] == 1
     assert "Same bits" in outputs(inspector)
 
-    assert sends(inspector, type="open-batch", number=2) is None
+    assert sends(inspector, type="open-batch", number=1) is None
     assert session.inputs is evaluation.worst[0].inputs
     assert "differ" in outputs(inspector)
     assert state(inspector, "worst-batches")["table"]["rows"][0][2] == "open"
     assert session.evaluation is evaluation
     assert sends(inspector, type="open-batch", number=99) is not None
-    sends(inspector, type="open-batch", number=2)
+    sends(inspector, type="open-batch", number=1)
     assert session.inputs is not evaluation.worst[0].inputs
     assert "Same bits" in outputs(inspector)
 

@@ -242,7 +242,7 @@ def test_a_value_is_shown_on_other_inputs_and_the_session_stays_on_its_own(monke
 
     batches = [torch.randn(3, 4), (torch.randn(5, 4), "a label")]
     session.evaluate(batches, keep=1)
-    for number, batch in ((1, batches[0]), (2, batches[1][0])):
+    for number, batch in ((0, batches[0]), (1, batches[1][0])):
         answer = value(page, "_1", inputs=f"batch {number}")
         expected = session.graph_module(batch).detach().numpy()
         np.testing.assert_array_equal(cells(answer["part"]), expected)
@@ -252,10 +252,10 @@ def test_a_value_is_shown_on_other_inputs_and_the_session_stays_on_its_own(monke
         monkeypatch.undo()
     worst = session.evaluation.worst[0].number
     choices = answer["value"]["inputs"]
-    assert (choices["chosen"], choices["batches"]) == ("batch 2", 2)
+    assert (choices["chosen"], choices["batches"]) == ("batch 1", 2)
     assert choices["choices"][1] == {"name": f"batch {worst}", "title": f"worst batch {worst}: same bits"}
     assert session.inputs is inputs
-    for wrong in ("batch 3", "batch 0", "batch x", "batch " + "9" * 5000, "variant none", "no such"):
+    for wrong in ("batch 2", "batch -1", "batch x", "batch " + "9" * 5000, "variant none", "no such"):
         answer = value(page, "_1", inputs=wrong)
         assert (answer["state"], answer["text"] != "") == ("failed", True)
     session.evaluate(iter(batches), keep=1)

@@ -7,6 +7,7 @@ from torch import fx, nn
 from zoo import tiny
 
 from fxlab import MergeLinears, compare_on_variants, example_inputs, input_variants
+from fxlab.values.tensors import same_bits
 
 
 class Model(nn.Module):
@@ -47,14 +48,14 @@ def test_inputs_are_made_if_left_out():
 @pytest.mark.parametrize(
     ("function", "found"),
     [
-        (lambda x: x.reshape(3, 2) if len(x) == 3 else x + 1, {"batch of 1", "batch of 7", "batch of 25"}),
+        (lambda x: x.clone() if len(x) == 3 else x + 1, {"batch of 1", "batch of 7", "batch of 25"}),
         (lambda x: x.clamp(-20, 20), {"large values", "very large values"}),
         (lambda x: x + (x.abs().max() == 0), {"zeros"}),
     ],
 )
 def test_a_mistake_that_the_given_inputs_do_not_reach_is_found(function, found):
     x = torch.randn(3, 2)
-    assert set(disagreeing(lambda x: x, function, x)) == found
+    assert set(disagreeing(torch.clone, function, x)) == found
 
 
 def test_a_lost_mask_is_found():
@@ -112,7 +113,7 @@ def test_variants_are_the_same_each_time_and_leave_the_inputs_alone():
     x = torch.randn(3, 2)
     given, state = x.clone(), torch.get_rng_state()
     first, second = input_variants(x), input_variants(x)
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert all(same_bits(first[name], second[name]) for name in first)
     assert torch.equal(x, given)
     assert torch.equal(state, torch.get_rng_state())
 

@@ -110,7 +110,7 @@ def test_what_a_session_remembers_is_not_computed_again(monkeypatch: pytest.Monk
     expected = compare_stages(session).astype(str)
     session.verdict()
     run, count = runs.observed, []
-    monkeypatch.setattr(runs, "observed", lambda *given: count.append(given) or run(*given))
+    monkeypatch.setattr(runs, "observed", lambda *given, **how: count.append(given) or run(*given, **how))
     assert compare_stages(session).astype(str).equals(expected)
     # The stages below the last; as what they are compared with, the original has run.
     assert len(count) == 2

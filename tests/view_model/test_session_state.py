@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab import Session
+from fxlab import Session, from_callable
 from fxlab.view_model.session_state import outputs_state
 
 
@@ -45,3 +45,20 @@ def test_outputs_are_compared_where_a_pass_is_on(name):
     if name:
         session.apply(name)
     assert outputs_state(session)["state"] == ("ready" if name else "none")
+
+
+def test_a_difference_of_the_call_is_told_where_all_numbers_are_the_same():
+    class Copies(nn.Module):
+        def forward(self, x):
+            return x.clone()
+
+    def without_clones(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_method", target="clone"):
+            node.replace_all_uses_with(node.args[0])
+
+    session = Session(fx.symbolic_trace(Copies()), torch.ones(3), passes=[from_callable(without_clones)])
+    session.apply("without-clones")
+    state = outputs_state(session)
+    assert "shares memory with input x" in state["text"]
+    assert state["agrees"] is False
+    assert state["judgement"]["agrees"] is False

@@ -16,7 +16,7 @@ export interface InputChoices {
   /** The name of those that it is of; "" for the session's. */
   chosen: string;
   choices: { name: string; title: string }[];
-  /** How many batches of the session's data can be asked for, by "batch " and a number from 1 on. */
+  /** How many batches of the session's data can be asked for, by "batch " and a number from 0 on. */
   batches: number;
 }
 

@@ -31,10 +31,10 @@ export function inputChoices(inputs: InputChoices, choose: (name: string) => voi
     batches > 0 &&
       h(
         "label",
-        { title: `A number from 1 to ${batches.toLocaleString("en-US")}` },
+        { title: `A number from 0 to ${(batches - 1).toLocaleString("en-US")}` },
         "or batch ",
         h("input", {
-          ...{ type: "number", min: 1, max: batches, step: 1, value: number, "data-kind": "batch" },
+          ...{ type: "number", min: 0, max: batches - 1, step: 1, value: number, "data-kind": "batch" },
           onchange: (event: Event) => {
             const field = event.target as HTMLInputElement;
             if (field.value && field.checkValidity()) choose(BATCH + Number(field.value));

@@ -16,7 +16,7 @@ from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import (
     Inputs,
-    cuda_devices_in_use,
+    accelerators_in_use,
     generators_kept,
     gradients_for,
     placeholder_values,
@@ -175,7 +175,7 @@ class _Timing(Interpreter):
         super().__init__(graph_module)
         self.extra_traceback = False
         self.seconds: dict[Node, list[float]] = defaultdict(list)
-        self._on_cuda = bool(cuda_devices_in_use())
+        self._devices = accelerators_in_use()
 
     def run_node(self, n: Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
@@ -188,8 +188,8 @@ class _Timing(Interpreter):
         return result
 
     def _wait(self) -> None:
-        if self._on_cuda:
-            torch.cuda.synchronize()
+        for device in self._devices:
+            torch.accelerator.synchronize(device)
 
 
 class _Counting(Interpreter):

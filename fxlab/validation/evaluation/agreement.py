@@ -8,7 +8,9 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.models.running import Inputs, run
+from fxlab.validation.evaluation.batch_inputs import copied_batch
 from fxlab.values.tensors import tensors_by_path
+from fxlab.values.wide import to_float64
 
 Outputs: TypeAlias = dict[str, torch.Tensor]
 """Outputs by path."""
@@ -94,9 +96,10 @@ def next_tokens(ours: Outputs, theirs: Outputs, batch: Any) -> dict[str, Measure
     same = a[:, :-1].argmax(-1) == b[:, :-1].argmax(-1)
     found = {"next token": _share(same, count)}
     for name, logits in (("original", a), ("transformed", b)):
-        likelihoods = logits[:, :-1].double().log_softmax(-1)
-        loss = -likelihoods.gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
-        found[f"perplexity ({name})"] = Measured(LOSS, float(loss[count].sum()), float(count.sum()))
+        likelihoods = to_float64(logits[:, :-1]).log_softmax(-1)
+        places = wanted.clamp(min=0)[..., None].to(likelihoods.device)
+        loss = -likelihoods.gather(-1, places)[..., 0][count.to(likelihoods.device)]
+        found[f"perplexity ({name})"] = Measured(LOSS, float(loss.sum()), float(count.sum()))
     return found
 
 
@@ -115,7 +118,8 @@ def own_metrics(
         values = []
         for outputs in (ours, theirs):
             try:
-                values.append(float(metric(outputs.get("output", outputs), batch)))
+                given = copied_batch(outputs)  # one of its own: it may write into it
+                values.append(float(metric(given.get("output", given), copied_batch(batch))))
             except Exception as error:  # whatever a person's function raises
                 raise ValueError(f"metrics: {name!r} raised {type(error).__name__}: {error}") from error
         first, second = values

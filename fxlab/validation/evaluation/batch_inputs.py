@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from fxlab.checks import described
 from fxlab.models.running import Inputs
 from fxlab.values.lazy import LazyTensor
+from fxlab.values.nested import map_tensors, parted, put_together
 from fxlab.values.tensors import bits_of
 
 
@@ -21,6 +22,11 @@ def check_batch(batch: Any, number: int) -> None:
             f"batches: expected mappings, tuples, lists or tensors, got "
             f"{described(batch)} as batch {number}. Give each as the model is called with it."
         )
+
+
+def copied_batch(batch: Any) -> Any:
+    """Return a batch with copies of its tensors."""
+    return put_together(map_tensors(lambda _, tensor: tensor.detach().clone(), parted(batch)))
 
 
 def inputs_of_batch(graph_module: GraphModule, batch: Any) -> tuple[Inputs, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from fxlab.checks import described, path_text, positive_int
 from fxlab.models.running import generators_kept
 from fxlab.validation.arguments import SessionLike, check_runs, checked_session
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
-from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, inputs_of_batch
+from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, copied_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, Row, WorstBatch, badness, verdict_over
 from fxlab.validation.evaluation.judge_batch import (
     FAILED,
@@ -114,7 +114,7 @@ def evaluate(
         path_text(resume, "resume")
         kept_file = KeptFile(Path(resume), original, transformed, own)
     gathered = _Gathered(original, keep)
-    source = _Source(batches, kept_file, gathered)
+    source = _Source(batches, kept_file, gathered, copied=executor is not None)
     total = len(batches) if isinstance(batches, Sized) else None
     stopped = False
     with tqdm(total=total, disable=None, leave=False, unit="batch") as bar, generators_kept():
@@ -150,9 +150,11 @@ class _Gathered:
         self._left |= dict.fromkeys(result.left)
         if result.status in (REFUSED, FAILED):
             return
-        self._worst = sorted(
-            [*self._worst, (result, batch)], key=lambda item: badness(item[0]), reverse=True
-        )[: self._keep]
+        worst = sorted([*self._worst, (result, batch)], key=lambda item: badness(item[0]), reverse=True)
+        # A loader may fill the same tensors anew.
+        self._worst = [
+            (kept, copied_batch(given) if kept is result else given) for kept, given in worst[: self._keep]
+        ]
 
     def evaluation(self, total: int | None, stopped: bool) -> Evaluation:
         """Return all of it."""
@@ -177,9 +179,11 @@ class _Gathered:
 class _Source:
     """The numbered batches that are still to be judged; those that a file knows go past."""
 
-    def __init__(self, batches: Iterable[Any], kept_file: KeptFile | None, gathered: _Gathered) -> None:
-        self._rest = enumerate(batches, 1)
-        self._kept_file, self._gathered = kept_file, gathered
+    def __init__(
+        self, batches: Iterable[Any], kept_file: KeptFile | None, gathered: _Gathered, *, copied: bool
+    ) -> None:
+        self._rest = enumerate(batches)
+        self._kept_file, self._gathered, self._copied = kept_file, gathered, copied
         self._first: list[tuple[int, Any]] = []
         self.prints: dict[int, str] = {}
         self.on_known: Callable[[], Any] = lambda: None
@@ -189,12 +193,14 @@ class _Source:
         self._first = [item for item in [next(self._rest, None)] if item is not None]
         if not self._first:
             return None
-        check_batch(self._first[0][1], 1)
+        check_batch(self._first[0][1], 0)
         return self._first[0][1]
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        for number, batch in self._all():
-            check_batch(batch, number)
+        for number, given in self._all():
+            check_batch(given, number)
+            # An executor may be at it when the loader fills the same tensors anew.
+            batch = copied_batch(given) if self._copied else given
             if self._kept_file is None:
                 yield number, batch
                 continue

@@ -26,11 +26,11 @@ class WorstBatch:
     """One of the worst batches of an evaluation, with what it takes to look into it."""
 
     number: int
-    """Its number among the batches, from 1 on."""
+    """Its place among the batches, from 0 on: it is ``batches[number]``."""
     inputs: Inputs
     """What the models were run on: for :func:`compare_nodes`, or a session."""
     batch: Any
-    """The batch as it was given, with what only metrics read."""
+    """A copy of the batch as it was given, with what only metrics read."""
     verdict: Verdict
     """The verdict on it alone."""
     max_abs_diff: float
@@ -62,7 +62,7 @@ class Row:
     @classmethod
     def of(cls, result: BatchResult) -> "Row":
         """Leave out what is kept of the worst alone."""
-        ratio = result.verdict.ratio if result.verdict else None
+        ratio = None if result.verdict is None else result.verdict.ratio
         reason = "" if result.status == Status.SAME_BITS else result.reason
         return cls(
             result.number,
@@ -102,9 +102,13 @@ class Evaluation:
         """
         return self.verdict.agrees and not any(row.status == FAILED for row in self.rows)
 
+    def __bool__(self) -> bool:
+        """Return :attr:`agrees`."""
+        return self.agrees
+
     @property
     def batches(self) -> "pd.DataFrame":
-        """A row for each batch, by its ``number``.
+        """A row for each batch, by its ``number``, from 0 on.
 
         ``status`` is that of its verdict, or ``refused`` (by the guards of the original's graph) or
         ``failed``; then ``max_abs_diff``, the ``ratio`` of the error to the original's rounding, the
@@ -194,7 +198,7 @@ class Evaluation:
 
 def badness(result: BatchResult) -> tuple[int, float, float, int]:
     """Return what the worst batches have most of; of two that are as bad, the first is worse."""
-    ratio = (result.verdict.ratio if result.verdict else None) or 0.0
+    ratio = (None if result.verdict is None else result.verdict.ratio) or 0.0
     largest = result.max_abs_diff
     is_told = result.status in _ORDER and result.status != Status.NOTHING_COMPARED
     return (

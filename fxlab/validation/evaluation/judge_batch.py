@@ -35,7 +35,7 @@ class BatchResult:
     """The result for one batch."""
 
     number: int
-    """From 1 on."""
+    """From 0 on, so that it is ``batches[number]``."""
     status: str
     reason: str
     elements: int

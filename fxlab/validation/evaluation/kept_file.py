@@ -13,20 +13,23 @@ from torch.fx import GraphModule
 
 from fxlab._version import __version__
 from fxlab.kept_values import read_as
+from fxlab.models.numeric_settings import NumericSettings
 from fxlab.validation.evaluation.agreement import LOSS, MEAN, SHARE
 from fxlab.validation.evaluation.batch_inputs import add_to
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
+from fxlab.validation.evaluation.metric_print import metric_print
 from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.verdicts.judgement import Status
 
-_FORMAT = 2
+_FORMAT = 3
 _WORDS = {
     "format": "the format of the file",
     "fxlab": "the version of fxlab",
     "torch": "the version of torch",
     "original": "the model (its graph or its weights)",
     "transformed": "the stack of passes (the graph or weights that they give)",
-    "metrics": "the metrics",
+    "settings": "the settings of torch",
+    "metrics": "the metrics (their code or state)",
 }
 
 
@@ -63,7 +66,8 @@ class KeptFile:
             "torch": str(torch.__version__),
             "original": _model_print(original),
             "transformed": _model_print(transformed),
-            "metrics": sorted(metrics),
+            "settings": ", ".join(NumericSettings.now().unusual),
+            "metrics": {name: metric_print(metrics[name]) for name in sorted(metrics)},
         }
         self.results: dict[int, tuple[BatchResult, str]] = {}
         """What is known by the numbers of batches, with what tells the batch from others."""
@@ -131,10 +135,10 @@ def _check_result(result: BatchResult) -> None:
     verdict, is_judged = result.verdict, result.status in {*Status}
     if not is_judged and result.status not in (REFUSED, FAILED):
         raise ValueError(f"status: {result.status!a:.40} is none")
-    if is_judged != (verdict is not None) or (verdict and verdict.status != result.status):
+    if is_judged != (verdict is not None) or (verdict is not None and verdict.status != result.status):
         raise ValueError("status: the verdict has another one")
-    if result.number < 1 or result.elements < 0:
-        raise ValueError("number, elements: expected a positive one, and one that is not negative")
+    if result.number < 0 or result.elements < 0:
+        raise ValueError("number, elements: expected some that are not negative")
     for name, measure in result.measures.items():
         is_share = measure.kind == SHARE
         if measure.kind not in (SHARE, LOSS, MEAN) or not measure.count >= 0:

@@ -11,6 +11,7 @@ from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.validation.arguments import Model, compared_models, inputs_or_examples
 from fxlab.validation.outputs.computed_tensors import is_written, observed
+from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.ulp import max_ulp_distance
 from fxlab.values.tensors import dense, is_floating, same_bits, stored_otherwise
 
@@ -118,7 +119,9 @@ def compare_outputs(
     atol, rtol = number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
     inputs = inputs_or_examples(inputs, first)
     ours = observed(first, "original", inputs, beside=second)
+    ours = Counterparts.of(first, first, inputs).named(ours)
     theirs = observed(second, "transformed", inputs, beside=first)
+    theirs = Counterparts.of(first, second, inputs).named(theirs)
     return compared(ours.beside(theirs), theirs.beside(ours), atol, rtol)
 
 
@@ -173,7 +176,7 @@ def _row(
     a, b = dense(a.detach()), dense(b.detach())
     note = "" if a.dtype == b.dtype else f"dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-    x, y = (tensor.detach().to("cpu", wide) for tensor in (a, b))
+    x, y = (tensor.detach().cpu().to(wide) for tensor in (a, b))
     exact = not any(is_floating(tensor) for tensor in (a, b))
     # Two large integers may be one number in float64.
     same = a.detach().cpu() == b.detach().cpu() if exact else (x == y) | (x.isnan() & y.isnan())

@@ -1,18 +1,19 @@
 """Tensors that a model returns, and those that it writes."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.call_record import CallRecord
 from fxlab.models.model_state import state_kept, value_at
 from fxlab.models.running import (
+    Generators,
     Inputs,
     call_arguments,
-    detached,
     generators_kept,
     given_arguments,
     named_arguments,
@@ -33,6 +34,8 @@ class Observed:
     """Outputs by path."""
     written: dict[str, torch.Tensor]
     """New values of inputs, buffers and parameters, by ``written input x`` and ``written state bn.mean``."""
+    record: CallRecord
+    """What else a caller can tell of the run."""
     unwritten: Callable[[str], torch.Tensor | None]
     """Returns what stands in the place of something that the run could have written and has not."""
 
@@ -48,7 +51,11 @@ class Observed:
 
 
 def observed(
-    model: torch.nn.Module, name: str, inputs: Inputs, beside: torch.nn.Module | None = None
+    model: torch.nn.Module,
+    name: str,
+    inputs: Inputs,
+    beside: torch.nn.Module | None = None,
+    under: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Observed:
     """Run a model and tell what came of it; the model and the inputs are afterwards as they were.
 
@@ -62,6 +69,8 @@ def observed(
         What it is called with.
     beside
         What it is compared with: both run with gradients if one of them needs these.
+    under
+        Makes the context in which it is called.
 
     Raises
     ------
@@ -69,17 +78,21 @@ def observed(
         If it does not run; the message begins with ``name``.
     """
 
-    def run(gradients: AbstractContextManager[Any]) -> tuple[dict[str, torch.Tensor], ...]:
+    def run(gradients: AbstractContextManager[Any]) -> tuple[Any, ...]:
         args, kwargs = call_arguments(inputs)
         after = named_arguments(model, args, kwargs)
         with RestoringStack(gradients, generators_kept()), state_kept(model) as state:
             seed_generators(0)
-            returned = state.apart(tensors_by_path(detached(model(*args, **kwargs))))
+            before = Generators.now()
+            with under():
+                output = model(*args, **kwargs)
+            record = CallRecord.of(output, after, state.tensors(), before)
+            returned = state.apart(_detached(tensors_by_path(output)))
             state_written = state.written()
-        return returned, state_written, tensors_by_path(detached(after))
+        return returned, state_written, _detached(tensors_by_path(after)), record
 
     try:
-        returned, state_written, after = with_gradients_if_needed(model, run, beside)
+        returned, state_written, after, record = with_gradients_if_needed(model, run, beside)
     except Exception as error:  # whatever a model raises for inputs that it does not take
         raise ValueError(
             f"{name}: the {type(model).__name__} does not run on these inputs: {error}"
@@ -98,7 +111,11 @@ def observed(
         value = value_at(model, path.removeprefix(STATE))
         return value if isinstance(value, torch.Tensor) else None
 
-    return Observed(returned, written, unwritten)
+    return Observed(returned, written, record, unwritten)
+
+
+def _detached(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {path: tensor.detach() for path, tensor in tensors.items()}
 
 
 def outputs_of(model: torch.nn.Module, name: str, inputs: Inputs) -> dict[str, torch.Tensor]:

@@ -1,5 +1,6 @@
 """Inputs of other kinds, made from given ones."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
 from fxlab.validation.arguments import inputs_or_examples
 from fxlab.values.nested import map_tensors, parted, put_together, tensors_inside
+from fxlab.values.wide import to_float64
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -66,7 +68,7 @@ def named_inputs(
 
 
 def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str, Inputs]:
-    """Make other inputs from given ones: other values, sizes, masks and magnitudes.
+    """Make other inputs from given ones: other values, sizes, masks and magnitudes, and one that is NaN.
 
     Parameters
     ----------
@@ -93,10 +95,13 @@ def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str
             Shorter and longer ones along the second size, where integers have the same one (ids and masks),
             or, if there are none, floating-point tensors of three dimensions. The longest has positions that
             are no 8-bit integers.
+        ``height ...``, ``width ...``, ``size ... x ...``
+            Of images, which are floating-point tensors of four or five dimensions: the half, one more, and
+            both twice less one, so that there are odd and even sizes.
         ``half masked``, ``left half masked``, ``masked by row``
             The second half of each mask is zero; the first half; and ends that are others in each row.
-        ``large values``, ``very large values``, ``zeros``
-            Floating-point numbers times 100, times 10,000, and none.
+        ``large values``, ``very large values``, ``zeros``, ``a NaN``
+            Floating-point numbers times 100, times 10,000, none, and one of each tensor NaN.
 
     Raises
     ------
@@ -164,12 +169,22 @@ def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tu
     if len(lengths) == 1 and (length := lengths.pop()) > 1:
         for other in sorted({length // 2, 2 * length - 1, 4 * length + 1, max(PAST_INT8, 2 * length)}):
             yield f"length {other}", partial(_with_length, length=other, has_length=has_length)
+    images = {tuple(tensor.shape[-2:]) for tensor in tensors if _is_image(tensor)}
+    if len(images) == 1 and min(image := images.pop()) > 1:
+        height, width = image
+        for other in (height // 2, height + 1):
+            yield f"height {other}", partial(_with_size, size=image, other=(other, width))
+        for other in (width // 2, width + 1):
+            yield f"width {other}", partial(_with_size, size=image, other=(height, other))
+        both = 2 * height - 1, 2 * width - 1
+        yield f"size {both[0]} x {both[1]}", partial(_with_size, size=image, other=both)
     yield "half masked", _half_masked
     yield "left half masked", _left_half_masked
     yield "masked by row", _masked_by_row
     yield "large values", partial(_times, factor=LARGE)
     yield "very large values", partial(_times, factor=VERY_LARGE)
     yield "zeros", lambda tensor: torch.zeros_like(tensor) if tensor.is_floating_point() else tensor
+    yield "a NaN", _with_nan
 
 
 def _times(tensor: torch.Tensor, factor: float) -> torch.Tensor:
@@ -189,8 +204,8 @@ def _with_other_values(tensor: torch.Tensor, generator: torch.Generator) -> torc
         return tensor
     if tensor.is_floating_point():
         drawn = torch.randn(tensor.shape, generator=generator)
-        wide = tensor.double()
-        return (drawn.to(tensor.device) * wide.std() + wide.mean()).to(tensor.dtype)
+        wide = to_float64(tensor)
+        return (drawn.to(wide.device) * wide.std() + wide.mean()).to(tensor)
     order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
     return tensor.flatten()[order].reshape(tensor.shape)
 
@@ -237,6 +252,25 @@ def _is_text(tensor: torch.Tensor) -> bool:
 
 def _is_sequence(tensor: torch.Tensor) -> bool:
     return tensor.dim() == 3 and tensor.is_floating_point()
+
+
+def _is_image(tensor: torch.Tensor) -> bool:
+    return tensor.dim() in (4, 5) and tensor.is_floating_point()
+
+
+def _with_size(tensor: torch.Tensor, size: tuple[int, ...], other: tuple[int, ...]) -> torch.Tensor:
+    """Return a tensor in another size if it has a number for each place of images of one size."""
+    if tensor.dim() < 3 or tuple(tensor.shape[-2:]) != size:
+        return tensor
+    return _resized(_resized(tensor, tensor.dim() - 2, other[0]), tensor.dim() - 1, other[1])
+
+
+def _with_nan(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor
+    result = tensor.clone(memory_format=torch.contiguous_format)
+    result.view(-1)[tensor.numel() // 2] = math.nan
+    return result
 
 
 def _with_length(

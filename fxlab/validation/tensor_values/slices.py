@@ -9,6 +9,7 @@ import torch
 
 from fxlab.checks import described
 from fxlab.validation.tensor_values.statistics import readable
+from fxlab.values.wide import wide_device
 
 MOST_CELLS = 256
 """In each direction."""
@@ -115,11 +116,12 @@ def _dimension(value: object, rank: int, argument: str) -> int:
 def _pooled(matrix: torch.Tensor, down: int, right: int) -> torch.Tensor:
     """Return the element of the largest absolute value of each block; NaN wins."""
     if matrix.numel() == 0 or down == right == 1:
-        return matrix.to("cpu", torch.float64)
+        return matrix.cpu().to(torch.float64)
     if not matrix.dtype.is_floating_point:  # the largest of whole numbers takes ten times as long
-        matrix = matrix.to(torch.float32 if matrix.dtype.itemsize <= 2 else torch.float64)
-    high = _blocks(_blocks(matrix, 0, down, "amax"), 1, right, "amax").to("cpu", torch.float64)
-    low = _blocks(_blocks(matrix, 0, down, "amin"), 1, right, "amin").to("cpu", torch.float64)
+        small = matrix.dtype.itemsize <= 2
+        matrix = matrix.float() if small else matrix.to(wide_device(matrix.device)).to(torch.float64)
+    high = _blocks(_blocks(matrix, 0, down, "amax"), 1, right, "amax").cpu().to(torch.float64)
+    low = _blocks(_blocks(matrix, 0, down, "amin"), 1, right, "amin").cpu().to(torch.float64)
     return torch.where(high >= -low, high, low)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from fxlab.values.tensors import inner_tensors
+from fxlab.values.wide import wide_device
 
 CHUNK = 2**17
 """Elements that are in float64 at once: as many as fit into a processor's cache."""
@@ -145,7 +146,7 @@ def _statistics_of(tensor: torch.Tensor, values: torch.Tensor) -> Statistics:
             least, most = (limit.item() for limit in _limits(chunk))
         low, high = min(low, least), max(high, most)
         # With a dot product it takes a third of the time of torch.var_mean.
-        wide = chunk.to(torch.float64, copy=True)
+        wide = chunk.to(wide_device(chunk.device)).to(torch.float64, copy=True)
         others, average = chunk.numel(), float(wide.mean())
         wide -= average
         step = average - mean
@@ -195,7 +196,12 @@ def histogram_of(tensor: torch.Tensor, statistics: Statistics | None = None) -> 
     for _, chunk in _chunks(values):
         finite = chunk if is_whole or found.first_non_finite is None else chunk[chunk.isfinite()]
         # A third of the time of torch.histc.
-        places = (finite.to(torch.float64) / scale).sub_(left).div_(width).to(torch.int64)
+        places = (
+            (finite.to(wide_device(finite.device)).to(torch.float64) / scale)
+            .sub_(left)
+            .div_(width)
+            .to(torch.int64)
+        )
         counts += torch.bincount(places.clamp_(0, bins - 1), minlength=bins).cpu()
     parts = [k / bins for k in range(bins + 1)]
     edges = tuple(low * (1 - part) + high * part for part in parts)

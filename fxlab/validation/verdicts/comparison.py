@@ -1,17 +1,27 @@
 """One model judged against another on one input: each tensor that they compute or write."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from fxlab.models.numeric_settings import NumericSettings
+from fxlab.models.running import needs_gradients
+from fxlab.validation.outputs.call_differences import (
+    RANDOM_NUMBERS,
+    gradient_notes,
+    is_fact,
+    other_parts,
+    shared_otherwise,
+    stride_notes,
+)
 from fxlab.validation.outputs.compare_outputs import compared, compared_rows
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
 from fxlab.validation.verdicts.decisions import may_decide
 from fxlab.validation.verdicts.float64_run import DrawsRandomNumbersError
-from fxlab.validation.verdicts.gradients import parameters_apart
+from fxlab.validation.verdicts.gradients import parameters_apart, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import (
     OTHER_CHOICES,
     Judgement,
@@ -21,8 +31,10 @@ from fxlab.validation.verdicts.judgement import (
     judged_by_bits,
 )
 from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
+from fxlab.validation.verdicts.random_numbers import random_numbers
 from fxlab.validation.verdicts.runs import Runs
-from fxlab.values.tensors import dense
+from fxlab.values.tensors import dense, is_floating
+from fxlab.values.wide import has_float64
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,11 +79,19 @@ class Verdict:
     """What was found on each of several inputs, by name."""
     not_compared: dict[str, str] = field(default_factory=dict)
     """Inputs that the original refuses, or on which nothing can be compared, and why."""
+    notes: tuple[str, ...] = ()
+    """What is otherwise and decides nothing, such as other strides of an output; in ``reason`` too."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """The settings of torch that both were run under, of those that change numbers."""
 
     @property
     def agrees(self) -> bool:
         """Whether the two models are the same, up to rounding; not if nothing could be compared."""
         return self.status in (Status.SAME_BITS, Status.WITHIN_ROUNDING)
+
+    def __bool__(self) -> bool:
+        """Return :attr:`agrees`, so that ``assert session.verdict()`` fails for another model."""
+        return self.agrees
 
     @property
     def hidden(self) -> float | None:
@@ -115,6 +135,11 @@ class Comparison:
     """Another model beside an original, each with its runs on the same inputs."""
 
     def __init__(self, original: Runs, transformed: Runs) -> None:
+        self._random_numbers = random_numbers(original, transformed)
+        if self._random_numbers.given is not None:
+            transformed = transformed.given(self._random_numbers.given)
+        elif self._random_numbers.replayed is not None:
+            transformed.replay(self._random_numbers.replayed)
         self._original, self._transformed = original, transformed
         ours, theirs = original.observed, transformed.observed
         if not ours.everything and not theirs.everything:
@@ -122,7 +147,7 @@ class Comparison:
         self._expected, self._outputs = ours.beside(theirs), theirs.beside(ours)
         self._without_gradients: tuple[str, ...] = ()
         if original.has_gradients:
-            self._without_gradients = parameters_apart(original.graph_module, transformed.graph_module)
+            self._without_gradients = self._apart()
             apart = {GRADIENT + name for name in self._without_gradients}
             self._expected |= {path: g for path, g in original.gradients.items() if path not in apart}
             self._outputs |= transformed.gradients
@@ -132,6 +157,11 @@ class Comparison:
         """The outputs of both models by path, without what was written and gradients."""
         ours, theirs = self._original.observed, self._transformed.observed
         return ours.returned, theirs.returned
+
+    @property
+    def settings(self) -> NumericSettings:
+        """The settings of torch under which both were run."""
+        return self._original.settings
 
     @property
     def table(self) -> "pd.DataFrame":
@@ -155,6 +185,8 @@ class Comparison:
             judged_now = self._judged(unsettled)
         except DrawsRandomNumbersError as error:
             reason = f"node {error.node!r} draws random numbers, which the original does not"
+            if self._original.observed.record.draws:
+                reason = str(error)
             judged_now = {path: self._different(path, reason) for path in unsettled}
         verdict = self._summary(found | judged_now, tuple(dict.fromkeys(in_own_dtype)))
         # Without float64 errors nothing was excused, and there may be no float64 run to ask.
@@ -169,6 +201,19 @@ class Comparison:
         is_known |= any(judgement.status is Status.DIFFERENT for judgement in found.values())
         return self._summary(found) if is_known else None
 
+    def _apart(self) -> tuple[str, ...]:
+        """Return the trained parameters whose gradients have no counterpart.
+
+        The other model may hold them and not train them, or have nothing that trains in their place: then
+        their gradients are missing.
+        """
+        ours, theirs = self._original.graph_module, self._transformed.graph_module
+        apart = parameters_apart(ours, theirs)
+        missing = trained_in_one(ours, theirs).keys() | trained_in_one(theirs, ours).keys()
+        if not any(name in apart for name in trained_parameters(theirs)):
+            missing |= {*apart}
+        return tuple(name for name in apart if name not in missing)
+
     @cached_property
     def _paths(self) -> list[str]:
         return sorted(dict.fromkeys([*self._expected, *self._outputs]), key=_place_in_table)
@@ -177,7 +222,52 @@ class Comparison:
     def _judged_by_bits(self) -> dict[str, Judgement]:
         ours, theirs = self._expected, self._outputs
         found = {path: _judged_by_bits(path, ours.get(path), theirs.get(path)) for path in self._paths}
-        return {path: judgement for path, judgement in found.items() if judgement is not None}
+        known = {path: judgement for path, judgement in found.items() if judgement is not None}
+        for path, reason in self._other_calls():
+            judgement = known.get(path)
+            if judgement is None or judgement.status is not Status.DIFFERENT:
+                tensor = ours.get(path)
+                elements, compared = (0, 0) if tensor is None else (tensor.numel(), tensor.numel())
+                if judgement is not None:
+                    compared = judgement.compared
+                known[path] = Judgement(Status.DIFFERENT, reason, elements, compared=compared)
+        return known
+
+    def _other_calls(self) -> Iterator[tuple[str, str]]:
+        """Yield the rows in which the two calls differ in more than numbers, and the reasons."""
+        ours, theirs = self._original.observed.record, self._transformed.observed.record
+        held = [set(runs.names.state.values()) for runs in (self._original, self._transformed)]
+        for output, reason in shared_otherwise(ours, theirs, held[0] & held[1]):
+            yield output.path, reason
+        yield from other_parts(ours, theirs)
+        flow = self._original.gradients_flow_from ^ self._transformed.gradients_flow_from
+        for path in sorted(flow if self._take_gradients_alike else ()):
+            if path in ours.layouts and path in theirs.layouts:
+                is_cut = path in self._original.gradients_flow_from
+                does, others = ("no gradients flow", "do") if is_cut else ("gradients flow", "do not")
+                yield path, f"{does} from it; the original's {others}"
+        if reason := self._random_numbers.reason:
+            yield RANDOM_NUMBERS, reason
+
+    @property
+    def _flow(self) -> list[dict[str, bool]]:
+        """The outputs of each model of which it is known whether gradients would flow from them."""
+        floating = {path for path, tensor in self._expected.items() if is_floating(tensor)}
+        both = self._original.gradients_would_flow, self._transformed.gradients_would_flow
+        return [{path: flows for path, flows in one.items() if path in floating} for one in both]
+
+    @property
+    def _elsewhere(self) -> str:
+        """Say where the float64 runs were, if not where the models are."""
+        devices = {tensor.device for tensor in self._expected.values() if not has_float64(tensor.device)}
+        names = ", ".join(sorted({device.type for device in devices}))
+        return f"; judged on the CPU, as {names} has no float64" if names else ""
+
+    @cached_property
+    def _take_gradients_alike(self) -> bool:
+        """Whether both take derivatives themselves, or neither: from results of one no gradients flow."""
+        ours, theirs = self._original.graph_module, self._transformed.graph_module
+        return needs_gradients(ours) == needs_gradients(theirs)
 
     @property
     def _unknown_decisions(self) -> dict[str, str]:
@@ -189,7 +279,19 @@ class Comparison:
 
     def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
         outputs = {path: judgements[path] for path in self._paths if path in judgements}
-        found = summary(outputs, in_own_dtype)
+        records = self._original.observed.record, self._transformed.observed.record
+        notes = tuple(stride_notes(*records))
+        if self._take_gradients_alike and not self._original.has_gradients:
+            notes += tuple(gradient_notes(*self._flow))
+        notes += (self._random_numbers.note,) if self._random_numbers.note else ()
+        found = summary(outputs | judgements, in_own_dtype)
+        words = "".join(f"; note: {note}" for note in notes)
+        if any(judgement.errors is not None for judgement in judgements.values()):
+            words += self._elsewhere
+        if unusual := self.settings.unusual:
+            words += f"; run with {', '.join(unusual)}"
+        settings = dict(self.settings.values)
+        found = replace(found, reason=found.reason + words, notes=notes, settings=settings)
         if not self._original.has_gradients:
             return found
         apart, are_there = self._without_gradients, any(path.startswith(GRADIENT) for path in found.outputs)
@@ -296,6 +398,7 @@ def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -
     assert status is not None
     aside = f"; nothing to compare in {_reasons(nothing)}" if nothing else ""
     decisive = {path: judgement for path, judgement in told.items() if judgement.status is status}
+    decisive = dict(sorted(decisive.items(), key=lambda item: not is_fact(item[0])))
     ratios = {path: j.errors.ratio for path, j in told.items() if j.errors and j.errors.usual}
     ratio = max(ratios.values(), default=None)
     if status is Status.SAME_BITS:
@@ -304,8 +407,13 @@ def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -
         words = only.replace("every bit", f"every bit of {which}") or f"every bit of {which} is the same"
         return Verdict(status, words + (_partly(told) if not only else "") + aside, None, outputs)
     worst = max(decisive, key=lambda path: ratios.get(path, float("inf")))
-    noun = "outputs" if all(map(is_output, outputs)) else "tensors"
-    others = f" ({len(decisive) - 1} more of {len(outputs)} {noun} likewise)" if len(decisive) > 1 else ""
+    tensors = [path for path in outputs if not is_fact(path)]
+    noun = "outputs" if all(map(is_output, tensors)) else "tensors"
+    more = [path for path in tensors if path in decisive and path != worst]
+    words = f"{len(more)} of {len(tensors)} {noun} differ too"
+    if not is_fact(worst):
+        words = f"{len(more)} more of {len(tensors)} {noun} likewise"
+    others = f" ({words})" if more else ""
     reason = f"{worst}: {decisive[worst].reason}{others}{aside}{_without_float64(in_own_dtype)}"
     return Verdict(status, reason, ratio, outputs, in_own_dtype=in_own_dtype)
 

@@ -13,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.models.bodies import run_under
 from fxlab.operators import argument_of, operator_for, takes_steps
+from fxlab.validation.verdicts.draws import Draws, draws
+from fxlab.values.wide import to_float64
 
 Key: TypeAlias = tuple[str, str, int]
 """The name of the node, the name of the operator, and how often it was called in this node before."""
@@ -89,13 +91,13 @@ class Decisions:
 
 
 class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes decisions, also in bodies of higher-order operators, and changes nothing."""
+    """Notes decisions and random numbers, also in bodies of higher-order operators."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, decisions: Decisions) -> None:
+    def __init__(self, decisions: Decisions, drawn: Draws | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._decisions = decisions
+        self._decisions, self._drawn = decisions, drawn or Draws()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -103,6 +105,8 @@ class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return func(*run_under(self, args), **run_under(self, kwargs))
+        if draws(func, args, kwargs):
+            return self._drawn.result(func, args, kwargs)
         return self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
 
 
@@ -126,8 +130,9 @@ def _unequal(a: torch.Tensor, b: torch.Tensor) -> int:
     """Return how many elements differ, whatever the dtypes: steps are taken in two of them."""
     if a.shape != b.shape:
         return max(1, abs(a.numel() - b.numel()))
+    b = b.to(a.device)
     if a.is_floating_point():
-        a, b = a.double(), b.double()
+        a, b = to_float64(a), to_float64(b)
         return int(((a != b) & ~(a.isnan() & b.isnan())).sum())
     return int((a != b).sum())
 
@@ -136,7 +141,9 @@ def _with(
     func: Any, args: Any, kwargs: Any, result: Any, own: list[torch.Tensor], given: list[torch.Tensor]
 ) -> Any | None:
     """Return the result of an operator with other decisions, or ``None`` if that is not known."""
-    exchanged = {id(tensor): other.to(tensor.dtype) for tensor, other in zip(own, given, strict=True)}
+    exchanged = {
+        id(tensor): other.to(tensor.device, tensor.dtype) for tensor, other in zip(own, given, strict=True)
+    }
     values = [tensor for tensor in _tensors(result) if id(tensor) not in exchanged]
     if values:
         if len(values) > 1 or len(own) > 1:

@@ -1,6 +1,6 @@
 """Running a graph in float64, node by node: what it would compute if nothing were rounded."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -17,17 +17,21 @@ from fxlab.models.running import (
     Inputs,
     bound_values,
     call_arguments,
-    cuda_devices_in_use,
     detached,
     generators_kept,
     named_arguments,
     once_each,
+    seed_generators,
+    torch_generators_now,
 )
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draws, may_draw
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
+from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import RequireParts
 from fxlab.values.tensors import is_floating, storage_of, tensors_by_path
+from fxlab.values.wide import to_float64, wide_device, wide_dtype
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
@@ -40,6 +44,8 @@ class Float64Result:
     output: Any
     in_own_dtype: tuple[str, ...]
     """The nodes that have no float64."""
+    returned: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The tensors in the output, by path."""
     written: dict[str, torch.Tensor] = field(default_factory=dict)
     """What it wrote in place, of what was asked for, by name."""
 
@@ -54,6 +60,7 @@ def run_in_float64(
     move: Widen | None = None,
     everywhere: bool = False,
     written: Iterable[str] = (),
+    drawn: Sequence[Draw] = (),
 ) -> Float64Result:
     """Run a graph with every floating-point number in float64.
 
@@ -83,6 +90,8 @@ def run_in_float64(
     written
         Inputs, buffers and parameters that the graph writes, as
         :func:`~fxlab.validation.outputs.computed_tensors.observed` names them.
+    drawn
+        The random numbers that its operators drew when it ran as it is, which they are given.
 
     Returns
     -------
@@ -93,8 +102,8 @@ def run_in_float64(
     Raises
     ------
     ValueError
-        If a node draws random numbers, which another dtype draws differently, or runs neither in float64 nor
-        in its own dtypes.
+        If a node draws other random numbers than those that are given, or runs neither in float64 nor in its
+        own dtypes.
 
     Examples
     --------
@@ -108,34 +117,46 @@ def run_in_float64(
     arguments = bound_values(graph_module, args, kwargs)
     own = own or OwnRun(graph_module, inputs)
     interpreter = Float64Interpreter(
-        graph_module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move, everywhere=everywhere
+        graph_module,
+        widen,
+        own_dtypes=own.dtypes,
+        decisions=decisions,
+        move=move,
+        everywhere=everywhere,
+        drawn=drawn,
     )
     written = tuple(written)
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
     kept = generators_kept(), state_kept(graph_module, watch=False)
     with RestoringStack(own.setting(), *kept):
-        output = detached(interpreter.run(*arguments))
+        seed_generators(0)
+        output = interpreter.run(*arguments)
     now = {STATE + name: tensor for name, tensor in state.items()}
     if written:
         inputs_now = tensors_by_path(named_arguments(graph_module, args, kwargs))
         now |= {INPUT + path: tensor for path, tensor in inputs_now.items()}
     asked = {path: now[path].detach() for path in written if path in now}
-    return Float64Result(output, tuple(interpreter.in_own_dtype), asked)
+    returned = {path: tensor.detach() for path, tensor in tensors_by_path(output).items()}
+    return Float64Result(detached(output), tuple(interpreter.in_own_dtype), returned, asked)
 
 
 class DrawsRandomNumbersError(ValueError):
-    """A node draws random numbers, so that there is nothing to compare a float64 run with."""
+    """A node draws random numbers that cannot be given to it, so that there is no float64 run."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, why: str = "") -> None:
         self.node = node.name
+        because = f" ({why})" if why else ""
         super().__init__(
-            f"Node {node.name!r} draws random numbers, so there is no float64 run to compare with. "
-            "Put the model in evaluation mode (model.eval()) and trace it again."
+            f"Node {node.name!r} draws random numbers that cannot be given to it in float64{because}, so "
+            "there is no float64 run to compare with. Put the model in evaluation mode (model.eval()) and "
+            "trace it again."
         )
 
 
 class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Gives every operator float64 tensors, lets it make no others, and reads other dtypes as float64.
+
+    On a device that has no float64 it gives, and lets make, tensors on the CPU.
 
     Parameters
     ----------
@@ -143,14 +164,18 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Where the decisions of operators are noted, or taken from.
     move
         What is taken for each result. Left out, the result itself.
+    drawn
+        Where random numbers are taken from. Left out, they are drawn.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, decisions: Decisions | None = None, move: Widen | None = None) -> None:
+    def __init__(
+        self, decisions: Decisions | None = None, move: Widen | None = None, drawn: Draws | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._decisions = decisions or Decisions()
-        self._move = move
+        self._move, self._drawn = move, drawn
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -160,7 +185,12 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args, kwargs = widened((args, kwargs or {}))
         if isinstance(func, HigherOrderOperator):
             result = func(*run_under(self, args), **run_under(self, kwargs))
+        elif self._drawn is not None and draws(func, args, kwargs):
+            given = self._drawn.result(func, args, kwargs)
+            return pytree.tree_map_only(torch.Tensor, _wide, given)
         else:
+            if self._drawn is not None and may_draw(func):
+                self._drawn.inside = str(func)
             result = self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
         result = pytree.tree_map_only(torch.Tensor, _wide, result)
         return result if self._move is None else _moved_results(func, (args, kwargs), result, self._move)
@@ -184,6 +214,8 @@ class Float64Interpreter(OtherTensors):
         What is taken for a tensor that was computed in its own dtype. Left out, its values.
     everywhere
         Whether that is taken for each result of an operator in float64 as well.
+    drawn
+        The random numbers that its operators are given.
     """
 
     def __init__(
@@ -195,29 +227,38 @@ class Float64Interpreter(OtherTensors):
         decisions: Decisions | None = None,
         move: Widen | None = None,
         everywhere: bool = False,
+        drawn: Sequence[Draw] = (),
     ) -> None:
         super().__init__(graph_module)
         self.extra_traceback = False
         self.in_own_dtype: list[str] = []
         """The nodes that had to run in their own dtypes."""
         self._decisions = decisions or Decisions()
-        self._mode = Float64Mode(self._decisions, move if everywhere else None)
+        self._draws = Draws(drawn)
+        self._mode = Float64Mode(self._decisions, move if everywhere else None, self._draws)
         self._widen, self._move = widen or _wide_copy, move or _wide
         self._own_dtypes = own_dtypes
-        self._devices = cuda_devices_in_use()
         self._kept: dict[int, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
         """Run one node, on what is in ``env``."""
-        before = self._generators()
+        before, count = torch_generators_now(), len(self._draws.drawn)
         self._decisions.begin(n)
+        self._draws.begin(n)
         try:
-            with self._mode:
-                result = super().run_node(n)
-        except Exception as error:
-            result = self._run_in_own_dtype(n, error)
-        if any(map(_differ, before, self._generators())):
-            raise DrawsRandomNumbersError(n)
+            try:
+                with self._mode:
+                    result = super().run_node(n)
+            except CannotReplayError:
+                raise
+            except Exception as error:
+                self._draws.back_to(count)
+                result = self._run_in_own_dtype(n, error)
+        except CannotReplayError as error:
+            raise DrawsRandomNumbersError(n, str(error)) from error
+        if before != torch_generators_now():
+            inside = f"{self._draws.inside} draws them inside" if self._draws.inside else ""
+            raise DrawsRandomNumbersError(n, inside)
         return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -225,8 +266,15 @@ class Float64Interpreter(OtherTensors):
         if isinstance(target, RequireParts):  # of inputs, which had the dtypes that it asks for
             return True
         # Lists and dictionaries are handed on as they are, as a function may write into them.
-        dtypes_wide = tuple(_wide(arg) if isinstance(arg, torch.dtype) else arg for arg in args)
+        dtypes_wide = tuple(
+            _wide(arg) if isinstance(arg, torch.dtype | torch.device) else arg for arg in args
+        )
         return super().call_function(target, dtypes_wide, kwargs)
+
+    def give(self, drawn: Sequence[Draw]) -> None:
+        """Give the operators of the next nodes these random numbers, the first of them first."""
+        self._draws.given = drawn
+        self._draws.back_to(0)
 
     def keep(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
         """Let all nodes use one copy of each of some tensors of the module, and return the copies by name."""
@@ -249,13 +297,16 @@ class Float64Interpreter(OtherTensors):
         if self._own_dtypes is None:
             raise ValueError(message) from reason
         narrowed = Narrowed()
-        own = OwnNode(cast(GraphModule, self.module), lambda tensor: self._own_value(tensor, narrowed))
+        graph_module = cast(GraphModule, self.module)
+        own = OwnNode(graph_module, lambda tensor: self._own_value(tensor, narrowed), self._draws)
         try:
             own.env = {
                 value: narrowed.narrow(self.env[value], self._own_dtypes(value))
                 for value in node.all_input_nodes
             }
             result = own.run_node(node)
+        except CannotReplayError:
+            raise
         except Exception as error:
             raise ValueError(message) from error
         self.in_own_dtype.append(node.name)
@@ -272,16 +323,15 @@ class Float64Interpreter(OtherTensors):
     def _own_value(self, tensor: torch.Tensor, narrowed: Narrowed) -> torch.Tensor:
         """Return a tensor of the module for a node that runs in its own dtype, which may write into it."""
         kept = self._kept.get(id(tensor))
-        return tensor.detach().clone() if kept is None else narrowed.to(kept, tensor.dtype)
+        if kept is None:
+            return tensor.detach().to(wide_device(tensor.device), copy=True)
+        return narrowed.to(kept, tensor.dtype)
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.requires_grad:
             return self._move(tensor)
         wide = cast(torch.Tensor, _wide(tensor))
         return wide + (self._move(tensor) - wide).detach().nan_to_num(0.0)
-
-    def _generators(self) -> list[torch.Tensor]:
-        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
 
 
 def widened(value: Any) -> Any:
@@ -291,12 +341,33 @@ def widened(value: Any) -> Any:
 
 def wide_arguments(inputs: Inputs, move: Widen | None) -> tuple[Any, Any]:
     """Return positional and keyword arguments in float64, moved if that is asked for."""
-    wide: tuple[Any, Any] = widened(call_arguments(inputs))
+    given = call_arguments(inputs)
+    together = dict(_wide_together(pytree.tree_leaves(given)))
+    wide: tuple[Any, Any] = pytree.tree_map(once_each(_wide, together.items()), given)
     if move is None:
         return wide
-    one = once_each(lambda tensor: move(tensor) if _can_be_moved(tensor) else tensor)
+    one = once_each(
+        lambda tensor: move(tensor) if _can_be_moved(tensor) else tensor,
+        ((tensor, tensor) for tensor in together.values()),
+    )
     moved = pytree.tree_map_only(torch.Tensor, one, wide)
     return cast(tuple[Any, Any], moved)
+
+
+def _wide_together(leaves: Iterable[Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the tensors that overlap others, and float64 ones that overlap as they do."""
+    for group in overlapping_groups(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)):
+        dtypes = {tensor.dtype for tensor in group}
+        if len(dtypes) > 1:
+            raise ValueError(
+                "inputs of several dtypes overlap in memory, so there is no float64 run to compare with"
+            )
+        first, size = group[0], group[0].element_size()
+        whole = torch.empty(0, dtype=first.dtype, device=first.device)
+        whole.set_(first.untyped_storage(), 0, (first.untyped_storage().nbytes() // size,), (1,))
+        wide = cast(torch.Tensor, _wide(whole))
+        for tensor in group:
+            yield tensor, wide.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _moved_results(func: Any, given: Any, result: Any, move: Widen) -> Any:
@@ -316,19 +387,15 @@ def _moved_results(func: Any, given: Any, result: Any, move: Widen) -> Any:
 
 def _wide_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy, as a node may write into it."""
-    return tensor.detach().to(_wide_dtype(tensor.dtype), copy=True)
+    return to_float64(tensor.detach(), copy=True)
 
 
 def _wide(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.to(_wide_dtype(value.dtype))
-    return _wide_dtype(value) if isinstance(value, torch.dtype) else value
-
-
-def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    if dtype.is_complex:
-        return torch.complex128
-    return torch.float64 if dtype.is_floating_point else dtype
+        return to_float64(value)
+    if isinstance(value, torch.device):
+        return wide_device(value)
+    return wide_dtype(value) if isinstance(value, torch.dtype) else value
 
 
 def _wide_or_itself(tensor: torch.Tensor) -> torch.Tensor:
@@ -343,7 +410,3 @@ def _can_be_moved(value: Any) -> bool:
     if type(value) is not torch.Tensor or value.layout is not torch.strided:
         return False
     return is_floating(value)
-
-
-def _differ(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return not torch.equal(a, b)

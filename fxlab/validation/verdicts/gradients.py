@@ -1,7 +1,7 @@
 """Gradients of a graph, as it is and in float64, by inputs and parameters."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import GraphModule
@@ -15,19 +15,32 @@ from fxlab.models.running import (
     call_arguments,
     generators_kept,
     named_arguments,
+    once_each,
     seed_generators,
 )
+from fxlab.models.tensor_state import named_tensors
 from fxlab.validation.module_tensors import place_of
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
+from fxlab.values.wide import to_float64
+
+
+class Gradients(NamedTuple):
+    """The gradients of a graph as it is."""
+
+    found: dict[str, torch.Tensor]
+    """By ``gradient of x`` and ``gradient of layer.weight``."""
+    flow_from: frozenset[str]
+    """The outputs that gradients flow from, by path."""
 
 
 def gradients_of(
-    module: GraphModule, inputs: Inputs, parameters: Mapping[str, str]
-) -> dict[str, torch.Tensor]:
+    module: GraphModule, inputs: Inputs, parameters: Mapping[str, str], drawn: Sequence[Draw] | None = None
+) -> Gradients:
     """Return the gradients of inputs and parameters where they have any.
 
     What they are the gradients of is the sum of all outputs, each element times a random number, which are
@@ -41,11 +54,13 @@ def gradients_of(
         As for :func:`fxlab.verdict`. Every floating-point tensor counts as one that a gradient is asked of.
     parameters
         Names of parameters, and what they are called in the result.
+    drawn
+        The random numbers that its operators are given. Left out, they draw some.
 
     Returns
     -------
-    dict of str to torch.Tensor
-        By ``gradient of x`` and ``gradient of layer.weight``.
+    Gradients
+        The gradients, and the outputs that they flow from.
     """
     args, kwargs = _leaves(call_arguments(inputs))
     named = dict(module.named_parameters(remove_duplicate=False))
@@ -54,7 +69,10 @@ def gradients_of(
     with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module)):
         seed_generators(0)
         args, kwargs = _not_leaves((args, kwargs))
-        return _gradients(tensors_by_path(module(*args, **kwargs)), leaves)
+        with given_draws(drawn):
+            outputs = tensors_by_path(module(*args, **kwargs))
+        flow_from = frozenset(path for path, output in outputs.items() if output.requires_grad)
+        return Gradients(_gradients(outputs, leaves), flow_from)
 
 
 def gradients_in_float64(
@@ -67,6 +85,7 @@ def gradients_in_float64(
     decisions: Decisions | None = None,
     move: Widen | None = None,
     everywhere: bool = False,
+    drawn: Sequence[Draw] = (),
 ) -> dict[str, torch.Tensor]:
     """Return the same where every floating-point number is one of float64.
 
@@ -76,15 +95,22 @@ def gradients_in_float64(
     args, kwargs = _leaves(wide_arguments(inputs, move if everywhere else None))
     own = own or OwnRun(module, inputs)
     interpreter = Float64Interpreter(
-        module, widen, own_dtypes=own.dtypes, decisions=decisions, move=move, everywhere=everywhere
+        module,
+        widen,
+        own_dtypes=own.dtypes,
+        decisions=decisions,
+        move=move,
+        everywhere=everywhere,
+        drawn=drawn,
     )
     kept = interpreter.keep(parameters)
     leaves = {label: kept[name].requires_grad_() for name, label in parameters.items()}
     leaves |= tensors_by_path(named_arguments(module, args, kwargs))
     with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module, watch=False)):
         args, kwargs = _not_leaves((args, kwargs))
+        seed_generators(0)
         output = interpreter.run(*bound_values(module, args, kwargs))
-        return _gradients(tensors_by_path(output), leaves)
+        return _gradients(tensors_by_path(output), leaves, drawn=bool(drawn))
 
 
 def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[str, str]:
@@ -117,6 +143,34 @@ def parameters_apart(original: GraphModule, transformed: GraphModule) -> tuple[s
     )
 
 
+def trained_in_one(first: GraphModule, second: GraphModule) -> dict[str, str]:
+    """Return the parameters that one module trains, and another holds and does not train.
+
+    Returns
+    -------
+    dict of str to str
+        Name in the first module -> name in the second, of the same memory, the same name or the same values.
+    """
+    trained = trained_parameters(first)
+    elsewhere = shared_parameters(second, first)
+    held = {name: tensor for name, tensor in named_tensors(second) if not tensor.requires_grad}
+    by_place = {place_of(tensor): name for name, tensor in held.items()}
+    found = {}
+    for name, parameter in trained.items():
+        if name in elsewhere:
+            continue
+        same = (other for other, tensor in held.items() if _same_values(parameter, tensor))
+        other = by_place.get(place_of(parameter)) or (name if name in held else next(same, None))
+        if other is not None:
+            found[name] = other
+    return found
+
+
+def _same_values(parameter: torch.Tensor, tensor: torch.Tensor) -> bool:
+    alike = parameter.shape == tensor.shape and parameter.dtype == tensor.dtype
+    return alike and same_bits(parameter.detach(), tensor.detach())
+
+
 def trained_parameters(module: GraphModule) -> dict[str, torch.nn.Parameter]:
     """Return the parameters that gradients are asked of, by name."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
@@ -124,12 +178,13 @@ def trained_parameters(module: GraphModule) -> dict[str, torch.nn.Parameter]:
 
 def _leaves(value: Any) -> Any:
     """Return copies of tensors of which a gradient may be asked."""
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: _asked(tensor.detach().clone()), value)
+    one = once_each(lambda tensor: _asked(tensor.detach().clone()))
+    return pytree.tree_map_only(torch.Tensor, one, value)
 
 
 def _not_leaves(value: Any) -> Any:
     """Return copies that a graph may write into."""
-    return pytree.tree_map_only(torch.Tensor, torch.clone, value)
+    return pytree.tree_map_only(torch.Tensor, once_each(torch.clone), value)
 
 
 def _asked(tensor: torch.Tensor) -> torch.Tensor:
@@ -137,7 +192,7 @@ def _asked(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _gradients(
-    outputs: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor]
+    outputs: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor], *, drawn: bool = False
 ) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     sums = []
@@ -146,11 +201,14 @@ def _gradients(
         weights = torch.randn(real.shape, generator=generator)
         if output.requires_grad:
             # Rounded once, so that both dtypes have the same numbers.
-            sums.append((real.double() * weights.to(real.device, torch.bfloat16).double()).sum())
+            wide = to_float64(real)
+            sums.append((wide * weights.to(torch.bfloat16).to(wide)).sum())
     asked = {name: tensor for name, tensor in leaves.items() if tensor.requires_grad}
     if not sums or not asked:
         return {}
-    found = torch.autograd.grad(sum(sums[1:], sums[0]), list(asked.values()), allow_unused=True)
+    # What runs once more on the way back would draw other numbers than it was given.
+    with given_draws(() if drawn else None):
+        found = torch.autograd.grad(sum(sums[1:], sums[0]), list(asked.values()), allow_unused=True)
     return {
         GRADIENT + name: gradient.detach()
         for name, gradient in zip(asked, found, strict=True)

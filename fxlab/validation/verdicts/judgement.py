@@ -357,7 +357,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     """Return the real numbers of a tensor in float64, in one dimension."""
     tensor = dense(tensor)
     real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    return real.detach().to("cpu", torch.float64).flatten()
+    return real.detach().cpu().to(torch.float64).flatten()
 
 
 def _median_magnitude(values: torch.Tensor) -> torch.Tensor:

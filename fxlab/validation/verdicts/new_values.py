@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 from fxlab.validation.module_tensors import place_of, tensors_of
 from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import bits_of, is_plain
+from fxlab.values.wide import to_float64, wide_device
 
 _BLOCK = 2**20
 """How many numbers are moved at once."""
@@ -67,7 +68,7 @@ class NewValues:
         """Return a tensor in float64, its new values moved as rounding them once more would move them."""
         new = self._new.get(place_of(tensor))
         tensor = numbers_of(tensor)
-        wide = tensor.detach().to(torch.float64, copy=True)
+        wide = to_float64(tensor.detach(), copy=True)
         if new is None:
             return wide
         mask = new.mask().to(wide.device)
@@ -105,7 +106,7 @@ class VectorsGone:
     def rounded_anew(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Return a tensor in float64, moved as rounding it once more would move it if it is one of them."""
         is_gone = place_of(tensor) in self._places
-        return self._values.rounded_anew(tensor, generator) if is_gone else tensor.detach().double()
+        return self._values.rounded_anew(tensor, generator) if is_gone else to_float64(tensor.detach())
 
 
 def _named(module: GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
@@ -121,7 +122,7 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """
     if tensor.is_complex():
         return torch.view_as_complex(moved(torch.view_as_real(tensor.resolve_conj()), generator))
-    wide = numbers_of(tensor).detach().to("cpu", torch.float64, copy=True).contiguous()
+    wide = to_float64(numbers_of(tensor).detach().cpu(), copy=True).contiguous()
     for block in torch.split(wide.view(-1), _BLOCK):  # what it takes beside the result is small
         random = torch.rand(block.shape, generator=generator, dtype=torch.float64) - 0.5
         if tensor.dtype == torch.float64:
@@ -130,7 +131,7 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         # frexp gives a significand in [1/2, 1); eps is the spacing of numbers in [1, 2).
         unit = torch.ldexp(torch.full_like(block, torch.finfo(tensor.dtype).eps / 2), block.frexp()[1])
         block.copy_(torch.where(block.isfinite() & (block != 0), block + random * unit, block))
-    return wide.to(tensor.device)
+    return wide.to(wide_device(tensor.device))
 
 
 def _by_place(module: GraphModule) -> dict[tuple[object, ...], torch.Tensor]:

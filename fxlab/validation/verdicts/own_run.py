@@ -1,6 +1,6 @@
 """Running a graph as it is, node by node, to learn what a float64 run cannot tell."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, TypeAlias, cast
@@ -10,8 +10,16 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
-from fxlab.models.running import Inputs, generators_kept, gradients_for, placeholder_values, seed_generators
+from fxlab.models.running import (
+    Inputs,
+    generators_kept,
+    gradients_for,
+    placeholder_values,
+    seed_generators,
+    torch_generators_now,
+)
 from fxlab.validation.verdicts.decisions import DecisionMode, Decisions
+from fxlab.validation.verdicts.draws import Draw, Draws
 from fxlab.values.nested import Path, map_tensors, parted, put_together, tensors_inside
 
 Dtypes: TypeAlias = dict[Path, torch.dtype]
@@ -21,8 +29,15 @@ Dtypes: TypeAlias = dict[Path, torch.dtype]
 class OwnRun:
     """The run of a graph in its own dtypes, made when it is first asked for."""
 
-    def __init__(self, graph_module: GraphModule, inputs: Inputs, beside: GraphModule | None = None) -> None:
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        inputs: Inputs,
+        beside: GraphModule | None = None,
+        given: Sequence[Draw] | None = None,
+    ) -> None:
         self._graph_module, self._inputs, self._beside = graph_module, inputs, beside
+        self._given = given
 
     def setting(self) -> AbstractContextManager[Any]:
         """Return a context with gradients, if the graph needs them or the one that it is compared with."""
@@ -37,9 +52,14 @@ class OwnRun:
         """The decisions of its operators on floating-point numbers."""
         return self._noted.decisions
 
+    @property
+    def draws(self) -> Draws:
+        """The random numbers that its operators drew, or were given."""
+        return self._noted.draws
+
     @cached_property
     def _noted(self) -> "OwnInterpreter":
-        interpreter = OwnInterpreter(self._graph_module)
+        interpreter = OwnInterpreter(self._graph_module, Draws(self._given))
         arguments = placeholder_values(self._graph_module, self._inputs)
         kept = generators_kept(), state_kept(self._graph_module)
         with RestoringStack(self.setting(), *kept):
@@ -49,19 +69,24 @@ class OwnRun:
 
 
 class OwnInterpreter(Interpreter):
-    """Runs the nodes of a graph as they are, and notes dtypes and decisions."""
+    """Runs the nodes of a graph as they are, and notes dtypes, decisions and random numbers."""
 
-    def __init__(self, graph_module: GraphModule) -> None:
+    def __init__(self, graph_module: GraphModule, draws: Draws | None = None) -> None:
         super().__init__(graph_module)
         self.extra_traceback = False
         self.dtypes: dict[Node, Dtypes] = {}
         self.decisions = Decisions()
+        self.draws = Draws() if draws is None else draws
 
     def run_node(self, n: Node) -> Any:
         """Run one node, on what is in ``env``."""
         self.decisions.begin(n)
-        with DecisionMode(self.decisions):
+        self.draws.begin(n)
+        before, count = torch_generators_now(), len(self.draws.drawn)
+        with DecisionMode(self.decisions, self.draws):
             result = super().run_node(n)
+        if len(self.draws.drawn) == count and before != torch_generators_now():
+            self.draws.unseen.append(n.name)
         self.dtypes[n] = dtypes_of(result)
         return result
 
@@ -95,10 +120,17 @@ class OwnNode(OtherTensors, OwnInterpreter):
         The module.
     value
         What is taken for a parameter, buffer or constant.
+    draws
+        Where random numbers are noted, or taken from.
     """
 
-    def __init__(self, graph_module: GraphModule, value: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__(graph_module)
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        value: Callable[[torch.Tensor], torch.Tensor],
+        draws: Draws | None = None,
+    ) -> None:
+        super().__init__(graph_module, draws)
         self._value = value
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,26 +1,31 @@
 """Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 from torch.fx import GraphModule
 
-from fxlab.models.running import Inputs, needs_gradients
-from fxlab.validation.outputs.computed_tensors import Observed, observed
+from fxlab.models.numeric_settings import NumericSettings
+from fxlab.models.running import Inputs, given_arguments, named_arguments, needs_gradients
+from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
+from fxlab.validation.outputs.counterparts import Counterparts
+from fxlab.validation.outputs.gradient_flow import gradients_flow
 from fxlab.validation.verdicts.decisions import Decisions
+from fxlab.validation.verdicts.draws import Draw, Draws, given_draws
 from fxlab.validation.verdicts.float64_run import (
     DrawsRandomNumbersError,
     Float64Result,
     Widen,
     run_in_float64,
 )
-from fxlab.validation.verdicts.gradients import gradients_in_float64, gradients_of
+from fxlab.validation.verdicts.gradients import Gradients, gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.validation.verdicts.wide_weights import WideWeights
-from fxlab.values.tensors import dense, is_floating, tensors_by_path
+from fxlab.values.tensors import dense, is_floating
+from fxlab.values.wide import to_float64
 
 T = TypeVar("T")
 
@@ -43,6 +48,10 @@ class Runs:
         What it is compared with: both run with gradients if one of them needs these.
     weights
         Float64 copies of weights, for graphs that have some in common.
+    names
+        Names of the model that it is compared with, for its inputs and tensors. Left out, its own.
+    given
+        The random numbers that its operators are given. Left out, they draw some.
     """
 
     def __init__(
@@ -53,10 +62,16 @@ class Runs:
         parameters: Mapping[str, str] | None = None,
         beside: GraphModule | None = None,
         weights: WideWeights | None = None,
+        names: Counterparts | None = None,
+        given: Sequence[Draw] | None = None,
     ) -> None:
         self.graph_module, self._name, self._inputs, self._beside = graph_module, name, inputs, beside
+        self.settings = NumericSettings.now()
+        """The settings of torch that all runs have in common."""
+        self.names = names or Counterparts.of(graph_module, graph_module, inputs)
         self._parameters = parameters
-        self._own = OwnRun(graph_module, inputs, beside)
+        self._given = self._replayed = given
+        self._own = OwnRun(graph_module, inputs, beside, given)
         self._decisions = Decisions()
         self._weights = weights or WideWeights()
 
@@ -64,12 +79,43 @@ class Runs:
         """Return the runs for a comparison with another graph: others, if only one needs gradients."""
         if needs_gradients(other) == needs_gradients(self.graph_module):
             return self
-        return Runs(self.graph_module, self._name, self._inputs, self._parameters, other, self._weights)
+        own = self._name, self._inputs, self._parameters
+        return Runs(self.graph_module, *own, other, self._weights, self.names)
+
+    def replay(self, drawn: Sequence[Draw]) -> None:
+        """Give its operators these random numbers in float64, and not those that it draws itself."""
+        self._replayed = drawn
+
+    def given(self, drawn: Sequence[Draw]) -> "Runs":
+        """Return the runs of the same graph with random numbers that its operators are given."""
+        own = self._name, self._inputs, self._parameters, self._beside, self._weights, self.names
+        return Runs(self.graph_module, *own, drawn)
+
+    @property
+    def draws(self) -> Draws:
+        """The random numbers that its operators draw, or are given."""
+        is_known = self._given is None and not self._observed.record.draws
+        return Draws() if is_known else self._own.draws
+
+    @property
+    def _draws_in_float64(self) -> Sequence[Draw]:
+        return self.draws.drawn if self._replayed is None else self._replayed
 
     @cached_property
     def observed(self) -> Observed:
-        """The results in its own dtypes, and the tensors it writes."""
-        return observed(self.graph_module, self._name, self._inputs, self._beside)
+        """The results in its own dtypes, the tensors it writes and the record of the call."""
+        return self.names.named(self._observed)
+
+    @cached_property
+    def _observed(self) -> Observed:
+        options = self._name, self._inputs, self._beside
+        return observed(self.graph_module, *options, under=lambda: given_draws(self._given))
+
+    @cached_property
+    def gradients_would_flow(self) -> dict[str, bool]:
+        """The outputs of which the graph tells whether gradients would flow from them, by path."""
+        given = named_arguments(self.graph_module, *given_arguments(self._inputs))
+        return gradients_flow(self.graph_module, given)
 
     @property
     def is_generated(self) -> bool:
@@ -86,13 +132,23 @@ class Runs:
         """Whether gradients are asked for."""
         return self._parameters is not None
 
-    @cached_property
+    @property
     def gradients(self) -> dict[str, torch.Tensor]:
         """Its gradients as it is, if they are asked for."""
+        return self._own_gradients.found
+
+    @property
+    def gradients_flow_from(self) -> frozenset[str]:
+        """The outputs that gradients flow from, if gradients are asked for."""
+        return self._own_gradients.flow_from
+
+    @cached_property
+    def _own_gradients(self) -> Gradients:
         if self._parameters is None:
-            return {}
+            return Gradients({}, frozenset())
         try:
-            return gradients_of(self.graph_module, self._inputs, self._parameters)
+            own = gradients_of(self.graph_module, self._inputs, self._parameters, self._given)
+            return own._replace(found=self._gradient_rows(own.found))
         except Exception as error:  # whatever a backward pass raises
             raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
 
@@ -110,10 +166,14 @@ class Runs:
         return self._generated or self._in_float64.in_own_dtype
 
     @property
-    def targets_in_own_dtype(self) -> Counter[str]:
-        """The targets of these nodes, and their number."""
+    def targets_in_own_dtype(self) -> Counter[str | int]:
+        """The targets of these nodes, modules by their ``id``, and their number."""
         called = set(self.in_own_dtype)
-        return Counter(str(node.target) for node in self.graph_module.graph.nodes if node.name in called)
+        nodes = (node for node in self.graph_module.graph.nodes if node.name in called)
+        return Counter(
+            id(self.graph_module.get_submodule(node.target)) if node.op == "call_module" else str(node.target)
+            for node in nodes
+        )
 
     @cached_property
     def moved_by_decisions(self) -> dict[str, torch.Tensor]:
@@ -154,7 +214,7 @@ class Runs:
         given = self._own.decisions if self._decisions_shape_outputs else self._decisions
 
         def widen(tensor: torch.Tensor) -> torch.Tensor:
-            return move(tensor) if tensor.dtype == torch.float64 else tensor.double()
+            return move(tensor) if tensor.dtype == torch.float64 else to_float64(tensor)
 
         found = self._tensors(given=given, widen=widen, move=move, everywhere=everywhere)
         return {path: tensor - exact[path] for path, tensor in found.items() if is_floating(tensor)}
@@ -169,7 +229,7 @@ class Runs:
     def _exact(self) -> dict[str, torch.Tensor]:
         if self.is_generated:
             return self.observed.everything | self.gradients
-        return _dense(self._in_float64) | self._gradients()
+        return self._rows(self._in_float64) | self._gradients()
 
     @cached_property
     def _decisions_shape_outputs(self) -> bool:
@@ -191,17 +251,29 @@ class Runs:
         self, decisions: Decisions | None = None, *, given: Decisions | None = None, **options: Any
     ) -> dict[str, torch.Tensor]:
         result = self._run(decisions=decisions or Decisions(given=given), **options)
-        return _dense(result) | self._gradients(given=given, **options)
+        return self._rows(result) | self._gradients(given=given, **options)
 
     def _run(self, **options: Any) -> Float64Result:
-        written = self.observed.written
-        return self._named(run_in_float64, own=self._own, written=written, **options)
+        written = self._observed.written
+        options |= {"own": self._own, "written": written, "drawn": self._draws_in_float64}
+        return self._named(run_in_float64, **options)
+
+    def _rows(self, result: Float64Result) -> dict[str, torch.Tensor]:
+        """Return what a run gives and writes, by path, with all elements of what is sparse."""
+        found = result.returned | self.names.rows(result.written)
+        return {path: dense(tensor) for path, tensor in found.items()}
 
     def _gradients(self, *, given: Decisions | None = None, **options: Any) -> dict[str, torch.Tensor]:
         if self._parameters is None:
             return {}
         options |= {"parameters": self._parameters, "decisions": Decisions(given=given)}
-        return self._named(gradients_in_float64, own=self._own, **options)
+        options["drawn"] = self._draws_in_float64
+        return self._gradient_rows(self._named(gradients_in_float64, own=self._own, **options))
+
+    def _gradient_rows(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return gradients in the names of the other model; those of parameters have them already."""
+        parameters = {GRADIENT + label for label in (self._parameters or {}).values()}
+        return {path if path in parameters else self.names.row(path): g for path, g in gradients.items()}
 
     def _named(self, run: Callable[..., T], **options: Any) -> T:
         try:
@@ -211,9 +283,3 @@ class Runs:
             raise
         except ValueError as error:
             raise ValueError(f"{self._name}: {error}") from error
-
-
-def _dense(result: Float64Result) -> dict[str, torch.Tensor]:
-    """Return what a run gives and writes, by path, with all elements of what is sparse."""
-    found = tensors_by_path(result.output) | result.written
-    return {path: dense(tensor) for path, tensor in found.items()}

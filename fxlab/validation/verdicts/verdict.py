@@ -7,12 +7,14 @@ from dataclasses import replace
 import torch
 
 from fxlab.checks import check_is, flag
+from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.running import Inputs
 from fxlab.models.weight_files import are_in_files
 from fxlab.validation.arguments import Model, as_graph, check_runs, compared_models
+from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import Comparison, Verdict
-from fxlab.validation.verdicts.gradients import shared_parameters, trained_parameters
+from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.validation.verdicts.wide_weights import WideWeights
@@ -32,7 +34,9 @@ def verdict(
     own dtypes and in float64, node by node, and what the two are apart is its own error. Then three things
     are asked of each output tensor, and the first that is not so makes it *different*:
 
-    1. Shape, dtype, integers, booleans and the places of NaN and infinity are the same.
+    1. Shape, dtype, integers, booleans and the places of NaN and infinity are the same, and with them all
+       else that a caller can tell of the call: the memory that outputs share with each other, with inputs
+       and with tensors of the model; classes and plain values; the random numbers that are drawn.
     2. *It is the same function.* In float64 the rounding of activations is gone (it is 1e-9 of what it is in
        float32), so that even a small mistake stands out that the rounding of a bfloat16 model drowns. What
        may remain is the rounding of weights that the transformation has computed anew, such as those of a
@@ -74,12 +78,14 @@ def verdict(
     gradients
         Whether to compare gradients as well, of inputs and of the parameters that both have. They are judged
         as outputs are, against those of the float64 run. Parameters that a pass has made anew (merged or
-        folded weights) have no counterpart: ``without_gradients`` names them.
+        folded weights) have no counterpart: ``without_gradients`` names them. One that trains in one of the
+        two only, and an output from which gradients flow in one only, is a difference.
 
     Returns
     -------
     Verdict
-        Its ``status`` (a string), ``reason``, ``ratio``, and a ``table`` of all outputs.
+        Its ``status`` (a string), ``reason``, ``ratio``, and a ``table`` of all outputs. It is true if the
+        two agree.
 
     Raises
     ------
@@ -87,7 +93,7 @@ def verdict(
         If one of the two is no module or session, or ``inputs`` nothing that a model can be called with.
     ValueError
         If one of them does not run on the inputs, or returns no tensors, or has no weights (the meta device),
-        or if the original draws random numbers.
+        or if the original draws random numbers that cannot be given to a float64 run, and bits do not tell.
 
     Notes
     -----
@@ -95,6 +101,9 @@ def verdict(
     error may lead to another decision. Decisions of a model that are others in its own dtype than in float64
     are given to another float64 run, so that only rounding is left of its error, in all elements. They may be
     about as frequent as the original's. Integers and booleans in its outputs have to be equal nevertheless.
+
+    Random numbers are drawn from one seed. Those that operators draw in the run of the model as it is are
+    given to the float64 runs, and to a transformed model that draws in the same way and gets other numbers.
 
     Nodes that have no float64, such as grouped, quantized and 8-bit matrix products, run in their own dtypes
     in its place, on rounded values; the reason names them. Numbers that are written into the graph count as
@@ -148,7 +157,17 @@ class Reference:
         """What the models are run on, by name."""
         self._compares_gradients = gradients
         self._weights = WideWeights()
-        self._runs = {name: self._runs_of(original, given) for name, given in self.inputs.items()}
+        self._settings: NumericSettings | None = None
+        self._kept_runs: dict[str, Runs] = {}
+
+    @property
+    def _runs(self) -> dict[str, Runs]:
+        """The runs of the original on each of the inputs, as torch is set now: others are not kept."""
+        now = NumericSettings.now()
+        if self._settings != now:
+            self._kept_runs = {name: self._runs_of(self.original, g) for name, g in self.inputs.items()}
+            self._settings = now
+        return self._kept_runs
 
     def _runs_of(self, original: torch.nn.Module, inputs: Inputs) -> Runs:
         graph = as_graph(original, inputs)
@@ -191,8 +210,13 @@ class Reference:
 
     def _comparison(self, name: str, transformed: torch.nn.Module) -> Comparison:
         runs, graph = self._runs[name], as_graph(transformed, self.inputs[name])
-        shared = shared_parameters(runs.graph_module, graph) if self._compares_gradients else None
-        ours = Runs(graph, "transformed", self.inputs[name], shared, weights=self._weights)
+        asked = None
+        if self._compares_gradients:
+            only = trained_in_one(graph, runs.graph_module)
+            asked = shared_parameters(runs.graph_module, graph) | {name: name for name in only}
+        inputs = self.inputs[name]
+        names = Counterparts.of(runs.graph_module, graph, inputs)
+        ours = Runs(graph, "transformed", inputs, asked, weights=self._weights, names=names)
         ours = ours.beside(runs.graph_module)
         return Comparison(runs.beside(graph), ours)
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fxlab.validation.module_tensors import place_of
+from fxlab.values.wide import to_float64
 
 MOST_BYTES = 2**30
 """Of copies that are kept: those of BERT-base are 0.9 GB."""
@@ -58,4 +59,4 @@ class WideWeights:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to(torch.float64, copy=True)
+    return to_float64(tensor.detach(), copy=True)

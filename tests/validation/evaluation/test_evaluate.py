@@ -77,7 +77,7 @@ TOKENS = torch.randint(1, 30, (2, 6), generator=torch.Generator().manual_seed(0)
     ("change", "layer", "one", "more"),
     [
         (grown_from_nine, nn.Identity(), torch.randn(4, 8), [torch.randn(4, 8), torch.randn(9, 8)]),
-        (clamped_output, nn.Identity(), torch.randn(4, 8), [torch.randn(4, 8), 100 * torch.randn(4, 8)]),
+        (clamped_output, nn.LeakyReLU(1.0), torch.randn(4, 8), [torch.randn(4, 8), 100 * torch.randn(4, 8)]),
         (forgotten_token, nn.Embedding(40, 3), TOKENS, [TOKENS, TOKENS.clone().fill_(39)]),
     ],
     ids=["batch of 9", "large values", "rare token"],
@@ -87,8 +87,8 @@ def test_mistakes_that_one_batch_misses_are_found(change, layer, one, more):
     assert verdict(wrong).agrees
     found = evaluate(wrong, more)
     assert not found.agrees
-    assert found.verdict.decided_by == "batch 2"
-    assert found.worst[0].number == 2
+    assert found.verdict.decided_by == "batch 1"
+    assert found.worst[0].number == 1
     assert len(found.worst[0].index) == wrong.original(more[1]).dim()
     assert found.batches["status"].tolist() == ["same bits", "different"]
     assert not verdict(wrong, inputs=found.worst[0].inputs).agrees
@@ -179,9 +179,9 @@ def test_an_interrupt_keeps_what_is_done_and_a_file_goes_on(session, tmp_path):
     pd.testing.assert_frame_equal(whole.table(), expected.table())
     assert str(whole.verdict) == str(expected.verdict)
     assert [one.number for one in whole.worst] == [one.number for one in expected.worst]
-    with pytest.raises(ValueError, match="the metrics is not the same"):
+    with pytest.raises(ValueError, match=r"the metrics \(their code or state\) is not the same"):
         evaluate(session, data, {"counted": counted}, resume=path)
-    with pytest.raises(ValueError, match="batch 1 is not the one"):
+    with pytest.raises(ValueError, match="batch 0 is not the one"):
         evaluate(session, data[::-1], resume=path)
     session.revert_all()
     with pytest.raises(ValueError, match="the stack of passes"):
@@ -311,7 +311,7 @@ def test_a_refusal_names_all_batches_only_where_they_are_few():
     session = Session(fx.symbolic_trace(nn.Linear(8, 2)), torch.ones(4, 8))
     some = str(evaluate(session, [torch.ones(2, 7)] * 2 + rows(1)))
     many = str(evaluate(session, [torch.ones(2, 7)] * 30 + rows(1)))
-    assert "(1, 2)" in some
+    assert "(0, 1)" in some
     assert "…" not in some
     assert ", …)" in many
 
@@ -326,3 +326,86 @@ def test_classes_lie_along_the_second_axis_from_four_dimensions_on(shape, positi
 def test_one_class_is_no_decision():
     outputs = {"output": torch.randn(2, 1, 4, 3)}
     assert decisions(outputs, outputs, None) == {}
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["", "threads"])
+def test_worst_batches_are_those_that_were_judged_whatever_the_loader_does_with_its_tensors(session, threads):
+    def reusing():
+        buffer = torch.empty(4, 8)
+        for number in range(4):
+            yield buffer.fill_(number)
+
+    executor = ThreadPoolExecutor(2) if threads else None
+    found = evaluate(session, reusing(), executor=executor, keep=4)
+    for one in found.worst:
+        (given,) = one.inputs if isinstance(one.inputs, tuple) else (one.inputs,)
+        assert (given == one.number).all()
+        assert one.batch is not None
+
+
+def test_a_metric_that_writes_spoils_nothing(session):
+    def writes(outputs, batch):
+        batch.mul_(0)
+        return outputs.mul_(0).sum()
+
+    def size(outputs, batch):
+        return outputs.abs().mean() + batch.abs().mean()
+
+    data = rows(2)
+    both = evaluate(session, data, {"writes": writes, "size": size})
+    alone = evaluate(session, rows(2), {"size": size})
+    assert both.table().loc["size (original)"].equals(alone.table().loc["size (original)"])
+    assert torch.equal(data[0], rows(2)[0])
+    assert both.batches["max_abs_diff"].equals(alone.batches["max_abs_diff"])
+
+
+class Above:
+    def __init__(self, limit):
+        self.limit = limit
+
+    def __call__(self, outputs, batch):
+        return (outputs > self.limit).float().mean()
+
+
+LIMIT = 1
+
+
+def above_limit(outputs, batch):
+    return (outputs > LIMIT).float().mean()
+
+
+def test_results_of_other_metrics_are_not_taken_for_these(session, tmp_path, monkeypatch):
+    metrics = {
+        "object": Above(1),
+        "closure": (lambda limit: lambda o, b: (o > limit).sum())(1),
+        "global": above_limit,
+    }
+    path, data = tmp_path / "evaluation.jsonl", rows(2)
+    evaluate(session, data, metrics, resume=path)
+    evaluate(session, data, {**metrics, "object": Above(1)}, resume=path)
+    for name, other in (
+        ("object", Above(2)),
+        ("closure", (lambda limit: lambda o, b: (o > limit).sum())(2)),
+        ("closure", lambda outputs, batch: 1.0),
+    ):
+        with pytest.raises(ValueError, match="the metrics"):
+            evaluate(session, data, {**metrics, name: other}, resume=path)
+    monkeypatch.setitem(globals(), "LIMIT", 2)
+    with pytest.raises(ValueError, match="the metrics"):
+        evaluate(session, data, metrics, resume=path)
+
+
+def test_results_under_other_settings_of_torch_are_not_mixed(session, tmp_path):
+    path, data = tmp_path / "evaluation.jsonl", rows(1)
+    evaluate(session, data, resume=path)
+    with torch.autocast("cpu"), pytest.raises(ValueError, match="the settings of torch is not the same"):
+        evaluate(session, data, resume=path)
+
+
+def test_batches_are_counted_as_python_counts_them(session):
+    data = [*rows(2), 1e30 * rows(1)[0].sign() * math.inf, *rows(1)]
+    found = evaluate(session, data, keep=1)
+    assert found.batches.index.tolist() == [0, 1, 2, 3]
+    number = found.worst[0].number
+    assert found.verdict.decided_by == f"batch {number}"
+    assert torch.equal(found.worst[0].batch, data[number])

@@ -63,6 +63,34 @@ def test_rows_of_a_mask_end_at_places_of_their_own():
     assert masked.tolist() == [[1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0]]
 
 
+def test_images_have_other_heights_and_widths_with_all_that_has_a_number_for_each_place():
+    given = {
+        "pixels": torch.randn(2, 3, 6, 8),
+        "mask": torch.ones(2, 6, 8, dtype=torch.long),
+        "t": torch.ones(2),
+    }
+    sizes = {
+        name: tuple(one["pixels"].shape[-2:])
+        for name, one in input_variants(given).items()
+        if one["pixels"].shape[-2:] != (6, 8)
+    }
+    assert sizes == {
+        **{"height 3": (3, 8), "height 7": (7, 8), "width 4": (6, 4), "width 9": (6, 9)},
+        "size 11 x 15": (11, 15),
+    }
+    for name, size in sizes.items():
+        assert input_variants(given)[name]["mask"].shape == (2, *size)
+        assert input_variants(given)[name]["t"].shape == (2,)
+
+
+def test_one_number_of_each_floating_tensor_is_nan():
+    given = {"x": torch.randn(2, 3, dtype=torch.float16).t(), "ids": torch.ones(2, 3, dtype=torch.long)}
+    with_nan = input_variants(given)["a NaN"]
+    assert int(with_nan["x"].isnan().sum()) == 1
+    assert torch.equal(with_nan["ids"], given["ids"])
+    assert not given["x"].isnan().any()
+
+
 def test_inputs_alone_are_compared_on_unless_variants_are_asked_for():
     model, x = fx.symbolic_trace(nn.Linear(3, 2)), torch.ones(2, 3)
     assert [*named_inputs(model, x)] == ["as given"]

@@ -36,7 +36,7 @@ def judged(a, b, inputs, **options):
 @pytest.mark.parametrize(
     ("mistake", "inputs", "on"),
     [
-        (lambda x: x + 1 if len(x) >= 9 else x, X, "batch of 17"),
+        (lambda x: x + 1 if len(x) >= 9 else x.clone(), X, "batch of 17"),
         (lambda x: x + (torch.arange(x.shape[1]) > 12)[:, None], X, "length 25"),
         (lambda x: x + torch.arange(x.shape[1]).to(torch.int8).lt(0)[:, None], X, "length 130"),
         (lambda x: x + (torch.arange(x.shape[1]) > 12), IDS, "length 25"),
@@ -45,8 +45,8 @@ def judged(a, b, inputs, **options):
     ids=["batch", "length", "positions-in-8-bits", "length-of-text", "magnitude"],
 )
 def test_mistakes_that_the_given_inputs_do_not_reach_are_found(mistake, inputs, on):
-    assert judged(lambda x: x, mistake, inputs).status == "same bits"
-    found = judged(lambda x: x, mistake, inputs, variants=True)
+    assert judged(torch.clone, mistake, inputs).status == "same bits"
+    found = judged(torch.clone, mistake, inputs, variants=True)
     assert not found.agrees
     assert not found.by_inputs[on].agrees
 
@@ -115,14 +115,14 @@ def test_the_answer_says_how_many_inputs_decided_and_which_were_refused():
     ids=["list", "mapping", "iterator"],
 )
 def test_inputs_of_ones_own(several):
-    a, b = graph_of(lambda x: x, "x"), graph_of(lambda x: x.clamp(max=10), "x")
+    a, b = graph_of(torch.clone, "x"), graph_of(lambda x: x.clamp(max=10), "x")
     found = verdict(a, b, variants=several)
     assert found.decided_by in ("inputs 2", "large")
     assert len(found.by_inputs) == 2
 
 
 def test_an_iterator_in_place_of_inputs_is_one_over_several():
-    a, b = graph_of(lambda x: x, "x"), graph_of(lambda x: x.clamp(max=10), "x")
+    a, b = graph_of(torch.clone, "x"), graph_of(lambda x: x.clamp(max=10), "x")
     assert verdict(a, b, ({"x": X + n} for n in (0, 20))).decided_by == "inputs 2"
 
 
@@ -144,10 +144,52 @@ def test_sessions_and_bisecting_take_variants():
 
 
 def test_what_are_no_inputs_is_said_in_words():
-    graph = graph_of(lambda x: x, "x")
+    graph = graph_of(torch.clone, "x")
     with pytest.raises(TypeError, match="variants: expected True, a mapping of inputs by name"):
         verdict(graph, graph, {"x": X}, variants=3)
     with pytest.raises(ValueError, match="variants: there are no inputs in it"):
         verdict(graph, graph, variants=[])
     with pytest.raises(ValueError, match="inputs: there are none that the original runs on"):
         verdict(graph, graph, variants=[{"y": X}, {"z": X}])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "on"),
+    [
+        (lambda x: x * 1.1 if x.shape[-1] % 2 else x * 1, "width 9"),
+        (lambda x: x * (1 + (torch.arange(x.shape[-2]) > 8)[:, None]), "size 15 x 15"),
+        (lambda x: x.nan_to_num(), "a NaN"),
+    ],
+    ids=["odd", "height", "nan"],
+)
+def test_other_sizes_of_images_and_nan_are_tried(mistake, on):
+    images = {"x": torch.randn(2, 3, 8, 8)}
+    assert judged(lambda x: x * 1, mistake, images)
+    found = judged(lambda x: x * 1, mistake, images, variants=True)
+    assert not found.agrees
+    assert not found.by_inputs[on].agrees
+
+
+def test_parameters_that_a_function_closes_over_are_no_false_alarm():
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(3).eval()
+    nn.init.normal_(norm.running_mean)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+
+    class Of(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def forward(self, x):
+            return self.function(x)
+
+    def by_hand(x):
+        scale = (norm.running_var + norm.eps).rsqrt() * norm.weight
+        return x * scale[:, None, None] + (norm.bias - norm.running_mean * scale)[:, None, None]
+
+    x = torch.randn(2, 3, 6, 6)
+    closed = Of(lambda x: norm(x))
+    found = verdict(closed, Of(by_hand), x, variants=True)
+    assert found, found
+    assert not verdict(closed, Of(lambda x: by_hand(x) * 1.0001), x)

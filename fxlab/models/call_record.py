@@ -1,0 +1,90 @@
+"""A record of one call of a model: all that a caller can tell of it beside the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import torch
+
+from fxlab.models.running import Generators
+from fxlab.values.memory import overlapping
+from fxlab.values.plain_parts import PlainPart, plain_parts
+from fxlab.values.tensors import tensors_by_path
+
+Kind: TypeAlias = Literal["output", "input", "state"]
+
+
+class Place(NamedTuple):
+    """Where a tensor stands that a call returns, was given, or finds in the model."""
+
+    kind: Kind
+    path: str
+
+    def __str__(self) -> str:
+        return "the output" if self == ("output", "output") else f"{self.kind} {self.path}"
+
+
+class Layout(NamedTuple):
+    """Facts about a tensor that are none of its numbers."""
+
+    shape: tuple[int, ...]
+    layout: torch.layout
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """The record of one call, from seeded random number generators on."""
+
+    parts: dict[str, PlainPart]
+    """Classes and plain values in the output, by path."""
+    layouts: dict[str, Layout]
+    """How the tensors in the output lie in memory, by path."""
+    shared: frozenset[tuple[Place, Place]]
+    """Outputs, each with what it overlaps in memory: another output, an input or a tensor of the model."""
+    generators: Generators
+    """The states of the random number generators afterwards."""
+    draws: bool
+    """Whether it has drawn random numbers."""
+
+    @classmethod
+    def of(
+        cls,
+        output: Any,
+        arguments: Mapping[str, Any],
+        state: Mapping[str, torch.Tensor],
+        generators: Generators,
+    ) -> CallRecord:
+        """Record a call that has just ended.
+
+        Parameters
+        ----------
+        output
+            What it has returned.
+        arguments
+            What it was given, by name.
+        state
+            The tensors of the model, by name.
+        generators
+            The states of the random number generators before.
+        """
+        # To ask a tensor for its memory is no call of the model, whoever watches these.
+        with torch._C.DisableTorchFunction():
+            outputs = {Place("output", path): tensor for path, tensor in tensors_by_path(output).items()}
+            given = {Place("input", path): tensor for path, tensor in tensors_by_path(arguments).items()}
+            held = {Place("state", path): tensor for path, tensor in state.items()}
+            shared = frozenset(overlapping(outputs, given | held))
+            layouts = {place.path: _layout(t) for place, t in outputs.items() if not t.is_nested}
+        now = Generators.now()
+        return cls(plain_parts(output), layouts, shared, now, not now.are(generators))
+
+    def with_names(self, name: Callable[[Place], Place]) -> CallRecord:
+        """Return the record with other names for inputs and tensors of the model."""
+        return replace(self, shared=frozenset((one, name(other)) for one, other in self.shared))
+
+
+def _layout(tensor: torch.Tensor) -> Layout:
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    return Layout(tuple(tensor.shape), tensor.layout, strides)

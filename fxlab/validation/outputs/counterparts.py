@@ -1,0 +1,89 @@
+"""Names of one model for inputs and tensors of another, so that both are told of in the same words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from fxlab.models.call_record import Place
+from fxlab.models.running import Inputs, argument_names
+from fxlab.models.tensor_state import named_tensors
+from fxlab.validation.module_tensors import place_of
+from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE, Observed
+from fxlab.values.lazy import is_lazy
+from fxlab.values.tensors import is_plain
+
+
+@dataclass(frozen=True)
+class Counterparts:
+    """The names that the original has for the inputs and tensors of a transformed model."""
+
+    inputs: Mapping[str, str]
+    """Inputs, by their place in the call."""
+    state: Mapping[str, str]
+    """Parameters, buffers and other tensors: the same memory, or else the same name."""
+
+    @classmethod
+    def of(cls, original: nn.Module, transformed: nn.Module, inputs: Inputs) -> "Counterparts":
+        """Find them."""
+        count = 1 if isinstance(inputs, torch.Tensor) else 0 if isinstance(inputs, Mapping) else len(inputs)
+        names = (argument_names(model, count) for model in (transformed, original))
+        return cls(dict(zip(*names, strict=True)), _same_tensors(original, transformed))
+
+    def row(self, path: str) -> str:
+        """Return the row of a table that stands for the same as a row of the transformed model."""
+        for prefix, names in self._names:
+            if path.startswith(prefix):
+                return prefix + _renamed(path.removeprefix(prefix), names)
+        return path
+
+    def own_row(self, path: str) -> str:
+        """Return the row of the transformed model that :meth:`row` gives this one for."""
+        for prefix, names in self._names:
+            if path.startswith(prefix):
+                return prefix + _renamed(path.removeprefix(prefix), {new: old for old, new in names.items()})
+        return path
+
+    def rows(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return tensors by their rows, named so."""
+        return {self.row(path): tensor for path, tensor in tensors.items()}
+
+    def named(self, observed: Observed) -> Observed:
+        """Return what a run of the transformed model has given and written, named so."""
+        return replace(
+            observed,
+            written=self.rows(observed.written),
+            record=observed.record.with_names(self.place),
+            unwritten=lambda path: observed.unwritten(self.own_row(path)),
+        )
+
+    @property
+    def _names(self) -> tuple[tuple[str, Mapping[str, str]], ...]:
+        return (INPUT, self.inputs), (STATE, self.state), (GRADIENT, self.inputs)
+
+    def place(self, place: Place) -> Place:
+        """Return the place in the original that is the same as one in the transformed model."""
+        names = {"input": self.inputs, "state": self.state}.get(place.kind, {})
+        return place._replace(path=_renamed(place.path, names))
+
+
+def _renamed(path: str, names: Mapping[str, str]) -> str:
+    """Return a path that begins with another name where its own is known."""
+    known = path if path in names else next((n for n in names if path.startswith(f"{n}.")), None)
+    return path if known is None else names[known] + path.removeprefix(known)
+
+
+def _same_tensors(original: nn.Module, transformed: nn.Module) -> dict[str, str]:
+    """Return the first name that the original has for each tensor of another model that it has too."""
+    first, by_name = dict[object, str](), dict[str, str]()
+    for name, tensor in named_tensors(original):
+        by_name[name] = first.setdefault(_identity(tensor), name)
+    tensors = named_tensors(transformed)
+    found = ((name, first.get(_identity(tensor), by_name.get(name))) for name, tensor in tensors)
+    return {name: known for name, known in found if known is not None}
+
+
+def _identity(tensor: torch.Tensor) -> object:
+    has_place = is_plain(tensor) and not tensor.is_meta and tensor.numel() and tensor.layout is torch.strided
+    return place_of(tensor) if has_place or is_lazy(tensor) else id(tensor)

@@ -1,0 +1,278 @@
+"""Random numbers that operators draw: noted in one run, and given to others in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Node
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from fxlab.models.bodies import run_under
+from fxlab.values.wide import to_float64
+
+_NAMES = {
+    "rand": "uniform",
+    "rand_like": "uniform",
+    "randn": "normal",
+    "randn_like": "normal",
+    "normal_functional": "normal",
+    "native_dropout": "bernoulli",
+    "rrelu_with_noise_functional": "rrelu_with_noise",
+}
+"""Operators by what they draw; others are called what torch calls them."""
+
+_STANDARD: dict[str, tuple[float, float]] = {"uniform": (0.0, 1.0), "normal": (0.0, 1.0)}
+"""The numbers that say so, where an operator is given none."""
+
+_OF_NUMBERS = frozenset({"uniform", "normal", "exponential", "geometric", "cauchy", "log_normal"})
+_OF_NUMBERS |= {"bernoulli", "random", "randint", "randperm"}
+"""Distributions that numbers tell, if no tensors do."""
+
+_OF_TENSORS = frozenset({"bernoulli", "multinomial", "poisson", "binomial", "rrelu_with_noise"})
+"""Operators that make choices by the tensors that they are given."""
+
+_AROUND = ("around computed means",)
+
+
+class CannotReplayError(ValueError):
+    """Random numbers that cannot be given to another run, as they come about in one operator with others."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random numbers that one call of an operator has drawn."""
+
+    name: str
+    """The distribution, in all spellings: a dropout draws ``bernoulli``."""
+    shape: tuple[int, ...]
+    numbers: tuple[Any, ...]
+    """The numbers that it was asked with, such as the probability."""
+    node: str
+    """The node in which it was."""
+    values: torch.Tensor
+    """The numbers; of a normal distribution around computed means the noise, as deviations."""
+    is_computed: bool = False
+    """Whether they depend on tensors, such as probabilities."""
+
+    def is_alike(self, other: Draw) -> bool:
+        """Tell whether both are drawn in the same way."""
+        return (self.name, self.shape, self.numbers) == (other.name, other.shape, other.numbers)
+
+    def __str__(self) -> str:
+        numbers = f" ({', '.join(map(str, self.numbers))})" if self.numbers else ""
+        return f"{self.name}{numbers} of shape {self.shape} in node {self.node!r}"
+
+
+@dataclass
+class Draws:
+    """The random numbers that the operators of one run draw, in order.
+
+    Another dtype, and another run in general, draws other numbers. So those of one run are noted, and given
+    to others, whose operators then draw nothing.
+    """
+
+    given: Sequence[Draw] | None = None
+    """What is drawn, in place of other numbers."""
+    drawn: list[Draw] = field(default_factory=list)
+    """What was drawn, or given."""
+    unseen: list[str] = field(default_factory=list)
+    """Nodes that have drawn random numbers inside of an operator that does more than that."""
+    inside: str = ""
+    """The last operator that may draw inside."""
+    _node: str = ""
+
+    def begin(self, node: Node) -> None:
+        """Note what follows as drawn by a node."""
+        self._node = node.name
+
+    def back_to(self, count: int) -> None:
+        """Forget what was drawn after the first few, to run the same node once more."""
+        del self.drawn[count:]
+
+    def result(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        """Call an operator that draws, or let it return what the given numbers make of it."""
+        if self.given is None:
+            result = func(*args, **kwargs)
+            with _disable_current_modes():
+                self.drawn.append(_noted(func, args, kwargs, result, self._node))
+            return result
+        place = len(self.drawn)
+        if place >= len(self.given):
+            raise CannotReplayError(f"{func} draws more than there was drawn")
+        given = self.given[place]
+        asked = _asked(func, args, kwargs, self._node)
+        if not asked.is_alike(given):
+            raise CannotReplayError(f"it draws {asked} where {given} was drawn")
+        self.drawn.append(replace(asked, values=given.values))
+        return _replayed(func, args, kwargs, asked, given.values)
+
+
+class DrawsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes what operators draw, or gives it to them, and changes nothing else."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, draws: Draws) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._draws = draws
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return func(*run_under(self, args), **run_under(self, kwargs))
+        return self._draws.result(func, args, kwargs) if draws(func, args, kwargs) else func(*args, **kwargs)
+
+
+def given_draws(drawn: Sequence[Draw] | None) -> AbstractContextManager[Any]:
+    """Return a context in which operators are given random numbers, if there are any to give."""
+    return nullcontext() if drawn is None else DrawsMode(Draws(drawn))
+
+
+def may_draw(func: Any) -> bool:
+    """Tell whether an operator of the dispatcher draws random numbers, if it is asked to."""
+    return isinstance(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags
+
+
+def draws(func: Any, args: Any, kwargs: Any) -> bool:
+    """Tell whether a call of the dispatcher draws random numbers and does nothing else that matters.
+
+    Operators that draw inside, such as fused attention, are not among them: their numbers are not seen.
+    """
+    if not may_draw(func):
+        return False
+    named = _named(func, args, kwargs)
+    is_off = named.get("train", True) is False or named.get("training", True) is False
+    return func.namespace == "aten" and _name_of(func) in _OF_NUMBERS | _OF_TENSORS and not is_off
+
+
+def first_difference(ours: Sequence[Draw], theirs: Sequence[Draw]) -> str:
+    """Return in words where two models draw in another way or order; empty if they do not."""
+    for place, (one, other) in enumerate(zip(ours, theirs, strict=False), 1):
+        if not one.is_alike(other):
+            return f"draw {place} of random numbers is {other}, the original's {one}"
+    if len(ours) == len(theirs):
+        return ""
+    extra = (theirs if len(theirs) > len(ours) else ours)[min(len(ours), len(theirs))]
+    which = "transformed model" if len(theirs) > len(ours) else "original"
+    return f"only the {which} draws {extra}: {len(theirs)} draws in all, {len(ours)} of the original's"
+
+
+def replayable(ours: Sequence[Draw], theirs: Sequence[Draw]) -> list[Draw]:
+    """Return the draws of the original, to be given to another model that draws alike.
+
+    What depends on computed probabilities stays what it is: given, it would hide that they are others.
+    """
+    return [other if other.is_computed else one for one, other in zip(ours, theirs, strict=True)]
+
+
+def same_numbers(ours: Sequence[Draw], theirs: Sequence[Draw]) -> bool:
+    """Tell whether two models that draw alike have drawn the same numbers."""
+    direct = [
+        (to_float64(one.values), to_float64(other.values.to(one.values.device)))
+        for one, other in zip(ours, theirs, strict=True)
+        if not one.is_computed and one.numbers != _AROUND
+    ]
+    return all(torch.equal(one.double(), other.double()) for one, other in direct)
+
+
+def _asked(func: OpOverload, args: Any, kwargs: Any, node: str) -> Draw:
+    """Return what an operator is asked to draw, without the numbers."""
+    name = _name_of(func)
+    named = _named(func, args, kwargs)
+    asked = Draw(name, tuple(_shape(func, named)), (), node, torch.empty(0))
+    if func._opname == "native_dropout":
+        return replace(asked, numbers=(1 - named["p"],))
+    of_tensors = _tells_by_tensors(func, named)
+    if name == "normal" and of_tensors:
+        return replace(asked, numbers=_AROUND)
+    defaults = {a.name: a.default_value for a in func._schema.arguments if a.default_value is not None}
+    given = {**defaults, **named}.items()
+    numbers = tuple(v for k, v in given if k != "n" and type(v) in (int, float))
+    return replace(asked, numbers=numbers or _STANDARD.get(name, ()), is_computed=of_tensors)
+
+
+def _name_of(func: OpOverload) -> str:
+    name: str = func._opname
+    return _NAMES.get(name, name.removesuffix("_").removesuffix("_like"))
+
+
+def _named(func: OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
+    names = (argument.name for argument in func._schema.arguments)
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _tells_by_tensors(func: OpOverload, named: dict[str, Any]) -> bool:
+    """Tell whether tensors tell a distribution: none that is filled, or tells a shape alone."""
+    if func._opname.startswith("rrelu"):
+        return True
+    tensors = {name for name, value in named.items() if isinstance(value, torch.Tensor)} - {"out"}
+    is_of_self = _name_of(func) in _OF_TENSORS and not func._schema.is_mutable and "p" not in named
+    return bool(tensors if is_of_self else tensors - {"self"})
+
+
+def _shape(func: OpOverload, named: dict[str, Any]) -> Sequence[int]:
+    if named.get("size") is not None:
+        return [int(size) for size in named["size"]]
+    if "n" in named:
+        return [int(named["n"])]
+    tensors = [value for name, value in named.items() if isinstance(value, torch.Tensor) and name != "out"]
+    if func._opname == "multinomial":
+        return [*tensors[0].shape[:-1], int(named["num_samples"])]
+    shapes = [tensor.shape for tensor in tensors]
+    return torch.broadcast_shapes(*shapes) if shapes else ()  # type: ignore[no-untyped-call]
+
+
+def _noted(func: OpOverload, args: Any, kwargs: Any, result: Any, node: str) -> Draw:
+    """Return what an operator has drawn."""
+    asked = _asked(func, args, kwargs, node)
+    if func._opname == "native_dropout":
+        return replace(asked, values=result[1].clone())
+    if asked.name == "rrelu_with_noise":
+        return replace(asked, values=args[1].clone())
+    if asked.numbers == _AROUND:
+        mean, deviation = (_wide(value) for value in _normal(func, args, kwargs))
+        return replace(asked, values=((to_float64(result) - mean) / deviation).nan_to_num(0.0))
+    return replace(asked, values=result.detach().clone())
+
+
+def _replayed(func: OpOverload, args: Any, kwargs: Any, asked: Draw, values: torch.Tensor) -> Any:
+    """Return what an operator returns for given random numbers."""
+    if func._opname == "native_dropout":
+        source, p = args[0], args[1]
+        mask = values.to(source.device, torch.bool)
+        return source * mask / (1 - p) if p < 1 else source * 0, mask
+    if asked.name == "rrelu_with_noise":
+        source, noise = args[:2]
+        result = source * noise.copy_(values)
+        return source.copy_(result) if func._opname.endswith("_") else result
+    if asked.numbers == _AROUND:
+        mean, deviation = _normal(func, args, kwargs)
+        like = mean if isinstance(mean, torch.Tensor) else deviation
+        values = mean + deviation * values.to(like)
+    named = _named(func, args, kwargs)
+    if func._schema.is_mutable:
+        filled: torch.Tensor = named["out"] if "out" in named else args[0]
+        return filled.copy_(values)
+    like = next((value for value in named.values() if isinstance(value, torch.Tensor)), None)
+    default = torch.get_default_dtype() if values.is_floating_point() else values.dtype
+    is_like = like is not None and _name_of(func) != "multinomial"
+    dtype = named.get("dtype") or (like.dtype if is_like and like is not None else default)
+    device = named.get("device") or (values.device if like is None else like.device)
+    return values.to(device, dtype, copy=True)
+
+
+def _normal(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:
+    """Return the means and deviations that a call is given."""
+    named = {"mean": 0.0, "std": 1.0} | _named(func, args, kwargs)
+    return iter((named["mean"], named["std"]))
+
+
+def _wide(value: Any) -> Any:
+    return to_float64(value) if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,84 @@
+"""Random numbers of two models: whether both draw the same, and which ones are given to the second."""
+
+from dataclasses import dataclass
+
+from fxlab.validation.outputs.call_differences import other_random_numbers
+from fxlab.validation.verdicts.draws import Draw, first_difference, replayable, same_numbers
+from fxlab.validation.verdicts.runs import Runs
+from fxlab.values.tensors import same_bits
+
+_OF_ITS_OWN = (
+    "generated code draws random numbers by a generator of its own, so that it could not be judged; compile "
+    "with the option fallback_random=True"
+)
+
+
+_INSIDE = (
+    "draws random numbers inside of an operator of its own, so that they could not be compared (the option "
+    "fallback_random=True of torch.compile lets it call torch's)"
+)
+
+
+@dataclass(frozen=True)
+class RandomNumbers:
+    """The result of :func:`random_numbers`."""
+
+    reason: str = ""
+    """Why the two differ in what they draw, in words; empty if they do not."""
+    replayed: list[Draw] | None = None
+    """The numbers that the transformed model is to be given in float64."""
+    given: list[Draw] | None = None
+    """The numbers that the transformed model is to be given, where it draws others in the same way."""
+    note: str = ""
+    """That they were given, in words."""
+
+
+def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
+    """Compare the random numbers that two models draw from the same seed.
+
+    A model that draws in the same way, in the same order and shapes and from the same distributions, may get
+    other numbers for all that: of other dtypes, or in another order of memory. Then it is given those of the
+    original, so that the rest can be compared.
+    """
+    ours, theirs = original.observed.record, transformed.observed.record
+    if not ours.draws and not theirs.draws:
+        return RandomNumbers()
+    if ours.draws != theirs.draws:
+        where = _where(original if ours.draws else transformed)
+        return RandomNumbers(other_random_numbers(ours, theirs) + where)
+    alike = ours.generators.are(theirs.generators)
+    if alike and _give_the_same(original, transformed):
+        return RandomNumbers()
+    if original.is_generated or transformed.is_generated:
+        return RandomNumbers("" if alike else _OF_ITS_OWN)
+    try:
+        first, second = original.draws, transformed.draws
+    except Exception:  # the nodes of one of them do not run one by one
+        return RandomNumbers(other_random_numbers(ours, theirs))
+    if not alike and (unseen := [*first.unseen, *second.unseen]):
+        return RandomNumbers(f"node {unseen[0]!r} {_INSIDE}")
+    if why := first_difference(first.drawn, second.drawn):
+        return RandomNumbers(why)
+    has_same = same_numbers(first.drawn, second.drawn)
+    replayed = replayable(first.drawn, second.drawn)
+    if has_same or not ours.generators._replace(torch=theirs.generators.torch).are(theirs.generators):
+        return RandomNumbers(other_random_numbers(ours, theirs), replayed)
+    return RandomNumbers(
+        given=replayed,
+        note="it draws random numbers in the same way and gets others from the same seed: it was given those "
+        "of the original",
+    )
+
+
+def _give_the_same(original: Runs, transformed: Runs) -> bool:
+    ours, theirs = original.observed.returned, transformed.observed.returned
+    return ours.keys() == theirs.keys() and all(same_bits(ours[path], theirs[path]) for path in ours)
+
+
+def _where(runs: Runs) -> str:
+    """Return in words where a model draws."""
+    try:
+        nodes = list(dict.fromkeys(draw.node for draw in runs.draws.drawn)) or runs.draws.unseen
+    except Exception:  # its nodes do not run one by one
+        nodes = []
+    return f" (node {nodes[0]!r}{f' and {len(nodes) - 1} more' if len(nodes) > 1 else ''})" if nodes else ""

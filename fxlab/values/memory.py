@@ -1,0 +1,167 @@
+"""Memory that tensors have in common: a write into one is read in the other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from fxlab.values.lazy import LazyTensor, is_lazy
+from fxlab.values.tensors import inner_tensors, is_plain, storage_of
+
+K = TypeVar("K")
+
+
+class _Extent(NamedTuple):
+    """The bytes from the first to the last element of a tensor, by their addresses."""
+
+    device: torch.device
+    start: int
+    end: int
+    tensor: torch.Tensor
+
+
+def overlapping(
+    tensors: Mapping[K, torch.Tensor], others: Mapping[K, torch.Tensor] | None = None
+) -> Iterator[tuple[K, K]]:
+    """Yield the names of each two tensors of which an element of one lies in the memory of the other.
+
+    With ``others``, each of these is looked at beside ``tensors``, and not beside the others.
+
+    Halves of one tensor have a storage in common and no element, so that no write tells them from copies.
+    Addresses are compared: tensors made from one NumPy array overlap as well. The tensors have to be alive.
+
+    Examples
+    --------
+    >>> x = torch.zeros(4, 2)
+    >>> list(overlapping({"x": x, "first": x[:, 0], "second": x[:, 1], "copy": x.clone()}))
+    [('x', 'first'), ('x', 'second')]
+    """
+    both = {**tensors, **(others or {})}
+    order = {name: place for place, name in enumerate(both)}
+    found = [(name, extent) for name, tensor in both.items() for extent in _extents(tensor)]
+    pairs: set[tuple[K, K]] = set()
+    for cluster in _clusters(found):
+        if any(name in tensors for name, _ in cluster):
+            for (one, first), (other, second) in itertools.combinations(_in_common(cluster), 2):
+                pair = (other, one) if order[other] < order[one] else (one, other)
+                is_asked = one != other and pair[0] in tensors and pair not in pairs
+                if is_asked and _share_an_element(first, second):
+                    pairs.add(pair)
+    yield from sorted(pairs, key=lambda pair: (order[pair[0]], order[pair[1]]))
+
+
+def _clusters(found: Iterable[tuple[K, _Extent]]) -> Iterator[list[tuple[K, _Extent]]]:
+    """Yield the extents that lie across one another, together; those that lie alone not."""
+    cluster: list[tuple[K, _Extent]] = []
+    end = 0
+    for name, extent in sorted(found, key=lambda item: (str(item[1].device), item[1].start)):
+        if cluster and (extent.device != cluster[0][1].device or extent.start >= end):
+            if len(cluster) > 1:
+                yield cluster
+            cluster, end = [], 0
+        cluster.append((name, extent))
+        end = max(end, extent.end)
+    if len(cluster) > 1:
+        yield cluster
+
+
+def _in_common(cluster: list[tuple[K, _Extent]]) -> list[tuple[K, _Extent]]:
+    """Return those that have an element in common with any other: of a thousand columns, none."""
+    if len(cluster) < 3:
+        return cluster
+    picture = _Picture([extent for _, extent in cluster])
+    twice = torch.zeros_like(picture.cells)
+    for _, extent in cluster:
+        seen, again = picture.of(extent), picture.of(extent, twice)
+        again.logical_or_(seen)
+        seen.fill_(True)
+    return [(name, extent) for name, extent in cluster if picture.of(extent, twice).any()]
+
+
+def overlapping_groups(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Return the tensors, of ordinary classes, that overlap others of the same storage, by storage."""
+    plain = {id(t): t for t in tensors if is_plain(t) and t.layout is torch.strided and not is_lazy(t)}
+    groups: dict[int, dict[int, torch.Tensor]] = {}
+    for pair in overlapping(plain) if len(plain) > 1 else ():
+        first, second = (plain[key] for key in pair)
+        if storage_of(first) == storage_of(second):
+            groups.setdefault(storage_of(first), {}).update({id(first): first, id(second): second})
+    return [list(group.values()) for group in groups.values()]
+
+
+def _extents(tensor: torch.Tensor) -> Iterator[_Extent]:
+    for part in _parts_with_memory(tensor):
+        if part.numel() and _has_address(part):
+            last = sum((size - 1) * stride for size, stride in zip(part.shape, part.stride(), strict=True))
+            start = part.data_ptr()
+            yield _Extent(part.device, start, start + (last + 1) * part.element_size(), part)
+
+
+def _parts_with_memory(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
+    """Return the plain tensors that hold what is in a tensor; none where no memory can be asked for."""
+    if isinstance(tensor, LazyTensor | FakeTensor) or tensor.is_meta or tensor.is_nested:
+        return ()
+    if inner := inner_tensors(tensor):
+        return (part for held in inner.values() for part in _parts_with_memory(held))
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,) if tensor.layout is torch.strided else ()
+
+
+def _has_address(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.data_ptr() != 0
+    except (NotImplementedError, RuntimeError):  # a wrapper of another library has no memory of its own
+        return False
+
+
+class _Picture:
+    """The memory around some extents, with a cell for what their elements can be apart."""
+
+    def __init__(self, extents: Sequence[_Extent]) -> None:
+        self._start = min(extent.start for extent in extents)
+        places = (extent.start - self._start for extent in extents)
+        self._cell = math.gcd(*places, *(extent.tensor.element_size() for extent in extents))
+        size = (max(extent.end for extent in extents) - self._start) // self._cell
+        self.cells = torch.zeros(size, dtype=torch.bool, device="cpu")
+
+    def of(self, extent: _Extent, cells: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the cells that the elements of a tensor lie in; those of a stride of 0 once."""
+        each = extent.tensor.element_size() // self._cell
+        dims = [
+            (size, stride * each)
+            for size, stride in zip(extent.tensor.shape, extent.tensor.stride(), strict=True)
+            if stride and size > 1
+        ]
+        sizes, strides = [size for size, _ in dims], [stride for _, stride in dims]
+        place = (extent.start - self._start) // self._cell
+        return (self.cells if cells is None else cells).as_strided((*sizes, each), (*strides, 1), place)
+
+
+def _share_an_element(a: _Extent, b: _Extent) -> bool:
+    if a.start >= b.end or b.start >= a.end:
+        return False
+    if _is_filled(a) and _is_filled(b):
+        return True
+    picture = _Picture([a, b])
+    picture.of(a).fill_(True)
+    return bool(picture.of(b).any())
+
+
+def _is_filled(extent: _Extent) -> bool:
+    """Tell whether each byte of an extent is one of the tensor."""
+    tensor, filled = extent.tensor, 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != filled:
+            return False
+        filled *= size
+    return True
