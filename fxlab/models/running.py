@@ -117,11 +117,6 @@ def accelerators_in_use() -> list[torch.device]:
     return [torch.device(accelerator.type, index) for index in range(module.device_count())]
 
 
-def cuda_devices_in_use() -> list[int]:
-    """Return all CUDA devices, or none as long as nothing has used CUDA."""
-    return [device.index for device in accelerators_in_use() if device.type == "cuda"]
-
-
 def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: bool | None = None) -> Any:
     """Call a model on copies of its inputs with a fixed seed, and without gradients unless it needs them.
 
