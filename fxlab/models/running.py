@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.ranks import before_run
 from fxlab.models.settings import requires_gradients
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import is_object, map_tensors, parted, put_together, tensors_inside
@@ -35,8 +36,10 @@ _NEEDS_GRADIENTS = re.compile(r"requires?[ _]grad")
 def generators_kept() -> Iterator[None]:
     """Put the random number generators back at the end: torch's, Python's and NumPy's.
 
-    Those of torch are the one of the CPU and those of the accelerators, if anything has used them.
+    Those of torch are the one of the CPU and those of the accelerators, if anything has used them. Every run
+    of a model is in such a block, so this is where ranks wait for each other.
     """
+    before_run()
     numpy_random = sys.modules.get("numpy.random")
     numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
     states = _torch_states()

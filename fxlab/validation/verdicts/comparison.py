@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from fxlab.models.numeric_settings import NumericSettings
+from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
@@ -175,6 +176,10 @@ class Comparison:
 
     def verdict(self) -> Verdict:
         """Judge every output, with as few runs as it takes."""
+        with ranks_together(self._original.graph_module, self._transformed.graph_module):
+            return self._verdict()
+
+    def _verdict(self) -> Verdict:
         found = self._judged_by_bits
         unsettled = [path for path in self._paths if path not in found]
         if not unsettled:

@@ -8,6 +8,7 @@ import torch
 
 from fxlab.checks import check_is, flag
 from fxlab.models.numeric_settings import NumericSettings
+from fxlab.models.ranks import ranks_together
 from fxlab.models.running import Inputs
 from fxlab.models.weight_files import are_in_files
 from fxlab.validation.arguments import Model, as_graph, check_runs, compared_models
@@ -182,6 +183,10 @@ class Reference:
         """Judge another model, as :func:`verdict` does."""
         check_is(torch.nn.Module, transformed, "transformed")
         check_runs(transformed, "transformed")
+        with ranks_together(self.original, transformed):
+            return self._verdict(transformed)
+
+    def _verdict(self, transformed: torch.nn.Module) -> Verdict:
         if len(self._runs) == 1:
             return self.compare(transformed).verdict()
         found: dict[str, Verdict] = {}

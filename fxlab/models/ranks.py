@@ -1,0 +1,80 @@
+"""Models that talk to other processes while they run: all ranks run them together, or none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.fx import GraphModule, Node
+
+_NAMESPACES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor"})
+_IS_TOGETHER: ContextVar[bool] = ContextVar("runs of all ranks are made together", default=False)
+_RUN, _END = "run", "end"
+
+
+class _PartedError(BaseException):
+    """Another rank does not make the run that is to follow. No ``Exception``, which a run may excuse."""
+
+
+def communicates(module: torch.nn.Module) -> bool:
+    """Tell whether a model waits for other processes: by collectives, or by tensors that are sharded."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return False
+    graphs = [m.graph for m in module.modules() if isinstance(m, GraphModule)]
+    if any(map(_is_collective, (node for graph in graphs for node in graph.nodes))):
+        return True
+    tensors = (*module.parameters(), *module.buffers())
+    has_hooks = any(type(m).__module__.startswith("torch.nn.parallel.distributed") for m in module.modules())
+    return has_hooks or any(hasattr(tensor, "device_mesh") for tensor in tensors)
+
+
+@contextmanager
+def ranks_together(*models: torch.nn.Module) -> Iterator[None]:
+    """Make each run of these models in all ranks, or in none, until the block ends.
+
+    How many runs a comparison takes depends on what it finds, and may differ from rank to rank; a rank that
+    runs alone would wait for the others until a time-out.
+
+    Raises
+    ------
+    ValueError
+        If another rank has come to an end without the run that this one needs.
+    """
+    if _IS_TOGETHER.get() or not any(map(communicates, models)):
+        yield
+        return
+    token = _IS_TOGETHER.set(True)
+    try:
+        yield
+        _agree(_END)
+    except _PartedError:
+        raise ValueError(
+            "The ranks need different numbers of runs for this comparison, and the model waits for other "
+            "ranks while it runs. Give all ranks the same inputs and state, or compare on one process."
+        ) from None
+    except BaseException:
+        _agree(_END)
+        raise
+    finally:
+        _IS_TOGETHER.reset(token)
+
+
+def before_run() -> None:
+    """Wait until all ranks make the run that follows, inside of :func:`ranks_together`."""
+    if _IS_TOGETHER.get() and not _agree(_RUN):
+        raise _PartedError
+
+
+def _agree(step: str) -> bool:
+    """Tell whether all ranks are at the same step."""
+    steps: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(steps, step)
+    return set(steps) == {step}
+
+
+def _is_collective(node: Node) -> bool:
+    return getattr(node.target, "namespace", "") in _NAMESPACES
