@@ -46,6 +46,33 @@ class ObjectOf:
         return result
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class MappingOf:
+    """The target of a node that builds a mapping which has attributes besides its items.
+
+    Attributes
+    ----------
+    cls : type
+        Its class, which is given the items.
+    constants : Mapping of str to Any
+        Those attributes that hold no tensor. Each mapping gets a copy.
+    """
+
+    cls: Any
+    constants: Mapping[str, Any]
+
+    @property
+    def __name__(self) -> str:
+        return str(self.cls.__name__)
+
+    def __call__(self, items: Mapping[Any, Any], attributes: Mapping[str, Any]) -> Any:
+        """Return a new mapping with these items and attributes."""
+        has_fields = hasattr(self.cls, "__dataclass_fields__")
+        result = self.cls(**items) if has_fields else self.cls(items)
+        vars(result).update(copy.deepcopy(dict(self.constants)) | dict(attributes))
+        return result
+
+
 def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]) -> Any:
     """Return the argument of the graph's output node, with nodes for the objects inside.
 
@@ -92,23 +119,38 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
         return graph.call_function(cls, tuple(build(item) for item in value))
     if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
         return graph.call_function(cls, (tuple(build(item) for item in value),))
-    if isinstance(value, dict) and hasattr(cls, "__dataclass_fields__"):
-        # ModelOutput: a mapping of those fields that are set.
-        return graph.call_function(cls, (), {str(key): build(item) for key, item in value.items()})
+    attributes = getattr(value, "__dict__", {})
     if isinstance(value, dict):
-        return graph.call_function(cls, ({key: build(item) for key, item in value.items()},))
-    if dataclasses.is_dataclass(value):
-        fields = [field.name for field in dataclasses.fields(value) if field.init]
-        return graph.call_function(cls, (), {name: build(getattr(value, name)) for name in fields})
+        items = {key: build(item) for key, item in value.items()}
+        # The fields of a ModelOutput, of which those that are set are its items, are attributes too.
+        fields: Mapping[str, Any] = getattr(cls, "__dataclass_fields__", {})
+        more = {name: item for name, item in attributes.items() if name not in fields}
+        if more:
+            changing = {name: build(item) for name, item in more.items() if _holds_numbers(item)}
+            constants = {name: item for name, item in more.items() if name not in changing}
+            return graph.call_function(MappingOf(cls, constants), (items, changing))
+        return graph.call_function(cls, (), items) if fields else graph.call_function(cls, (items,))
+    if dataclasses.is_dataclass(value) and not _makes_more_than_fields(value):
+        return graph.call_function(cls, (), {name: build(getattr(value, name)) for name in _given(value)})
     if callable(value) or not hasattr(value, "__dict__") or isinstance(value, list | tuple | set):
         raise TypeError(
             f"The model returns a {cls.__module__}.{cls.__qualname__}, which a graph cannot build. Return "
             "tensors, numbers, lists, tuples, dicts, dataclasses or objects with attributes."
         )
-    attributes = vars(value)
     changing = {name: build(item) for name, item in attributes.items() if _holds_numbers(item)}
     constants = {name: item for name, item in attributes.items() if name not in changing}
     return graph.call_function(ObjectOf(cls, tuple(attributes), constants), (), changing)
+
+
+def _given(value: Any) -> list[str]:
+    """Return the fields of a dataclass that its constructor is given."""
+    return [field.name for field in dataclasses.fields(value) if field.init]
+
+
+def _makes_more_than_fields(value: Any) -> bool:
+    """Tell whether a dataclass has attributes that its constructor would not make, or make otherwise."""
+    has_own_code = hasattr(type(value), "__post_init__")
+    return hasattr(value, "__dict__") and (has_own_code or [*vars(value)] != _given(value))
 
 
 def _holds_numbers(value: Any) -> bool:
