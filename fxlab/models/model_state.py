@@ -23,7 +23,7 @@ from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
-from fxlab.values.containers import contents, is_a, put_back, slots_of
+from fxlab.values.containers import contents, is_a, namespace_of, put_back, slots_of
 from fxlab.values.tensors import is_plain, same_bits, storage_of
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
@@ -262,7 +262,7 @@ class ModelState:
                 self._keep(f"{name}.{key}", item)
         elif holds_attributes(value):
             self._keep_slots(name, value)
-            own = getattr(value, "__dict__", {})
+            own = namespace_of(value)
             self._keep_namespace(own)
             for attribute, item in own.items():
                 self._keep(f"{name}.{attribute}", item)

@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule
 
 from fxlab.models import fused_steps as _  # noqa: F401
 from fxlab.models.model_state import holds_attributes
-from fxlab.values.containers import contents, is_a
+from fxlab.values.containers import contents, is_a, namespace_of
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
@@ -138,7 +138,7 @@ def _setting(value: Any, depth: int) -> object:
             is_dict = is_a(value, dict)
             held = ((_setting(k, 0), _setting(v, depth - 1)) for k, v in items) if is_dict else None
             return kind, tuple(held if held is not None else (_setting(item, depth - 1) for item in items))
-        if holds_attributes(value) and (own := getattr(value, "__dict__", None)):
+        if holds_attributes(value) and (own := namespace_of(value)):
             fields = tuple((name, _setting(item, depth - 1)) for name, item in own.items())
             return _Identity(value), fields
     return _Identity(value)

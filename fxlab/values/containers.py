@@ -87,6 +87,15 @@ def replace_item(value: Any, key: Any, item: Any) -> None:
     built_in.__setitem__(value, key, item)
 
 
+def namespace_of(value: Any) -> dict[str, Any]:
+    """Return the dictionary in which an object keeps its attributes, an empty one if it has none."""
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return own if type(own) is dict else {}
+
+
 def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the slots of an object that are filled, and what is in them."""
     for cls in type(value).__mro__:

@@ -289,7 +289,7 @@ def _holds(value: Any, is_of_run: Callable[[Any], bool]) -> bool:
         if is_a(value, ModuleType, type) or id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+        if is_a(value, torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool):
             if is_of_run(value):
                 return True
         elif is_a(value, FunctionType):
@@ -306,7 +306,7 @@ def _written_in(value: Any) -> ModuleType | None:
     if is_a(value, FunctionType):
         name: Any = value.__module__
     else:
-        name = file_of(value if isinstance(value, type) else type(value))
+        name = file_of(value if is_a(value, type) else type(value))
     return sys.modules.get(name) if type(name) is str else None
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fxlab.models.model_state import generator_state, holds_attributes, is_generator
-from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
+from fxlab.values.containers import contents, fill, is_a, is_same, namespace_of, slots_of
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, deque)
@@ -163,8 +163,8 @@ class Twin:
         self._copies[id(value)] = value, twin
 
         def fill_attributes() -> None:
-            own = getattr(twin, "__dict__", {})
-            for name, item in getattr(value, "__dict__", {}).items():
+            own = namespace_of(twin)
+            for name, item in namespace_of(value).items():
                 is_tensor = holds_tensors and is_a(item, torch.Tensor)
                 own[name] = (
                     self._tensor(item) if is_tensor else self._copied(item, holds_tensors, (value, name))
@@ -185,12 +185,12 @@ class Twin:
         if is_a(value, defaultdict):
             twin.default_factory = value.default_factory
         self._copies[id(value)] = value, twin
-        if not value and kind in (dict, OrderedDict, set, list):  # most of those that a module has
+        if kind in (dict, OrderedDict, set, list) and not value:  # most of those that a module has
             return twin
 
         def fill_items() -> None:
-            for name, item in vars(value).items() if hasattr(value, "__dict__") else ():
-                vars(twin)[name] = self._copied(item)
+            for name, item in namespace_of(value).items():
+                namespace_of(twin)[name] = self._copied(item)
             items = contents(value)
             if is_a(value, dict):
                 fill(
@@ -259,7 +259,7 @@ def _held_by(value: Any) -> dict[Any, Any]:
     if is_a(value, *_CONTAINERS):
         items = contents(value)
         return dict(items if is_a(value, dict) else enumerate(items))
-    own = {slot.__name__: item for slot, item in slots_of(value)} | getattr(value, "__dict__", {})
+    own = {slot.__name__: item for slot, item in slots_of(value)} | namespace_of(value)
     return {k: v for k, v in own.items() if k not in _OF_EVERY_MODULE} if is_a(value, nn.Module) else own
 
 

@@ -22,7 +22,7 @@ class Scaled:
 
 @dataclasses.dataclass
 class Output(ModelOutput):
-    values: torch.Tensor | None = None
+    state: torch.Tensor | None = None
 
 
 class Dict(dict):
@@ -34,7 +34,7 @@ def scaled(values):
 
 
 def with_parts(values):
-    output = Output(values=values)
+    output = Output(state=values)
     output.parts, output.name = [values * 2], "parts"
     return output
 
