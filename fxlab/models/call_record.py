@@ -17,7 +17,7 @@ Kind: TypeAlias = Literal["output", "input", "state"]
 
 
 class Place(NamedTuple):
-    """Where a tensor stands that a call returns, was given, or finds in the model."""
+    """The place of a tensor that a call returns, was given, or finds in the model."""
 
     kind: Kind
     path: str
