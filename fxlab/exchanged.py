@@ -43,9 +43,9 @@ class _Exchange:
         is_first = not self.by_thread
         self.by_thread.setdefault(threading.get_ident(), []).append(value)
         if for_all or isinstance(value, type) or not callable(value):
-            _set(self.owner, self.name, value)
+            set_name(self.owner, self.name, value)
         elif is_first:
-            _set(self.owner, self.name, self._asking())
+            set_name(self.owner, self.name, self._asking())
 
     def pop(self) -> bool:
         """Take it away again, and tell whether nobody has exchanged the name any more."""
@@ -54,7 +54,7 @@ class _Exchange:
         if not values:
             del self.by_thread[threading.get_ident()]
         if not self.by_thread:
-            _set(self.owner, self.name, self.original)
+            set_name(self.owner, self.name, self.original)
         return not self.by_thread
 
     def _asking(self) -> Any:
@@ -130,10 +130,10 @@ def _inherited(owner: Any, name: str) -> Any:
     return getattr(builtins, name) if isinstance(owner, ModuleType) else getattr(owner, name)
 
 
-def _set(owner: Any, name: str, value: Any) -> None:
+def set_name(owner: Any, name: str, value: Any) -> None:
     """Write a name of a module or class, also one whose own way to write it would do more."""
     if isinstance(owner, ModuleType):
-        names = vars(owner)
+        names = object.__getattribute__(owner, "__dict__")
         names.pop(name, None) if value is ABSENT else names.__setitem__(name, value)
     elif value is ABSENT:
         type.__delattr__(owner, name)

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.exchanged import ABSENT
+from fxlab.exchanged import ABSENT, set_name
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
 from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
 
@@ -270,14 +270,12 @@ def _new_numbers(now: dict[Any, Any], before: dict[Any, Any]) -> list[Any]:
 
 def put_name(owner: Any, name: str, value: Any) -> None:
     """Write a name of a module or class, or a slot; take it away if the value is ``ABSENT``."""
-    if is_a(owner, ModuleType):
-        names = object.__getattribute__(owner, "__dict__")
-        names.pop(name, None) if value is ABSENT else names.__setitem__(name, value)
-        return
-    holder, write, delete = owner, type.__setattr__, type.__delattr__
-    if isinstance(owner, _Slots):
-        holder, write, delete = owner.owner, object.__setattr__, object.__delattr__
-    delete(holder, name) if value is ABSENT else write(holder, name, value)
+    if not isinstance(owner, _Slots):
+        set_name(owner, name, value)
+    elif value is ABSENT:
+        object.__delattr__(owner.owner, name)
+    else:
+        object.__setattr__(owner.owner, name, value)
 
 
 def _holds(value: Any, is_of_run: Callable[[Any], bool]) -> bool:
