@@ -191,15 +191,17 @@ describe("the section of the values", () => {
     select.dispatchEvent(new Event("change"));
     expect(actions.on).toHaveBeenLastCalledWith("batch 7");
     const number = one<HTMLInputElement>(".fxi-values-inputs input");
-    for (const wrong of ["", "0", "10", "1.5"]) {
+    for (const wrong of ["", "-1", "9", "1.5"]) {
       number.value = wrong;
       number.dispatchEvent(new Event("change"));
       expect(number.value).toBe("");
     }
     expect(actions.on).toHaveBeenCalledOnce();
-    number.value = "9";
-    number.dispatchEvent(new Event("change"));
-    expect(actions.on).toHaveBeenLastCalledWith("batch 9");
+    for (const first_or_last of ["0", "8"]) {
+      number.value = first_or_last;
+      number.dispatchEvent(new Event("change"));
+      expect(actions.on).toHaveBeenLastCalledWith(`batch ${first_or_last}`);
+    }
     ready(partOf(0), { ...NODE_VALUE, inputs: { ...INPUTS, chosen: "batch 3" } });
     expect(one<HTMLSelectElement>(".fxi-values-inputs select").value).toBe("batch 3");
     expect(one<HTMLInputElement>(".fxi-values-inputs input").value).toBe("3");
