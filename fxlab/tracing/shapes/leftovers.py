@@ -81,7 +81,10 @@ def require_gone(left: list[weakref.ref[torch.Tensor]]) -> None:
 
 def _holder(references: list[weakref.ref[torch.Tensor]]) -> str | None:
     tensors = [tensor for reference in references if (tensor := reference()) is not None]
-    return next((holder for tensor in tensors if (holder := _holder_of(tensor, tensors)) is not None), None)
+    for tensor in tensors:  # a generator would be found to hold it
+        if (holder := _holder_of(tensor, tensors)) is not None:
+            return holder
+    return None
 
 
 def _holder_of(tensor: torch.Tensor, left: list[torch.Tensor]) -> str | None:
