@@ -155,6 +155,7 @@ class Run:
         """Let go of the twin; return the tensors that were recorded, none of which is to stay."""
         del self.twin, self.model
         self.mode_reads.end()
+        self.errors.end()
         self.whole = None
         self.fakes.values = {}
         return self.recording.end()
