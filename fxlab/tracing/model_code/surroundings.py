@@ -11,6 +11,7 @@ import functools
 import gc
 import logging
 import sys
+import sysconfig
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +33,8 @@ _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type, Mod
 _APART_CLASSES: tuple[type[Any], ...] = (torch.Tensor, nn.Module, ModuleType, type, logging.Logger)
 """What is not looked into, or is looked at by itself."""
 _METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
-_APART = {"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"}
+_PYTHONS = sys.stdlib_module_names - {"__main__"}
+_APART = {"torch", "fxlab", "numpy", "builtins", *_PYTHONS}
 """Packages whose files hold nothing of a model."""
 _MOST_SEARCHED = 20_000
 """Objects inside of a value that are looked at."""
@@ -99,6 +101,102 @@ class _Slots:
     owner: Any
 
 
+class _Snapshot:
+    """What is held in some files and classes, and in what can be reached from there.
+
+    Parameters
+    ----------
+    owners
+        The files and classes.
+
+    Attributes
+    ----------
+    caches : list of tuple
+        The functions with a cache: what holds them, under which name, and the function.
+    """
+
+    def __init__(self, owners: Iterable[Any]) -> None:
+        self.caches: list[tuple[Any, Any, Any]] = []
+        self._held: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._cached: list[tuple[str, Any, int]] = []
+        self._functions: list[tuple[str, str, FunctionType]] = []
+        self._seen: set[int] = set()
+        for owner in owners:
+            name, names = _name_of(owner), names_in(owner)
+            self._held.append((name, owner, names))
+            for key, value in names.items():
+                if is_a(value, Cached):
+                    self.caches.append((owner, key, value))
+                kind = type(value)
+                if kind is FunctionType and _holds_nothing(value):
+                    self._functions.append((name, key, value))
+                elif kind not in _PLAIN and key != "__builtins__":
+                    self.keep(f"{name}{key}", value)
+
+    def is_current(self) -> bool:
+        """Tell whether all is still as it was; what the caches of functions have found may have changed."""
+        if any(function.__dict__ for *_, function in self._functions):
+            return False
+        if not all(_is_as_it_was(_contents_of(holder), before) for _, holder, before in self._held):
+            return False
+        self._cached = [(name, function, function.cache_info().misses) for name, function, _ in self._cached]
+        return True
+
+    def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
+        """Put back what holds tensors or symbolic numbers of a run; return where something has changed."""
+        found = []
+        for name, holder, before in self._held:
+            now = _contents_of(holder)
+            if not _is_as_it_was(now, before):
+                changed = [*_put_back(holder, now, before, is_of_run), *_new_numbers(now, before)]
+                found += [f"{name}{key}" if name.endswith(".") else name for key in changed]
+        for name, key, function in self._functions:
+            if function.__dict__ and _put_back(function.__dict__, function.__dict__, {}, is_of_run):
+                found.append(f"{name}{key}")
+        for name, function, misses in self._cached:
+            if function.cache_info().misses != misses and _holds(function, is_of_run):
+                function.cache_clear()
+                found.append(name)
+        return found
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep what a value holds, and what that holds in turn, as far as that is not too much."""
+        ahead, seen = deque([(name, value)]), self._seen
+        most = len(seen) + _MOST_SEARCHED
+        while ahead and len(seen) < most:
+            name, value = ahead.popleft()
+            kind = type(value)
+            if kind in _PLAIN or id(value) in seen or issubclass(kind, _APART_CLASSES):
+                continue
+            seen.add(id(value))
+            if issubclass(kind, _METHODS):
+                value = value.__func__
+            if issubclass(kind, Cached):
+                self._cached.append((name, value, value.cache_info().misses))
+                value = value.__wrapped__
+            if is_a(value, FunctionType):
+                ahead.extend(_around(name, value))
+            elif issubclass(kind, tuple):
+                ahead.extend((name, item) for item in tuple.__iter__(value))
+            elif issubclass(kind, CellType) or contents(value) is not None:
+                self._hold(name, value, ahead)
+            if (own := _namespace(value)) is not None:
+                self._hold(f"{name}.", own, ahead)
+            if "__slots__" in vars(kind) and _package(file_of(kind)) not in _PYTHONS:
+                self._hold(f"{name}.", _Slots(value), ahead)
+
+    def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
+        before = dict(_contents_of(holder))
+        if is_a(holder, CellType):
+            self.caches += [(holder, key, value) for key, value in before.items() if is_a(value, Cached)]
+        self._held.append((name, holder, before))
+        ahead.extend(
+            (f"{name}{key}" if is_a(holder, dict) else name, item)
+            for key, item in before.items()
+            if type(item) not in _PLAIN
+        )
+
+
 class Surroundings:
     """The contents of the files around a model when this was made.
 
@@ -118,32 +216,20 @@ class Surroundings:
 
     def __init__(self, model: nn.Module) -> None:
         files = files_around(model)
-        self.caches: list[tuple[Any, Any, Any]] = []
         values = (value for file in files for value in names_in(file).values() if is_a(value, type))
         classes = {id(cls): cls for cls in values if not _is_apart(file_of(cls))}
         self.owners: list[Any] = [*files, *classes.values()]
-        self._held: list[tuple[str, Any, Any]] = []
-        self._cached: list[tuple[str, Any, int]] = []
-        self._functions: list[tuple[str, str, FunctionType]] = []
-        self._seen: set[int] = set()
-        for owner in self.owners:
-            name, names = _name_of(owner), names_in(owner)
-            self._held.append((name, owner, names))
-            for key, value in names.items():
-                if is_a(value, Cached):
-                    self.caches.append((owner, key, value))
-                kind = type(value)
-                if kind is FunctionType and _holds_nothing(value):
-                    self._functions.append((name, key, value))
-                elif kind not in _PLAIN and key != "__builtins__":
-                    self._keep(f"{name}{key}", value, self._seen)
-        self._own = len(self._held), len(self._cached)
+        installed = [owner for owner in self.owners if _is_installed(owner)]
+        known = {*map(id, installed)}
+        others = [owner for owner in self.owners if id(owner) not in known]
+        self._snapshots = [_snapshot_of_installed(installed), _Snapshot(others)]
+        self.caches = [cache for snapshot in self._snapshots for cache in snapshot.caches]
 
     def keep(self, values: Iterable[tuple[str, Any]]) -> None:
         """Keep until the next :meth:`put_back`, too, what is in some values."""
-        seen = set(self._seen)
+        self._snapshots.append(_Snapshot(()))
         for name, value in values:
-            self._keep(name, value, seen)
+            self._snapshots[-1].keep(name, value)
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
         """Put back what holds tensors or symbolic numbers of a run; return what the run has changed.
@@ -155,54 +241,39 @@ class Surroundings:
         is_of_run
             Tells whether a tensor or number is one of the run.
         """
-        found = []
-        for name, holder, before in self._held:
-            now = _contents_of(holder)
-            if len(now) == len(before) and all(map(is_, now.values(), before.values())):
-                continue
-            changed = [*_put_back(holder, now, before, is_of_run), *_new_numbers(now, before)]
-            found += [f"{name}{key}" if name.endswith(".") else name for key in changed]
-        for name, key, function in self._functions:
-            if function.__dict__ and _put_back(function.__dict__, function.__dict__, {}, is_of_run):
-                found.append(f"{name}{key}")
-        for name, function, misses in self._cached:
-            if function.cache_info().misses != misses and _holds(function, is_of_run):
-                function.cache_clear()
-                found.append(name)
-        del self._held[self._own[0] :], self._cached[self._own[1] :]
-        return found
+        found = [where for snapshot in self._snapshots for where in snapshot.put_back(is_of_run)]
+        del self._snapshots[2:]
+        return list(dict.fromkeys(found))
 
-    def _keep(self, name: str, value: Any, seen: set[int]) -> None:
-        """Keep what a value holds, and what that holds in turn."""
-        ahead = deque([(name, value)])
-        while ahead:
-            name, value = ahead.popleft()
-            kind = type(value)
-            if kind in _PLAIN or id(value) in seen or issubclass(kind, _APART_CLASSES):
-                continue
-            seen.add(id(value))
-            if issubclass(kind, _METHODS):
-                value = value.__func__
-            if issubclass(kind, Cached):
-                self._cached.append((name, value, value.cache_info().misses))
-                value = value.__wrapped__
-            if is_a(value, FunctionType):
-                ahead.extend(_around(name, value))
-            elif issubclass(kind, tuple):
-                ahead.extend((name, item) for item in tuple.__iter__(value))
-            elif issubclass(kind, CellType) or contents(value) is not None:
-                self._hold(name, value, ahead)
-            if (own := _namespace(value)) is not None:
-                self._hold(f"{name}.", own, ahead)
-            if "__slots__" in vars(kind):
-                self._hold(f"{name}.", _Slots(value), ahead)
 
-    def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
-        before = dict(_contents_of(holder))
-        if is_a(holder, CellType):
-            self.caches += [(holder, key, value) for key, value in before.items() if is_a(value, Cached)]
-        self._held.append((name, holder, before))
-        ahead.extend((f"{name}{key}" if is_a(holder, dict) else name, item) for key, item in before.items())
+_OF_INSTALLED: dict[tuple[int, ...], _Snapshot] = {}
+"""The last snapshots of installed packages, by their files and classes, which change little between runs."""
+_MOST_SNAPSHOTS = 4
+
+
+def _snapshot_of_installed(owners: list[Any]) -> _Snapshot:
+    key = tuple(map(id, owners))
+    snapshot = _OF_INSTALLED.pop(key, None)
+    if snapshot is None or not snapshot.is_current():
+        snapshot = _Snapshot(owners)
+    _OF_INSTALLED[key] = snapshot
+    if len(_OF_INSTALLED) > _MOST_SNAPSHOTS:
+        del _OF_INSTALLED[next(iter(_OF_INSTALLED))]
+    return snapshot
+
+
+def _is_installed(owner: Any) -> bool:
+    """Tell whether a file or class is of a package that is installed, and nobody's who works here."""
+    file = owner if is_a(owner, ModuleType) else sys.modules.get(file_of(owner))
+    path = names_in(file).get("__file__") if is_a(file, ModuleType) else None
+    return type(path) is str and path.startswith(_INSTALLED)
+
+
+_INSTALLED = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"])
+
+
+def _is_as_it_was(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    return len(now) == len(before) and all(map(is_, now.values(), before.values()))
 
 
 def _around(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -79,7 +79,8 @@ class Recording:
     most_operations
         How complicated a size may be.
     expected
-        What another run has recorded, if this one is to end as soon as it records something else.
+        What another run has recorded, if this one is to end as soon as it records something else. The graph
+        is to be compared only then.
 
     Attributes
     ----------
@@ -134,7 +135,7 @@ class Recording:
         self._originals = originals
         self._made = made
         self._most_operations = most_operations
-        self._expected = expected or {}
+        self._expected, self._is_trial = expected or {}, expected is not None
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
         self._paths = {module: path for path, module in model.named_modules()}
         self._sizes_read: dict[sympy.Symbol, Node] = {}
@@ -398,7 +399,9 @@ class Recording:
         self.describe_place(node)
 
     def describe_place(self, node: Node) -> None:
-        """Write into ``node.meta`` where in the model a node stands."""
+        """Write into ``node.meta`` where in the model a node stands, if the graph is to be used."""
+        if self._is_trial:
+            return
         node.meta["stack_trace"] = stack_trace(tuple(self.frames()))
         node.meta["nn_module_stack"] = {path: (path, cls) for path, cls in self.scopes if path}
 
@@ -421,6 +424,18 @@ class Recording:
     def nodes_by_name(self) -> dict[str, Any]:
         """Return what each node calls."""
         return {node.name: _called(node) for node in self.graph.nodes}
+
+    def calls(self) -> dict[Node, Any]:
+        """Return what each node calls, with sizes themselves in place of the nodes that give them."""
+        names: dict[Node, Any] = {}
+        calls: dict[Node, Any] = {}
+        for node in self.graph.nodes:
+            if isinstance(size := node.meta.get("val"), torch.SymInt):
+                names[node] = expression_of(size)
+            else:
+                names[node] = f"call {len(calls)}"
+                calls[node] = _called(node, names)
+        return calls
 
     def put_numbers_for(self, symbols: Container[sympy.Symbol]) -> None:
         """Put numbers in place of the nodes that compute sizes which have come to be fixed."""
@@ -447,8 +462,10 @@ def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_buffers()
 
 
-def _called(node: Node) -> tuple[Any, ...]:
-    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda value: value.name)
+def _called(node: Node, names: Mapping[Node, Any] | None = None) -> tuple[Any, ...]:
+    args, kwargs = torch.fx.map_arg(
+        (node.args, node.kwargs), lambda value: value.name if names is None else names[value]
+    )
     # Targets that make objects are equal to themselves alone.
     target = (type(node.target), vars(node.target)) if is_dataclass(node.target) else node.target
     return node.op, target, args, kwargs

@@ -100,6 +100,10 @@ class RaisedErrors:
             if not isinstance(error, TypeError):
                 self._of_tracing = self._of_tracing or unheld
 
+    def end(self) -> None:
+        """Let go of the errors, whose tracebacks hold what the calls were given."""
+        self._last = self._of_tracing = None
+
     def require_none(self, unanswered: Exception | None) -> None:
         """Raise the first error that is raised only because the model is traced, if the model went on.
 

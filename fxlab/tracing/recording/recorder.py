@@ -178,6 +178,8 @@ def record(
     if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)
     conditions.require_kinds(run.dtypes_read, dimensions=run.reads_shapes)
+    if run.mode_reads.places:
+        run.calls = recording.calls()
     recording.remove_unused()
 
 

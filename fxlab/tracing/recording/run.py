@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
@@ -27,6 +28,7 @@ from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.raised_errors import RaisedErrors
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
 from fxlab.tracing.recording.sdpa_backends import WithAttentionBackends, attention_backends
+from fxlab.tracing.recording.tape import Replay, Tape
 from fxlab.tracing.recording.torch_calls import Call, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import Originals
@@ -50,6 +52,8 @@ class Run:
         The tensors that were made during the run, none of which can be a constant.
     one_thread
         Notices what the model does in other threads.
+    tape
+        Remembers what calls of torch give, or knows it from another run.
     real
         The real tensors that the model runs on, if these are no fake ones.
     whole
@@ -85,6 +89,10 @@ class Run:
         Of which tensors the model has asked for the dtype: floating-point or complex ones, others.
     reads_shapes : bool
         Whether the model has asked for the shape of a tensor, or for something of it.
+    calls : dict of torch.fx.Node to Any
+        All that was recorded, used or not, if the model has read its mode.
+    is_same_in_other_mode : bool
+        Whether another run has shown that the same is recorded in the other mode.
     """
 
     mode: TorchFunctionMode
@@ -97,6 +105,7 @@ class Run:
         fakes: FakeInputs,
         made: TensorsMade,
         one_thread: OneThread,
+        tape: Tape | Replay,
         *,
         real: RealTensors | None = None,
         whole: WholeParts | None = None,
@@ -108,6 +117,7 @@ class Run:
         self.fakes = fakes
         self.made = made
         self.one_thread = one_thread
+        self.tape = tape
         self.real = real
         self.whole = whole
         self.sizes = fakes.shape_env
@@ -121,24 +131,31 @@ class Run:
         self.is_paused = False
         self.dtypes_read: set[bool] = set()
         self.reads_shapes = False
+        self.calls: dict[Node, Any] = {}
+        self.is_same_in_other_mode = False
         self.autocast = autocast_state()
         self._attention_backends = attention_backends()
 
     def nodes(self) -> RecordedNodes:
         """Return what was recorded, with the branches taken on sizes and what is not in the graph."""
         recording, fakes = self.recording, self.fakes
-        findings = [f for f in recording.findings if f.kind not in ("constant", "kept whole")]
         return recording.nodes_by_name() | {
             "branches": {str(condition) for condition, _ in fakes.branches},
             "sizes": tuple(str(fakes.expression(size)) for size in fakes.given),
-            "findings": tuple((finding.kind, finding.what, finding.detail) for finding in findings),
+            "findings": self.findings(),
             "constants": tuple(map(id, recording.constants.values())),
         }
+
+    def findings(self) -> tuple[tuple[str, str, str], ...]:
+        """Return what the graph holds for, but for its constants and parts."""
+        found = (f for f in self.recording.findings if f.kind not in ("constant", "kept whole"))
+        return tuple((finding.kind, finding.what, finding.detail) for finding in found)
 
     def end(self) -> list[weakref.ref[torch.Tensor]]:
         """Let go of the twin; return the tensors that were recorded, none of which is to stay."""
         del self.twin, self.model
         self.mode_reads.end()
+        self.errors.end()
         self.whole = None
         self.fakes.values = {}
         return self.recording.end()
@@ -179,11 +196,15 @@ class Run:
         """Make a call of torch, without recording what it calls in turn."""
         if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
             return _tensor_of(args[0], kwargs.get("dtype"))
-        # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
-        with InterruptsHeld():
-            with self.unseen():
-                result = fake_result(func, args, kwargs)
-            return func(*args, **kwargs) if result is None else result
+
+        def make() -> Any:
+            # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
+            with InterruptsHeld():
+                with self.unseen():
+                    result = fake_result(func, args, kwargs)
+                return func(*args, **kwargs) if result is None else result
+
+        return make() if self.is_paused else self.tape.record((func, args, kwargs), make)
 
     def number_in(self, tensor: torch.Tensor) -> Any:
         """Take the number out of a tensor, which is a symbol if that is a fake one."""
@@ -202,7 +223,8 @@ class Run:
             result = self.real.watch(result)
         with self.unseen():
             result = self.recording.add(call, result, written, impure)
-        self.fakes.after_call()
+        if isinstance(self.tape, Tape):
+            self.fakes.after_call()
         return result
 
     def distinct(self, result: Any, inputs: Any) -> Any:
@@ -210,7 +232,9 @@ class Run:
         if not is_one_of(result, inputs):
             return result
         with self.unseen():
-            return torch.ops.aten.alias(result) if result.layout is torch.strided else result
+            if result.layout is not torch.strided:
+                return result
+            return self.tape.record((torch.ops.aten.alias, result), lambda: torch.ops.aten.alias(result))
 
     def recorded_whole(
         self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False
@@ -222,11 +246,13 @@ class Run:
         with self.unseen():
             versions = versions_of(call.args, call.kwargs)
             try:
-                result = run()
+                result = self.tape.record((call.target, call.args, call.kwargs), run, whole=True)
             except Exception as error:
                 self.errors.notice(call, name_of(call.target) or str(call.target), error)
                 raise
             written = versions != versions_of(call.args, call.kwargs)
+            if written:
+                self.tape.spoil()
         result = result if written else self.distinct(result, (call.args, dict(call.kwargs)))
         result = self.recorded(call, result, written, impure)
         if self.real is not None and not is_of_torch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -29,6 +29,7 @@ from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
 from fxlab.tracing.recording.run import Run
+from fxlab.tracing.recording.tape import Replay, Tape
 from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, WHOLE
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
@@ -143,18 +144,21 @@ def _on_fake_tensors(
     )
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()
-    kept = caches_bypassed(model, around, made), sizes_in_builtins(model)
-    arithmetic = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
-    # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-    computing = *arithmetic, enable_python_dispatcher(), fakes_hidden() if rung.hides_fakes else nullcontext()
-    with RestoringStack(_random_numbers_of_checks(), made):
-        with put_back_after(around, fakes.mode) as changed, RestoringStack(*kept, *computing):
+
+    def recorded(training: bool | None, tape: Tape | Replay, expected: RecordedNodes | None) -> Run:
+        kept = caches_bypassed(model, around, made), sizes_in_builtins(model)
+        sizes = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
+        # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+        computing = *sizes, enable_python_dispatcher(), fakes_hidden() if rung.hides_fakes else nullcontext()
+        entered = _random_numbers_of_checks(), *kept, *computing
+        with put_back_after(around, fakes.mode) as changed, RestoringStack(*entered):
             run = Run(
                 fake_twin(model, fakes.mode, training),
                 leaves,
                 fakes,
                 made,
                 one_thread,
+                tape,
                 whole=None if rung.parts is None else WholeParts(rung.parts, fakes),
                 most_operations=rung.most_operations,
                 expected=expected,
@@ -163,6 +167,16 @@ def _on_fake_tensors(
             with RestoringStack(fakes.mode):
                 copy_context().run(record, run, arguments, fakes.values, gradients=gradients)
         run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
+        return run
+
+    with RestoringStack(made):
+        tape = Tape(is_whole=not rung.with_data and expected is None)
+        run = recorded(training, tape, expected)
+        if tape.is_whole and len(modes := run.mode_reads.modes_read) == 1:
+            run.is_same_in_other_mode = _makes_the_same_calls(
+                run, lambda: recorded(not modes.pop(), tape.rewound(), {})
+            )
+        tape.spoil()
         left = still_there(run.end())
     require_gone(left)
     fakes.require_given()
@@ -171,6 +185,27 @@ def _on_fake_tensors(
         run.recording.put_numbers_for({fakes.symbols[size] for size in fakes.given_up})
         run.recording.remove_unused()
     return run
+
+
+def _makes_the_same_calls(run: Run, again: Callable[[], Run]) -> bool:
+    """Tell whether another run, which takes what calls give from the tape of one, is shown to be the same.
+
+    It learns nothing about sizes, and so it is not if it asks anything else.
+    """
+    try:
+        with run.sizes.closed():
+            other = again()
+    except Exception:  # the model's own code runs here, and may raise anything
+        return False
+    other.end()
+    if other.tape.is_over or [*other.calls.values()] != [*run.calls.values()]:
+        return False
+    kept = {*run.recording.graph.nodes}
+    does_more = any(
+        new in other.recording.impure and old not in kept
+        for new, old in zip(other.calls, run.calls, strict=True)
+    )
+    return not does_more and other.findings() == run.findings()
 
 
 def _on_real_tensors(
@@ -183,11 +218,12 @@ def _on_real_tensors(
     fakes = FakeInputs(arguments, dynamic=False)
     one_thread, made = OneThread(), TensorsMade()
     real = RealTensors(fakes, one_thread)
+    nothing = Tape(is_whole=False)
     with torch.inference_mode(False):
         values = mapped_tensors(arguments, lambda _, __, tensor: tensor.clone())
     kept = state_kept(model), caches_bypassed(model, around, made)
     with RestoringStack(*kept, _random_numbers_of_checks(), real):
-        run = Run(real.twin_of(model), leaves, fakes, made, one_thread, real=real)
+        run = Run(real.twin_of(model), leaves, fakes, made, one_thread, nothing, real=real)
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
             copy_context().run(record, run, arguments, watched, gradients=gradients)

@@ -47,6 +47,10 @@ class Decision:
     """Whether the model refuses anything else, as by ``torch._check``."""
 
 
+class NewQuestionError(Exception):
+    """A size is asked what has not been asked in a run before."""
+
+
 class ModelSizes(ShapeEnv):
     """Knows the symbols of sizes, and what the model itself asks about them and about data.
 
@@ -80,6 +84,27 @@ class ModelSizes(ShapeEnv):
         self.held: dict[Any, str] = {}
         self.decisions: list[Decision] = []
         self._required: list[Decision] = []
+        self._questions: set[Any] = set()
+        self._is_closed = False
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Raise :class:`NewQuestionError` for a while on all that has not been asked before."""
+        before, held = (self.progress(), len(self.fixed)), {*self.held}
+        self._is_closed = True
+        try:
+            yield
+            if self.held.keys() != held or (self.progress(), len(self.fixed)) != before:
+                raise NewQuestionError
+        finally:
+            self._is_closed = False
+            for condition in self.held.keys() - held:
+                del self.held[condition]
+
+    def _notice(self, question: Any) -> None:
+        if self._is_closed and question not in self._questions:
+            raise NewQuestionError
+        self._questions.add(question)
 
     @contextmanager
     def asked(self, *, by_model: bool) -> Iterator[None]:
@@ -137,6 +162,7 @@ class ModelSizes(ShapeEnv):
         self, orig_expr: Any, msg: str, *args: Any, **kwargs: Any
     ) -> bool:
         """Require a condition, and hold it if the model requires it or has decided on it."""
+        self._notice(orig_expr)
         before = self.num_deferred_runtime_asserts
         result = super().guard_or_defer_runtime_assert(orig_expr, msg, *args, **kwargs)
         if self.num_deferred_runtime_asserts > before:
@@ -172,6 +198,7 @@ class ModelSizes(ShapeEnv):
         """Answer a question about sizes; note where that fixes one, or a plain number is asked for."""
         if self._is_giving_up:
             return super()._evaluate_expr(orig_expr, *args, **kwargs)
+        self._notice(orig_expr)
         self.work.add_question(orig_expr)
         unknown = [symbol for symbol in orig_expr.free_symbols if not self.replace(symbol).is_number]
         guards = len(self.guards)

@@ -18,6 +18,10 @@ from fxlab.tracing.report import TraceError
 from fxlab.values.containers import is_a
 
 
+_MOST_SEARCHED = 50
+"""Holders whose own holders are looked for, each among all objects, when words for one are asked."""
+
+
 @contextmanager
 def put_back_after(around: Surroundings, mode: FakeTensorMode) -> Iterator[list[str]]:
     """Take fake tensors away, after a run, from what is around a model.
@@ -80,21 +84,29 @@ def require_gone(left: list[weakref.ref[torch.Tensor]]) -> None:
 
 
 def _holder(references: list[weakref.ref[torch.Tensor]]) -> str | None:
-    tensors = [tensor for reference in references if (tensor := reference()) is not None]
-    return next((holder for tensor in tensors if (holder := _holder_of(tensor, tensors)) is not None), None)
+    tensors = [alive for alive in (reference() for reference in references) if alive is not None]
+    for tensor in tensors:  # a generator, or a variable that is assigned in one, would be found to hold it
+        if (holder := _holder_of(tensor, tensors)) is not None:
+            return holder
+    return None
 
 
 def _holder_of(tensor: torch.Tensor, left: list[torch.Tensor]) -> str | None:
     """Return words for the object that a tensor can be reached from; frames will end."""
-    seen: set[int] = {id(left)}
     ahead: list[Any] = [tensor]
+    ours: list[Any] = [left, ahead]  # what this search itself holds
+    seen = {id(left), id(ahead), id(ours)}
     for value in ahead:
-        holders = [h for h in gc.get_referrers(value) if id(h) not in seen and not is_a(h, FrameType)]
-        seen.update(map(id, holders))
-        for holder in holders:
-            if holder is ahead:
+        found = gc.get_referrers(value)
+        ours.append(found)
+        seen.add(id(found))
+        for holder in found:
+            if id(holder) in seen or is_a(holder, FrameType):
                 continue
             if not is_a(holder, dict, list, tuple, set, CellType):
                 return f"{type(holder).__module__}.{type(holder).__qualname__}"
+            seen.add(id(holder))
             ahead.append(holder)
+        if len(ours) > _MOST_SEARCHED:
+            break
     return None if len(ahead) == 1 else type(ahead[-1]).__name__

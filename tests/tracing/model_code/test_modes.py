@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fxlab
+from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm2dInConv2d
 from fxlab.transformations.passes.remove_identities import RemoveIdentities
 
@@ -96,6 +97,75 @@ def test_a_graph_that_is_the_same_in_both_modes_runs_in_both():
         expected = copy.deepcopy(model)(X)
         torch.manual_seed(0)
         assert torch.equal(traced(X), expected)
+
+
+class Chain(nn.Module):
+    """Reads its mode in each step, or never."""
+
+    def __init__(self, reads, step):
+        super().__init__()
+        self.linear, self.reads, self.step = nn.Linear(4, 4), reads, step
+
+    def forward(self, x):
+        for _ in range(20):
+            x = F.softmax(x + x.sum(0, keepdim=True) / x.shape[0], -1).view(x.shape)
+            x = self.step(x, self.reads and self.training)
+        return self.linear(x)
+
+
+def test_the_same_calls_are_not_computed_again_for_the_other_mode(monkeypatch):
+    made, dispatch = [], FakeMode.dispatch
+
+    def counting(self, *args, **kwargs):
+        made.append(args[0])
+        return dispatch(self, *args, **kwargs)
+
+    monkeypatch.setattr(FakeMode, "dispatch", counting)
+
+    def count(model):
+        made.clear()
+        traced = fxlab.symbolic_trace(model.eval(), X, check=False)
+        traced.train()(torch.randn(7, 4))
+        return len(made)
+
+    def step(x, training):
+        return x * 1.0
+
+    assert count(Chain(True, step)) < 1.2 * count(Chain(False, step))
+
+
+def in_training(change):
+    return lambda x, training: change(x) if training else x
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        in_training(lambda x: x * 2.0),
+        in_training(lambda x: x * 2.0 if x.shape[0] > 3 else x),
+        in_training(lambda x: x.requires_grad_()),
+        in_training(lambda x: x.mul_(2.0)),
+        in_training(lambda x: x if x.stride(0) == 4 else x * 2.0),
+        in_training(lambda x: torch.rand(3)[0] * x),
+    ],
+)
+def test_another_call_in_the_other_mode_is_seen_among_equal_ones(step):
+    traced = fxlab.symbolic_trace(Chain(True, step).eval(), X)
+    traced(torch.randn(5, 4))
+    with pytest.raises(AssertionError, match="traced for evaluation mode"):
+        traced.train()(torch.randn(5, 4))
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.mul_, lambda x, factor: x.unsqueeze_(0).squeeze_(0)])
+def test_what_writes_into_tensors_is_the_same_in_both_modes(change):
+    def step(x, training):
+        y = x.clone()
+        change(y, 0.5)
+        return y
+
+    model = Chain(True, step).eval()
+    traced = fxlab.symbolic_trace(model, X).train()
+    assert torch.equal(traced(X), model.train()(X))
 
 
 class SetsItsMode(nn.Module):

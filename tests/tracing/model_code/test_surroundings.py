@@ -1,6 +1,7 @@
 """No tensor of a run stays around the model, wherever the model keeps what it computes."""
 
 import importlib
+import sysconfig
 
 import caches_elsewhere
 import pytest
@@ -46,6 +47,20 @@ def test_a_cache_is_left_without_fakes_and_the_model_as_it_was(way, model_class,
     assert type(shift(8)) is torch.Tensor
     assert torch.equal(model(X), expected)
     assert torch.equal(traced(X), expected)
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.report.TraceWarning")
+@pytest.mark.parametrize("way", caches_elsewhere.WAYS)
+def test_packages_that_are_installed_are_compared_with_what_they_were_before(way, monkeypatch):
+    importlib.reload(caches_elsewhere)
+    packages = sysconfig.get_paths()["purelib"]
+    monkeypatch.setattr(caches_elsewhere, "__file__", f"{packages}/caches_elsewhere.py")
+    model = ShiftsByName(way).eval()
+    expected = model.linear(X) + torch.arange(8).float()
+    for _ in range(3):
+        traced = fxlab.symbolic_trace(model, X)
+        assert torch.equal(traced(X), expected)
+        assert torch.equal(model(X), expected)  # which leaves real tensors in the cache
 
 
 def test_a_cached_function_of_another_file_is_followed_at_any_size():
