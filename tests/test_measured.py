@@ -41,7 +41,7 @@ def test_a_command_refreshes_its_own_row_and_writes_its_tables(page: Path) -> No
 
 
 def test_a_command_without_a_row_is_an_error_and_writes_nothing(page: Path) -> None:
-    with pytest.raises(ValueError, match="page.md has 0 rows for `make none`"):
+    with pytest.raises(ValueError, match="has 0 rows for `make none`"):
         measured.write("make none", "", {"none": pd.DataFrame({"a": [1]})}, page=page)
     assert page.read_text() == TABLE
     assert not (page.parent / "page").exists()
