@@ -72,7 +72,7 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/python hatch_build.py --check
 
-# Against named peers; writes benchmarks/results.md and adds to benchmarks/history.csv.
+# Against named peers; writes a row of docs/measured.md and adds to benchmarks/history.csv.
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 
@@ -102,7 +102,7 @@ compat-newest:
 	    psutil sybil matplotlib
 	-PYTHONPATH=. $(VENV)-newest/bin/python -m pytest -W ignore tests/compiler
 
-# Which of transformers' architectures trace; takes half an hour and writes docs/coverage.md.
+# Which of transformers' architectures trace; takes half an hour and writes a row of docs/measured.md.
 # `make coverage TASK=heads`: those with a head for each task, which takes twice as long.
 # `make coverage TASK=whole`: base models with images and sound beside their text, at more lengths.
 # `make coverage TASK=libraries`: models of other libraries, in an environment of their own (7 GB), which takes hours.

@@ -1,11 +1,10 @@
 """Run all comparisons, or those that are named: ``python -m benchmarks import_time pictures``.
 
-Prints a table. A run of all writes ``benchmarks/results.md`` as well, and adds to the history.
+Prints a table. A run of all writes ``docs/measured/peers.csv`` as well, and adds to the history.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import sys
@@ -20,11 +19,10 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
-from benchmarks import compare_nodes, import_time, passes, peers, tracing
-from benchmarks.measure import measured
+from benchmarks import compare_nodes, import_time, measured, passes, peers, tracing
+from benchmarks.measure import compared
 
 FOLDER = Path(__file__).parent
-RESULTS = FOLDER / "results.md"
 HISTORY = FOLDER / "history.csv"
 """A row for each comparison of each run that was kept."""
 
@@ -49,7 +47,7 @@ def main() -> None:
         sys.exit(f"There is no {', '.join(unknown)}. The suites are: {', '.join(known)}.")
     rows: list[dict[str, Any]] = []
     for name in tqdm(chosen):
-        for row in map(measured, SUITES[name].comparisons()) if name in SUITES else peers.rows(name):
+        for row in map(compared, SUITES[name].comparisons()) if name in SUITES else peers.rows(name):
             rows.append(row)
             tqdm.write(f"{row['task']}: {row['ratio']:.3g} of {row['peer']}")
     print(pd.DataFrame(rows).round(3).to_string(index=False))
@@ -59,31 +57,11 @@ def main() -> None:
 
 
 def write(rows: list[dict[str, Any]]) -> None:
-    """Write the page that people read."""
-    load = os.getloadavg()[1]
-    lines = [
-        "# Benchmarks",
-        "",
-        "Made by `make bench`: each task is done by fxlab and by a peer, in turns, in one run on one "
-        "machine. Seconds are medians; a ratio below 1 means that fxlab is faster; the range is that of "
-        "the rounds. A peer that fails, or takes longer than a minute, gave no answer.",
-        "",
-        f"{machine()}; load {load:.1f} (more than one process per core makes "
-        "seconds longer and ranges wider; ratios suffer less).",
-        "",
-        "| Task | Peer | fxlab [s] | Peer [s] | Ratio | Range |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {row['task']} | {row['peer']} | {row['fxlab [s]']:.3g} "
-            + (
-                f"| {row['peer [s]']:.3g} | {row['ratio']:.2f} | {row['from']:.2f} to {row['to']:.2f} |"
-                if math.isfinite(row["peer [s]"])
-                else "| no answer | | |"
-            )
-            for row in rows
-        ),
-    ]
-    RESULTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    """Write the table, and the row of the page."""
+    table = pd.DataFrame(rows)
+    answered = table["ratio"].dropna()
+    figure = f"{(answered < 1).sum()} of {len(answered)} tasks take less time than the peer's"
+    measured.write("make bench", figure, {"peers": table})
 
 
 def keep(rows: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""The stages of ``torch.compile``: ``python -m benchmarks.compile_stages`` writes ``docs/compile_stages.md``.
+"""The stages of ``torch.compile``: ``python -m benchmarks.compile_stages`` writes tables.
 
 Each tiny model is compiled for inference and with gradients, each stage is judged against the original, and
 each pass against the stage below it. Mistakes are planted in passes of the user's own, in single matches of
@@ -14,12 +14,10 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-import transformers
 from torch import nn
 from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx
@@ -29,12 +27,12 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
+from benchmarks import measured
 from benchmarks.compile_mistakes import mistakes_in, mistakes_in_own_passes
 from benchmarks.compile_models import MODELS, small
 from fxlab.compiler import CompileSession
 from fxlab.values.tensors import tensors_by_path
 
-PAGE = Path(__file__).parents[1] / "docs" / "compile_stages.md"
 UNET = MODELS[-1]
 ROUNDS = 2
 """Of which the fastest counts; the code of the UNet takes minutes to compile, and is compiled once."""
@@ -44,27 +42,30 @@ PARTS_WITH_GRADIENTS = "bert", "llama", "vit"
 
 
 def main() -> None:
-    """Compile, judge, plant mistakes, take times, and write the page."""
+    """Compile, judge, plant mistakes, take times, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="models to try, and not to write the page; all by default")
+    parser.add_argument("names", nargs="*", help="models to try, without writing tables; all by default")
     options = parser.parse_args()
     logging.set_verbosity_error()
     warnings.simplefilter("ignore")
     names = options.names or MODELS
     warm_up()
-    stages = pd.DataFrame(row for name in tqdm(names, desc="stages") for row in stages_of(name))
+    stages = [row for name in tqdm(names, desc="stages") for row in stages_of(name)]
     rows = [row for name in tqdm(names, desc="mistakes") for row in mistakes_in(name)]
     rows += mistakes_in_own_passes(names[0])
     mistakes = pd.DataFrame(rows)
-    times = pd.DataFrame(times_of(name) for name in tqdm(names, desc="times"))
-    code = pd.DataFrame(code_of(name) for name in tqdm(names, desc="code"))
+    times = pd.DataFrame(times_of(name) | code_of(name) for name in tqdm(names, desc="times"))
     modes = [(name, False) for name in names] + [(n, True) for n in names if n in PARTS_WITH_GRADIENTS]
-    rows = [row for name, training in tqdm(modes, desc="parts") for row in parts_of(name, training=training)]
-    parts = pd.DataFrame(rows, dtype=object)
-    lines = page(stages, mistakes, times, code, parts)
-    print("\n".join(lines))
+    parts = [row for name, training in tqdm(modes, desc="parts") for row in parts_of(name, training=training)]
+    tables = {
+        "compile_stages": pd.DataFrame(stages + parts, dtype=object),
+        "compile_mistakes": mistakes,
+        "compile_times": times,
+    }
+    for table in tables.values():
+        print(table.to_string(index=False))
     if not options.names:
-        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write(tables)
 
 
 def warm_up() -> None:
@@ -115,11 +116,10 @@ def code_of(name: str) -> dict[str, Any]:
     kernels = session.kernels()["kernel"]
     found, below = session.verdict(), session.verdict("compiled code")
     return {
-        "model": name,
         "nodes with a kernel": len(kernels),
         "calls of kernels": len({kernel for cell in kernels for kernel in cell.split(", ")}),
-        "against the model": f"{found.status} ({found.ratio or 0:.2f} times it)",
-        "against the stage below": f"{below.status} ({below.ratio or 0:.2f} times it)",
+        "code against the model": f"{found.status} ({found.ratio or 0:.2f})",
+        "code against the last graph": f"{below.status} ({below.ratio or 0:.2f})",
     }
 
 
@@ -135,13 +135,13 @@ def parts_of(name: str, *, training: bool) -> Iterator[dict[str, Any]]:
                 sum(tensor.sum() for tensor in tensors if tensor.requires_grad).backward()
     except AssertionError:
         # Without a record too: a part returns other strides than the next was compiled for.
-        yield {"model": name, "graph": "the parts do not fit together, with or without a record"}
+        yield {"model": name, "stack": "the parts do not fit together, with or without a record"}
         return
     for graph, session in record.sessions.items():
         if session.passes:
             yield {
                 "model": name,
-                "graph": graph,
+                "stack": f"a part: {graph}",
                 "stages": len(session.stages),
                 "unchanged": len(session.unchanged),
                 "nodes": f"{len(session.original.graph.nodes)} to {len(session.graph_module.graph.nodes)}",
@@ -186,12 +186,10 @@ def times_of(name: str) -> dict[str, Any]:
         report = fastest(lambda: fxlab.report(session, path=f"{folder}/compile.html"), rounds=1)
     return {
         "model": name,
-        "torch.compile": f"{plain:.1f} s",
-        "compile_session": f"{recorded:.1f} s",
-        "ratio": f"{recorded / plain:.2f}",
-        "record_compile": f"{listened:.1f} s",
-        "its ratio": f"{listened / plain:.2f}",
-        "report": f"{report:.1f} s",
+        "torch.compile [s]": round(plain, 1),
+        "compile_session": round(recorded / plain, 2),
+        "record_compile": round(listened / plain, 2),
+        "report [s]": round(report, 1),
     }
 
 
@@ -216,66 +214,18 @@ def compiled(model: nn.Module, inputs: Mapping[str, Any]) -> None:
         torch.compile(model)(**inputs)
 
 
-def page(
-    stages: pd.DataFrame,
-    mistakes: pd.DataFrame,
-    times: pd.DataFrame,
-    code: pd.DataFrame,
-    parts: pd.DataFrame,
-) -> list[str]:
-    """Return the page."""
-    return [
-        "# Stages of torch.compile",
-        "",
-        f"Made by `python -m benchmarks.compile_stages` with torch {torch.__version__.partition('+')[0]} and "
-        f"transformers {transformers.__version__}, the UNet being that of diffusers (`UNet2DConditionModel`, "
-        "with the blocks of Stable Diffusion): tiny models with random weights, compiled for inference "
-        "and with gradients. A stage is a pass that changed the graph, and the original; *unchanged* passes "
-        "ran and changed nothing. *Verdict* is that of the last stage against Dynamo's graph, run by eager, "
-        "*passes* how many compute what the stage below computes.",
-        "",
-        *table(stages),
-        "",
-        "## Planted mistakes",
-        "",
-        f"{len(mistakes)} mistakes, of which `fxlab.bisect` finds all by name: in passes of a user's own at "
-        "every place where one can stand, in one match of a pattern, and in each pass of the compiler's own "
-        "over one model. *Found* is what it finds, after how many *runs*. Without the match that was found, "
-        "all models agree.",
-        "",
-        *table(mistakes),
-        "",
-        "## Compiled code",
-        "",
-        "Errors that scheduling, fusion and code generation add: the generated code, run on the CPU, judged "
-        "against Dynamo's graph run by eager and against the last stage. *Nodes* are those of the last graph "
-        "that went into a kernel.",
-        "",
-        *table(code),
-        "",
-        "## Parts compiled one by one",
-        "",
-        f"A backend that cuts Dynamo's graph into {PARTS} parts and compiles each, as inference servers do, "
-        "recorded by `record_compile`, for inference, and with gradients where parts can be trained so; each "
-        "is judged on the values that it ran on.",
-        "",
-        *table(parts.fillna("")),
-        "",
-        "## Times",
-        "",
-        "CPU seconds, those of the C++ compiler included; the fastest of "
-        f"{ROUNDS}, of the UNet the only one. `torch.compile` generates code without caches, and so it does "
-        "inside of `record_compile`, in turns; `compile_session` generates none. A report runs and judges "
-        "every stage.",
-        "",
-        *table(times),
-    ]
-
-
-def table(rows: pd.DataFrame) -> list[str]:
-    """Return a table in Markdown."""
-    lines = [list(map(str, rows.columns)), ["---"] * len(rows.columns), *rows.astype(str).values.tolist()]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+def write(tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write the tables, and the row of the page."""
+    stages, mistakes, times = tables.values()
+    judged, ratios = stages["verdict"].dropna(), times["compile_session"]
+    least, most = ratios.min(), ratios.max()
+    agree = judged.isin(["same bits", "within the model's own rounding"])
+    figure = (
+        f"{agree.sum()} of {len(judged)} stacks of passes agree with Dynamo's graph; `fxlab.bisect` names "
+        f"all {len(mistakes)} planted mistakes; `compile_session` takes {least:.2f} to {most:.2f} of "
+        "`torch.compile`"
+    )
+    measured.write("python -m benchmarks.compile_stages", figure, tables)
 
 
 if __name__ == "__main__":

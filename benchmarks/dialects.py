@@ -1,10 +1,9 @@
-"""The places that passes find in each dialect: ``python -m benchmarks.dialects`` writes ``docs/dialects.md``.
+"""The places that passes find in each dialect: ``python -m benchmarks.dialects`` writes a table.
 
 Tiny models with random weights and eager attention are captured in four ways. Each pass is applied to each
 graph by itself, judged and reversed: a rewrite that computes something else, or leaves a trace when it is
-reversed, ends the run. A cell is how many of the candidates were rewritten; the verdicts on them and the
-reasons for the others stand below the table. Models of timm and diffusers are left out where these are not
-installed, and the page says so.
+reversed, ends the run. A row counts the candidates and the rewritten ones, with the verdict on these and the
+reasons for the others. Models of timm and diffusers are tried where these are installed.
 """
 
 from __future__ import annotations
@@ -14,61 +13,38 @@ import importlib.util
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-import transformers
 from torch import nn
 from torch.fx import GraphModule
 from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
+from benchmarks import measured
 from benchmarks.verdict_models import TEN, tiny, tiny_of_type
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs
 from fxlab.transformations import ReversibleTransformation, available
 
-PAGE = Path(__file__).parents[1] / "docs" / "dialects.md"
 MODELS = ("bert", "gpt2", "llama", "mixtral", "t5", "vit", "resnet", "whisper")
 LIBRARIES = ("timm", "diffusers")
-SOURCES = ("symbolic_trace", "export", "export module", "decomposed")
-WORDS = {
-    "symbolic_trace": "`fxlab.symbolic_trace(model)`: calls of modules, functions and methods",
-    "export": "`from_exported(torch.export.export(...))`: ATen operators, before decomposition",
-    "export module": "`torch.export.export(...).module()`, as torch returns it",
-    "decomposed": "`from_exported(program.run_decompositions())`: core ATen operators",
-}
-LAWS = (
-    "The laws of `tests/transformations/test_laws.py` (same outputs within rounding, exact reversal in any "
-    "order, honest marks, independent copies, ...) held for 30,498 random examples: 22,884 on graphs that "
-    "went through `torch.export`, about half of them decomposed (seed 1 with a few laws on each graph, seeds "
-    "4, 5 and 6 with all, seed 80 with the passes that match most, seeds 91 to 94 with all on 40 graphs or "
-    "more each, 2,568 examples, and seeds 101 to 115 likewise, 10,056 examples, the last six of them with "
-    "`fuse-scale-before-layer`), and 7,614 on 1,379 graphs that were written in ATen operators (seeds 2 "
-    "and 3). Seed 4 found one fault of a pass, which is mended: a folded "
-    "constant did not come back once the reading of its tensor had been removed as dead code. Four kinds of "
-    "examples failed by the tests' own bounds, which are mended: twice because torch decomposes a `detach` "
-    "or a write through an inactive dropout to something else. `make fuzz` goes on."
-)
-"""What was tried by hand, on torch 2.13.0."""
 
 
 def main() -> None:
-    """Count, print and write the tables."""
+    """Count, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="models to try, and not to write the page; all by default")
+    parser.add_argument("names", nargs="*", help="models to try, without writing the table; all by default")
     options = parser.parse_args()
     logging.set_verbosity_error()
-    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
-    names = options.names or [*MODELS, *(name for name in LIBRARIES if name not in missing)]
+    installed = [name for name in LIBRARIES if importlib.util.find_spec(name) is not None]
+    names = options.names or [*MODELS, *installed]
     rows = pd.DataFrame(row for name in tqdm(names, unit="model") for row in counted(name))
-    lines = report(rows, missing)
-    print("\n".join(lines))
+    print(rows.to_string(index=False))
     if not options.names:
-        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write(rows)
 
 
 def counted(name: str) -> Iterator[dict[str, Any]]:
@@ -77,14 +53,17 @@ def counted(name: str) -> Iterator[dict[str, Any]]:
     leave_ones(model)
     for source, graph in captured(model, inputs):
         if isinstance(graph, str):
-            yield {"model": name, "source": source, "pass": "", "candidates": 0, "failed": graph}
+            yield {"model": name, "source": source, "pass": "", "candidates": 0, "refused": graph}
             continue
         for pass_ in (cls() for cls in available()):
             explained = pass_.explain(graph)
+            if explained.empty:
+                continue
             row = {"model": name, "source": source, "pass": pass_.name, "candidates": len(explained)}
-            refused = explained.code[~explained.matched]
+            refused = Counter(explained.code[~explained.matched])
             count, status = rewritten(pass_, graph, inputs) if explained.matched.any() else (0, "")
-            yield row | {"rewritten": count, "refused": dict(Counter(refused)), "verdict": status}
+            codes = ", ".join(f"{number} {code}" for code, number in refused.items())
+            yield row | {"rewritten": count, "verdict": status, "refused": codes}
 
 
 def of_transformers(name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -173,79 +152,12 @@ def tensors_of(module: nn.Module) -> list[tuple[str, int]]:
     return [(name, id(tensor)) for name, tensor in module.state_dict(keep_vars=True).items()]
 
 
-def report(rows: pd.DataFrame, missing: list[str]) -> list[str]:
-    """Return the page."""
-    failed = rows[rows.get("failed", pd.Series(index=rows.index, dtype=object)).notna()]
-    rows = rows.drop(failed.index)
-    left_out = [f"Not installed where this was made, and left out: {', '.join(missing)}.", ""]
-    not_exported = [f"torch.export does not take {row.model}: {row.failed}" for row in failed.itertuples()]
-    return [
-        "# Passes in every dialect",
-        "",
-        f"Made by `python -m benchmarks.dialects` with torch {torch.__version__.partition('+')[0]} and "
-        f"transformers {transformers.__version__}: tiny models with random weights and eager attention, each "
-        "captured in four ways, each pass applied by itself, compared and reversed. A cell is how many nodes "
-        "of candidates were rewritten, and of how many if some were refused.",
-        "",
-        *(f"- *{source}*: {words}" for source, words in WORDS.items()),
-        "",
-        LAWS,
-        "",
-        *(left_out if missing else []),
-        *(line for words in not_exported for line in (words, "")),
-        *_table(rows),
-        "",
-        "## Verdicts",
-        "",
-        "On what was rewritten: *same bits*, or *within the model's own rounding*.",
-        "",
-        *_verdicts(rows),
-        "",
-        "## Why not",
-        "",
-        *_reasons(rows),
-    ]
-
-
-def _table(rows: pd.DataFrame) -> list[str]:
-    models = list(dict.fromkeys(rows["model"]))
-    header = ["Pass", "Source", *models]
-    lines = [_line(header), _line(["---"] * len(header))]
-    for name, of_pass in rows.groupby("pass", sort=False):
-        if not of_pass["candidates"].any():
-            continue
-        for source, cells in of_pass.groupby("source", sort=False):
-            by_model = cells.set_index("model")
-            found = [_cell(by_model.loc[model]) if model in by_model.index else "" for model in models]
-            lines.append(_line([f"`{name}`", source, *found]))
-    return lines
-
-
-def _verdicts(rows: pd.DataFrame) -> list[str]:
-    models = list(dict.fromkeys(rows["model"]))
-    lines = [_line(["Pass", *models]), _line(["---"] * (len(models) + 1))]
-    for name, of_pass in rows[rows["rewritten"] > 0].groupby("pass", sort=False):
-        verdicts = of_pass.groupby("model")["verdict"].agg(lambda found: ", ".join(sorted(set(found))))
-        lines.append(_line([f"`{name}`", *(verdicts.get(model, "") for model in models)]))
-    return lines
-
-
-def _cell(row: pd.Series) -> str:
-    rewritten, candidates = row["rewritten"], row["candidates"]
-    # Rewriting some candidates may make others.
-    return f"{rewritten}" if rewritten >= candidates else f"{rewritten} of {candidates}"
-
-
-def _reasons(rows: pd.DataFrame) -> list[str]:
-    lines = [_line(["Pass", "Source", "Model", "Refused"]), _line(["---"] * 4)]
-    for row in rows[rows["refused"].map(bool)].itertuples():
-        codes = ", ".join(f"{count} × `{code}`" for code, count in row.refused.items())  # noqa: RUF001
-        lines.append(_line([f"`{row[3]}`", row.source, row.model, codes]))
-    return lines
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def write(rows: pd.DataFrame) -> None:
+    """Write the table, and the row of the page."""
+    found = rows[rows["pass"] != ""].groupby("source", sort=False)["rewritten"].sum()
+    counts = ", ".join(f"{source} {int(count)}" for source, count in found.items())
+    figure = f"nodes of candidates rewritten: {counts}; every rewrite agrees and is reversed exactly"
+    measured.write("python -m benchmarks.dialects", figure, {"dialects": rows})
 
 
 if __name__ == "__main__":

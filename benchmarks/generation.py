@@ -1,4 +1,4 @@
-"""Generation on graphs and eagerly: ``python -m benchmarks.generation`` writes ``docs/generation.md``.
+"""Generation on graphs and eagerly: ``python -m benchmarks.generation`` writes ``generation.csv``.
 
 Tiny models with random weights generate greedily, once to trace and then in turns with the model itself.
 Tokens have to be equal; a time is a ratio to eager, the median of the rounds.
@@ -10,7 +10,6 @@ import argparse
 import statistics
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,9 +19,9 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
+from benchmarks import measured
 from benchmarks.measure import seconds
 
-PAGE = Path(__file__).parents[1] / "docs" / "generation.md"
 PASSES = ("merge-linears", "fuse-attention")
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100}
 TEXT = {**SIZES, "hidden_size": 64}
@@ -68,7 +67,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 def main() -> None:
     """Measure, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="models to try, and not to write the page; all by default")
+    parser.add_argument("names", nargs="*", help="models to try, without writing the table; all by default")
     parser.add_argument("--steps", type=int, default=256, help="tokens to generate")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is timed")
     options = parser.parse_args()
@@ -77,15 +76,15 @@ def main() -> None:
     rows = [
         row
         for name in tqdm(options.names or MODELS, unit="model")
-        for row in measured(name, options.steps, options.rounds)
+        for row in rows_of(name, options.steps, options.rounds)
     ]
-    lines = report(pd.DataFrame(rows), options.steps)
-    print("\n".join(lines))
+    table = pd.DataFrame(rows)
+    print(table.to_string(index=False))
     if not options.names:
-        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write(table)
 
 
-def measured(name: str, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
     """Yield a row without passes, and one with those that are measured."""
     torch.manual_seed(0)
     model = MODELS[name]().eval()
@@ -115,14 +114,14 @@ def measured(name: str, steps: int, rounds: int) -> Iterator[dict[str, Any]]:
         yield {
             "model": name,
             "passes": ", ".join(passes),
-            "tokens": is_same,
+            "tokens": "equal" if is_same else "different",
             "ratio": statistics.median(ratios),
             "from": min(ratios),
             "to": max(ratios),
             "graphs": len(graphs),
             "eager": int(table["hits"][table["runs"] == "eager"].sum()),
-            "verdicts": ", ".join(sorted(set(filter(None, graphs["verdict"])))),
-            "memory": (weights + made_bytes(fast)) / weights,
+            "verdict": ", ".join(sorted(set(filter(None, graphs["verdict"])))),
+            "weights": (weights + made_bytes(fast)) / weights,
         }
 
 
@@ -142,37 +141,14 @@ def made_bytes(fast: Any) -> int:
     return sum({id(tensor): tensor.nbytes for tensor in made if id(tensor) not in own}.values())
 
 
-def report(rows: pd.DataFrame, steps: int) -> list[str]:
-    """Return the page."""
-    header = ["Model", "Passes", "Tokens", "Time", "Range", "Graphs", "Eager calls", "Verdicts", "Weights"]
-    lines = [
-        "# Generating on graphs",
-        "",
-        f"Made by `python -m benchmarks.generation` with torch {torch.__version__.partition('+')[0]} and "
-        f"transformers {hf.__version__}: tiny models with random weights (2 layers, width 64) and eager "
-        f"attention (Whisper: `sdpa`) generate {steps} tokens greedily on the CPU, on the graphs of "
-        "`session.as_model()` and eagerly, in turns. *Time* is their ratio, once graphs are traced. "
-        "With models as small as these it is the cost of Python around the calls of torch, and of the guards "
-        "of graphs. *Weights* is the memory of the model's weights and those that passes have made, divided "
-        "by that of the model's.",
-        "",
-        f"| {' | '.join(header)} |",
-        f"|{'---|' * len(header)}",
-    ]
-    for row in rows.itertuples():
-        cells = [
-            row.model,
-            row.passes or "none",
-            "equal" if row.tokens else "**different**",
-            f"{row.ratio:.2f}",
-            f"{row[5]:.2f} to {row.to:.2f}",
-            row.graphs,
-            row.eager,
-            row.verdicts,
-            f"{row.memory:.2f}",
-        ]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return lines
+def write(table: pd.DataFrame) -> None:
+    """Write the table, and the row of the page."""
+    equal, ratio = int((table["tokens"] == "equal").sum()), table["ratio"]
+    figure = (
+        f"{equal} of {len(table)} runs give eager's own tokens, in {ratio.min():.2f} to {ratio.max():.2f} of "
+        "its time"
+    )
+    measured.write("python -m benchmarks.generation", figure, {"generation": table})
 
 
 if __name__ == "__main__":

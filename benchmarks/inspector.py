@@ -22,6 +22,7 @@ from torch import fx, nn
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import fxlab
+from benchmarks import measured
 from benchmarks.measure import seconds
 from fxlab.drawing import start_layout_worker
 from fxlab.view_model.details import Describer
@@ -114,10 +115,13 @@ def values_of_a_large_node() -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print and write the table."""
     start_layout_worker()
     print(pd.DataFrame([values_of_a_large_node()]).round(3).to_string(index=False))
-    print(pd.DataFrame([waits(name, gm) for name, gm in graphs()]).round(3).to_string(index=False))
+    table = pd.DataFrame([waits(name, gm) for name, gm in graphs()])
+    print(table.round(3).to_string(index=False))
+    first = ", ".join(f"{row['model']} {row['first picture']:.2g} s" for row in table.to_dict("records"))
+    measured.write("python -m benchmarks.inspector", f"first picture: {first}", {"inspector": table})
 
 
 if __name__ == "__main__":

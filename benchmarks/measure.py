@@ -33,7 +33,7 @@ def seconds(task: Callable[[], Any]) -> float:
     return result if isinstance(result, Seconds) else time.perf_counter() - start
 
 
-def measured(comparison: Comparison) -> dict[str, Any]:
+def compared(comparison: Comparison) -> dict[str, Any]:
     """Return a row: medians in seconds, and the median and the range of the ratios of the rounds.
 
     A peer that fails takes infinitely long.

@@ -1,4 +1,4 @@
-"""Mistakes that a verdict on one batch misses: writes a part of ``docs/real_data.md``.
+"""Mistakes that a verdict on one batch misses: ``python -m benchmarks.one_batch`` writes a table.
 
 Each is planted in a small model and judged three times: on one made-up batch, on the variants of it that
 fxlab makes, and on a data set by ``evaluate``. None of the batches is made for a mistake: their sizes,
@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
 import fxlab
+from benchmarks import measured
 
-PAGE = Path(__file__).parents[1] / "docs" / "real_data.md"
-BEGIN, END = "<!--- one batch: begin -->", "<!--- one batch: end -->"
 VOCABULARY, POSITIONS, FEATURES = 400, 256, 16
 BATCHES = 60
 
@@ -132,24 +131,17 @@ MISTAKES = (
 def main() -> None:
     """Judge all mistakes and write the table."""
     torch.set_num_threads(1)
-    rows = [_judged(mistake) for mistake in MISTAKES]
-    lines = [
-        f"Made by `python -m benchmarks.one_batch` with torch {torch.__version__.partition('+')[0]}: each "
-        "mistake is planted in a small model that is right on the one batch it is traced on. Variants are "
-        f"`session.verdict(variants=True)`; the data are {BATCHES} batches of other sizes, lengths, padding, "
-        "tokens and magnitudes, of which none is made for a mistake.",
-        "",
-        "| Mistake | One batch | Variants | Data: batches that are different |",
-        "| --- | --- | --- | --- |",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
-    print("\n".join(lines))
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + "\n".join([BEGIN, "", *lines, "", END]) + after, encoding="utf-8")
+    table = pd.DataFrame(_judged(mistake) for mistake in MISTAKES)
+    print(table.to_string(index=False))
+    found = {column: int(table[column].str.startswith("found").sum()) for column in table.columns[1:]}
+    figure = ", ".join(f"{column}: {count}" for column, count in found.items())
+    figure = f"of {len(table)} mistakes found by {figure}"
+    measured.write(
+        "python -m benchmarks.one_batch", figure, {"one_batch": table}, made_with=measured.versions("torch")
+    )
 
 
-def _judged(mistake: Mistake) -> list[str]:
+def _judged(mistake: Mistake) -> dict[str, str]:
     torch.manual_seed(0)
     model = mistake.model().eval()
     one, batches = (_one_text(), _texts()) if mistake.model is Text else (_one_table(), _tables())
@@ -159,12 +151,12 @@ def _judged(mistake: Mistake) -> list[str]:
     alone, varied = session.verdict(), session.verdict(variants=True)
     found = fxlab.evaluate(session, batches)
     different = int((found.batches["status"] == "different").sum())
-    return [
-        mistake.words,
-        "missed" if alone.agrees else "found",
-        f"missed ({varied.status})" if varied.agrees else f"found ({varied.decided_by})",
-        f"missed, 0 of {len(found.rows)}" if found.agrees else f"found, {different} of {len(found.rows)}",
-    ]
+    return {
+        "mistake": mistake.words,
+        "one batch": "missed" if alone.agrees else "found",
+        "its variants": f"missed ({varied.status})" if varied.agrees else f"found ({varied.decided_by})",
+        "data": f"{'missed' if found.agrees else 'found'}, {different} of {len(found.rows)} batches",
+    }
 
 
 def _one_text() -> dict[str, torch.Tensor]:

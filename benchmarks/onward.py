@@ -1,4 +1,4 @@
-"""Graphs in the formats that lead on: ``python -m benchmarks.onward`` writes ``docs/onward.md``.
+"""Graphs in the formats that lead on: ``python -m benchmarks.onward`` writes ``onward.csv``.
 
 Tiny models with random weights are traced, all passes that change something are switched on, and the graph
 goes through each format. What comes out is run on the inputs, and on a larger batch where the format follows
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import transformers as hf
 from torch import nn
@@ -29,12 +30,12 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
+from benchmarks import measured
 from fxlab.deployment.files.tensor_graph import TensorGraph, tensor_graph
 from fxlab.deployment.files.write_file import OnnxModule, exported, write_file
 from fxlab.values.tensors import tensors_by_path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "onward.md"
 ENVIRONMENT = ROOT / ".venv-onward"
 CONSTRAINTS = ROOT / "constraints-onward.txt"
 TEXT = {
@@ -222,7 +223,7 @@ def fresh(inputs: Inputs) -> dict[str, Any]:
 def main() -> None:
     """Try all, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="models to try, and not to write the page; all by default")
+    parser.add_argument("names", nargs="*", help="models to try, without writing the table; all by default")
     parser.add_argument("--keep", type=Path, default=Path("onward.jsonl"), help="results so far")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -242,10 +243,10 @@ def main() -> None:
             if done.returncode == 0:
                 break
     found = known(options.keep)
-    lines = page(found, options.names or [*MODELS])
-    print("\n".join(lines))
+    rows = table(found, options.names or [*MODELS])
+    print(rows.to_string(index=False))
     if not options.names:
-        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write(rows, next(iter(found.values()))["versions"])
 
 
 def known(file: Path) -> dict[str, dict[str, str]]:
@@ -286,7 +287,7 @@ def compared(case: Case, run: Callable[[Inputs], Any]) -> str:
         other = difference(case, run, case.larger)
     except Exception:
         return f"{words}, this size"
-    return f"{words}, other sizes" if other < 1e-4 else f"**wrong at other sizes** ({other:.0e})"
+    return f"{words}, other sizes" if other < 1e-4 else f"wrong at other sizes ({other:.0e})"
 
 
 def difference(case: Case, run: Callable[[Inputs], Any], inputs: Inputs) -> float:
@@ -304,11 +305,9 @@ def difference(case: Case, run: Callable[[Inputs], Any], inputs: Inputs) -> floa
 
 
 def versions() -> str:
-    """Say which versions this runs with."""
-    from importlib.metadata import version
-
+    """Return the versions that this runs with."""
     names = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime", "executorch")
-    return ", ".join(f"{name} {version(name).partition('+')[0]}" for name in names)
+    return measured.versions(*names)
 
 
 def environment() -> Path:
@@ -323,33 +322,24 @@ def environment() -> Path:
     return python
 
 
-def page(found: Mapping[str, Mapping[str, str]], names: list[str]) -> list[str]:
-    """Return the page."""
-    header = ["Model", "Passes", "Verdict", *FORMATS]
-    made_with = found[names[0]]["versions"]
-    lines = [
-        "# Formats that lead on",
-        "",
-        f"Made by `python -m benchmarks.onward` with {made_with}: tiny models with random weights, with all "
-        "passes that change something. *Verdict* is that of the graph against the model's own. In each "
-        "format: the largest difference to the graph in eager mode, as a part of the output's largest "
-        "magnitude, or `equal`; and whether a larger batch than that of the inputs runs as well. "
-        "*as_model()* is the model's own code there, without passes.",
-        "",
-        f"| {' | '.join(header)} |",
-        f"|{'---|' * len(header)}",
-    ]
-    reasons: list[str] = []
-    for name in names:
-        row = found[name]
-        cells = [name, row["passes"], row["verdict"]]
-        for format_name in FORMATS:
-            words = row.get(format_name, "not tried")
-            cells.append(words.partition(":")[0])
-            if words.startswith("refused"):
-                reasons.append(f"- {name}, {format_name}: `{words.removeprefix('refused: ')}`")
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines + (["", "Refused:", "", *reasons] if reasons else [])
+def table(found: Mapping[str, Mapping[str, str]], names: list[str]) -> pd.DataFrame:
+    """Return a row for each model, with a column for each format."""
+    columns = ("passes", "verdict", *FORMATS)
+    return pd.DataFrame(
+        {"model": name, **{column: found[name].get(column, "not tried") for column in columns}}
+        for name in names
+    )
+
+
+def write(rows: pd.DataFrame, made_with: str) -> None:
+    """Write the table, and the row of the page."""
+    cells = rows[[*FORMATS]].stack()
+    right = ~cells.str.contains("refused|wrong|not tried")
+    figure = (
+        f"{right.sum()} of {len(cells)} files and compiled graphs compute what the graph computes, "
+        f"{(right & cells.str.contains('other sizes')).sum()} of them at other sizes too"
+    )
+    measured.write("python -m benchmarks.onward", figure, {"onward": rows}, made_with=made_with)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def main() -> None:
 
     let_torchvision_be_imported()
     from benchmarks import explorer, optimum_passes, pictures, values, vision_models
-    from benchmarks.measure import measured
+    from benchmarks.measure import compared
 
     suites = {
         "optimum_passes": optimum_passes,
@@ -89,7 +89,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     for comparison in suites[sys.argv[1]].comparisons():
-        print(json.dumps(measured(comparison)), flush=True)
+        print(json.dumps(compared(comparison)), flush=True)
 
 
 if __name__ == "__main__":

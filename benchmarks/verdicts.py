@@ -4,7 +4,7 @@ Some thousand rewrites that are right and five hundred planted mistakes, on fort
 judged by the verdict and by ``torch.allclose`` with four tolerances. A mistake that changes nothing in
 float64 is not reached by the inputs and does not count. What was judged is kept in
 ``build/verdicts.jsonl``, so a run can be interrupted and goes on where it was; a run of all writes
-``docs/verdicts.md``.
+``docs/measured/verdicts.csv`` and its row of ``docs/measured.md``.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-import transformers
 from torch.fx import GraphModule
 from tqdm import tqdm
 from transformers.utils import logging
 
 import fxlab
+from benchmarks import measured
 from benchmarks.verdict_bugs import planted
 from benchmarks.verdict_models import NAMES, model_and_inputs
 from benchmarks.verdict_rewrites import correct_rewrites
@@ -33,23 +33,23 @@ from fxlab.values.tensors import tensors_by_path
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "build" / "verdicts.jsonl"
-PAGE = ROOT / "docs" / "verdicts.md"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TOLERANCES = (1e-5, 1e-4, 1e-3, 1e-2)
 BUG_SHARE = 0.3
 """The share of classes of mistakes that is tried on each model."""
+KEYS = ["kind", "what", "dtype"]
 REACHED = 1e-12
 """How far apart, relative to the largest number, outputs in float64 are that a mistake has reached."""
 
 
 def main() -> None:
-    """Judge what has not been judged yet, and write the page."""
+    """Judge what has not been judged yet, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="models to try, and not to write the page; all by default")
+    parser.add_argument("names", nargs="*", help="models to try, without writing the table; all by default")
     parser.add_argument("--quick", action="store_true", help="float32 alone")
     parser.add_argument("--shard", default="0/1", help="which part of the models, as 0/2 and 1/2")
     parser.add_argument("--keep", type=Path, default=KEPT, help="the file with what was judged")
-    parser.add_argument("--write", type=Path, nargs="*", help="write the page from these files, and end")
+    parser.add_argument("--write", type=Path, nargs="*", help="write the table from these files, and end")
     options = parser.parse_args()
     if options.write is not None:
         write(pd.DataFrame(row for path in options.write or [options.keep] for row in _rows(path)))
@@ -66,7 +66,7 @@ def main() -> None:
         with options.keep.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     rows = pd.DataFrame(_rows(options.keep))
-    print("\n".join(report(rows)))
+    print(report(rows).to_string(index=False))
     if names == NAMES and not options.quick:
         write(rows)
 
@@ -132,62 +132,44 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def report(rows: pd.DataFrame) -> list[str]:
-    """Return the tables."""
-    if "status" not in rows:
-        return ["Nothing was judged."]
-    judged_rows = rows[rows["status"].notna()]
+def report(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return in which share (in percent) the verdict and each tolerance are wrong, by rewrite and mistake.
+
+    A right rewrite that is called different is a false alarm; a mistake that is called the same is missed.
+    """
+    judged_rows = rows[rows["status"].notna()] if "status" in rows else rows.iloc[:0]
+    if judged_rows.empty:
+        return pd.DataFrame(columns=["kind", "what", "dtype", "tried", "verdict"])
     agrees = judged_rows[[f"{tolerance:g}" for tolerance in TOLERANCES]].astype(bool)
+    agrees = agrees.rename(columns="allclose({})".format)
     agrees.insert(0, "verdict", judged_rows["status"] != "different")
     is_right = judged_rows["kind"] == "rewrite"
     # A lower precision is reached in the model's own dtype alone.
     reached = judged_rows["reached"].astype(bool) | judged_rows["what"].str.contains("precision")
-    right, wrong = judged_rows[is_right], judged_rows[~is_right & reached]
-    alarms, missed = ~agrees.loc[right.index], agrees.loc[wrong.index]
-    by_dtype = [(d, group.index) for d, group in right.groupby("dtype", sort=False)]
-    by_rewrite = [(w, group.index) for w, group in right.groupby("what")]
-    by_bug = [(w, group.index) for w, group in wrong.groupby("what")]
-    unseen = int((wrong["status"] == "same bits").sum())
-    by_bug += [(f"all in {d}", group.index) for d, group in wrong.groupby("dtype", sort=False)]
-    return [
-        *("## False alarms", ""),
-        *_table("Dtype", "Rewrites", [*by_dtype, ("all", right.index)], lambda i: alarms.loc[i].sum()),
-        *("", "By rewrite:", ""),
-        *_table("Rewrite", "Tried", by_rewrite, lambda i: alarms.loc[i].sum()),
-        *("", "## Missed mistakes", ""),
-        f"{unseen} of the mistakes that the verdict misses leave every bit of all outputs as it is.",
-        "",
-        *_table("Mistake", "Planted", [*by_bug, ("all", wrong.index)], lambda i: _percent(missed.loc[i])),
-    ]
-
-
-def _table(
-    head: str, count: str, groups: list[tuple[str, pd.Index]], numbers: Callable[[pd.Index], pd.Series]
-) -> list[str]:
-    heads = ["`verdict`", *(f"`allclose({tolerance:g})`" for tolerance in TOLERANCES)]
-    rows = [[name, str(len(index)), *map(str, numbers(index))] for name, index in groups]
-    rule = ["---"] * (len(heads) + 2)
-    return [f"| {' | '.join(cells)} |" for cells in ([head, count, *heads], rule, *rows)]
-
-
-def _percent(missed: pd.DataFrame) -> pd.Series:
-    return missed.mean().map(lambda share: f"{100 * share:.0f}%")
+    wrong = agrees.mask(is_right, ~agrees)[is_right | reached]
+    rows = pd.concat([judged_rows.loc[wrong.index, KEYS], wrong.astype(int)], axis=1)
+    views = [rows.assign(dtype="all"), rows.assign(what="all"), rows.assign(what="all", dtype="all")]
+    groups = [group for view in views for group in view.groupby(KEYS, sort=False)]
+    table = pd.DataFrame(
+        dict(zip(KEYS, key, strict=True))
+        | {"tried": len(group)}
+        | (100 * group[agrees.columns].mean()).round(1).to_dict()
+        for key, group in groups
+    )
+    return table.sort_values("kind", kind="stable")
 
 
 def write(rows: pd.DataFrame) -> None:
-    """Write the page of the docs."""
-    tried, version = rows["model"].nunique(), torch.__version__.split("+")[0]
-    head = [
-        "# How often the verdict is wrong",
-        "",
-        f"Made by `python -m benchmarks.verdicts` with torch {version} and transformers "
-        f"{transformers.__version__}: rewrites that are right (fxlab's passes, "
-        "`torch.fx.experimental.optimization.fuse`, and others written by hand) and mistakes of many "
-        f"classes, each in one place, on {tried} tiny models. `allclose` has its tolerance as both `atol` "
-        "and `rtol`. A mistake that changes nothing in float64 on these inputs does not count.",
-        "",
-    ]
-    PAGE.write_text("\n".join([*head, *report(rows)]) + "\n", encoding="utf-8")
+    """Write the table, and the row of the page."""
+    table = report(rows)
+    in_all = table[(table["what"] == "all") & (table["dtype"] == "all")].set_index("kind")
+    alarms, missed = in_all.loc["rewrite"], in_all.loc["bug"]
+    figure = (
+        f"false alarms on {alarms['verdict']:.0f}% of {alarms['tried']:,} right rewrites, "
+        f"{missed['verdict']:.0f}% of {missed['tried']} planted mistakes missed; `allclose` with 0.001: "
+        f"{alarms['allclose(0.001)']:.0f}% and {missed['allclose(0.001)']:.0f}%"
+    )
+    measured.write("python -m benchmarks.verdicts", figure, {"verdicts": table})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure coverage and write its pages: ``make coverage``, ``make coverage TASK=heads``, ...
+"""Measure coverage and write its tables: ``make coverage``, ``make coverage TASK=heads``, ...
 
 A tiny model of each architecture is built, run, traced, and compared with eager bit for bit: on the inputs
 it was traced on, and on others that it takes. Each runs in a process of its own, which is ended when it takes
@@ -10,22 +10,22 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from pathlib import Path
 
 from tqdm import tqdm
 
 from benchmarks.coverage.processes import all_results
 from benchmarks.coverage.progress import Progress
 from benchmarks.coverage.results import Result
+from benchmarks.coverage.tables import counts, write
+from benchmarks.measured import versions
 
-DOCS = Path(__file__).parents[2] / "docs"
 HEADS, LIBRARIES, WHOLE_MODELS = "heads", "libraries", "whole"
 
 
 def main() -> None:
-    """Try all models, or those that are named, and write the page."""
+    """Try all models, or those that are named, and write the tables."""
     parser = argparse.ArgumentParser(prog="benchmarks.coverage", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="models to try, with no page; all if none is named")
+    parser.add_argument("names", nargs="*", help="models to try, without writing tables; all by default")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
         "--task",
@@ -57,19 +57,16 @@ def _architectures(names: list[str], task: str, workers: int) -> None:
         found = tried(models) if names else Progress(one).results(models, tried)
         results = list(tqdm(found, total=len(models), unit="model", desc=one))
         by_task[one] = sorted(results, key=lambda result: result.name)
-    every = [result for results in by_task.values() for result in results]
-    if not names and task == architectures.BASE:
-        (DOCS / "coverage.md").write_text(architectures.report(every), encoding="utf-8")
-    elif not names and task == WHOLE_MODELS:
-        (DOCS / "coverage_whole.md").write_text(architectures.report_of_whole(every), encoding="utf-8")
-    elif not names and task == HEADS:
-        (DOCS / "coverage_heads.md").write_text(architectures.report_of_heads(by_task), encoding="utf-8")
+    is_published = task in (architectures.BASE, HEADS, WHOLE_MODELS) and not names
+    if not is_published:
+        print(*(result for results in by_task.values() for result in results), sep="\n")
     else:
-        print(*every, sep="\n")
+        command = "make coverage" if task == architectures.BASE else f"make coverage TASK={task}"
+        write(command, task, by_task, versions("torch", "transformers"))
     if not names:
         for one in chosen:
             Progress(one).end()
-    print("\n".join(architectures.counts(every)))
+    print(counts(task, by_task).to_string(index=False))
 
 
 def _models(task: str) -> list[str]:
@@ -85,13 +82,16 @@ def _libraries(names: list[str], workers: int) -> None:
     from benchmarks.coverage import libraries
 
     progress = None if names else Progress(LIBRARIES)
-    results = libraries.all_rows(names, workers, progress)
+    by_library: dict[str, list[Result]] = {}
+    for result in libraries.all_rows(names, workers, progress):
+        by_library.setdefault(result.name.partition("/")[0], []).append(result)
     if progress is None:
-        print(*results, sep="\n")
+        print(*(result for results in by_library.values() for result in results), sep="\n")
     else:
-        (DOCS / "coverage_libraries.md").write_text(libraries.report(results), encoding="utf-8")
+        made_with = f"{versions('torch')}, constraints-libraries.txt"
+        write(f"make coverage TASK={LIBRARIES}", LIBRARIES, by_library, made_with)
         progress.end()
-    print("\n".join(libraries.counts(results)))
+    print(counts(LIBRARIES, by_library).to_string(index=False))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""The result of tracing one model and comparing it with eager, and how results are counted."""
+"""The result of tracing one model and comparing it with eager."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from torch import nn
 import fxlab
 from fxlab.models.running import run
 from fxlab.tracing.findings import Found
-from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, REFUSAL, WHOLE
+from fxlab.tracing.report import REFUSAL
 from fxlab.values.tensors import same_bits, tensors_by_path
 
-RIGHT, REFUSED, WRONG = _HOW = "right", "refused", "wrong"
+RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
 NOT_TRIED = ("not built", "no inputs", "not run")
 INPUTS = "the inputs"
 _SITE = Path(torch.__file__).parents[1]
@@ -44,12 +43,6 @@ class Result:
     @property
     def is_right_everywhere(self) -> bool:
         return set(self.checks.values()) == {RIGHT}
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether the graph is specialised, or could not be traced at its best."""
-        is_partial = bool(self.checks) and not self.is_right_everywhere
-        return is_partial or self.outcome not in (*NOT_TRIED, DYNAMIC)
 
     def note_trace(self, traced: nn.Module) -> None:
         """Note what a trace says of itself."""
@@ -101,57 +94,7 @@ def compared(model: nn.Module, traced: nn.Module, inputs: Any) -> str | None:
     return WRONG if all(same_bits(again[path], expected[path]) for path in expected) else RIGHT
 
 
-def summary(results: Sequence[Result], *, models: str, others: str) -> list[str]:
-    """Return the counts, as lines of a table.
-
-    Parameters
-    ----------
-    results
-        The results.
-    models, others
-        What is counted, and the inputs that a graph is tried on besides those that it was traced on.
-    """
-    run_eagerly = [r for r in results if r.outcome not in NOT_TRIED]
-    right = sum(r.is_right for r in run_eagerly)
-    everywhere = sum(r.is_right_everywhere for r in run_eagerly)
-    counts = Counter(r.outcome for r in results)
-    checks = [set(r.checks.values()) for r in run_eagerly]
-    share = max(1, len(run_eagerly)) / 100
-    return [
-        f"| | {models} | |",
-        "|---|---|---|",
-        f"| that a tiny model runs eagerly of | {len(run_eagerly)} | of {len(results)} |",
-        f"| a graph gives eager's own bits | {right} | {right / share:.1f}% |",
-        f"| and {others} too | {everywhere} | {everywhere / share:.1f}% |",
-        f"| a graph refuses another size, in words | {sum(REFUSED in found for found in checks)} | |",
-        f"| a graph gives other numbers than eager | {sum(WRONG in found for found in checks)} | |",
-        *(f"| traced on {rung} | {counts[rung]} | |" for rung in (DYNAMIC, DATA, WHOLE, BATCH, FIXED, REAL)),
-    ]
-
-
-def limits_cells(result: Result) -> str:
-    """Return what a graph was traced on, where it is right and why not elsewhere, as cells of a table."""
-    return f"{result.outcome} | {_checked(result)} | {cell(result.reason)}"
-
-
-def _checked(result: Result) -> str:
-    places = {how: [at for at, found in result.checks.items() if found == how] for how in _HOW}
-    return "; ".join(f"{how}: {', '.join(at)}" for how, at in places.items() if at) or "nowhere"
-
-
-def cell(text: str) -> str:
-    """Return a text as it can stand in a cell of a table."""
-    return text.replace("|", "\\|").replace("<", "&lt;")[:240]
-
-
 def one_line(error: object) -> str:
     """Return an error in one line, without the folder that packages are installed in."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text.replace(f"{_SITE}/", "")[:400]
-
-
-def versions(*names: str) -> str:
-    """Return packages with their versions, in words."""
-    from importlib.metadata import version
-
-    return ", ".join(f"{name} {version(name).split('+')[0]}" for name in names)

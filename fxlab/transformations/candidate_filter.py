@@ -1,4 +1,8 @@
-"""Limit a pass to some of its candidates."""
+"""Limit a pass to some of its candidates.
+
+A limit is an argument of a pass like any other, so a limited pass has a signature of its own, and marks,
+reversal and composition need to know nothing of limits.
+"""
 
 import itertools
 from collections.abc import Collection, Iterable

@@ -4,7 +4,6 @@ The models are rows: a file of them for each library, in this package. What is t
 all: :mod:`~benchmarks.coverage.libraries.rows` says what a row is and which other inputs follow from it.
 """
 
-from benchmarks.coverage.libraries.page import counts, report
-from benchmarks.coverage.libraries.sweep import all_rows
+from benchmarks.coverage.libraries.sweep import LIBRARIES, all_rows
 
-__all__ = ["all_rows", "counts", "report"]
+__all__ = ["LIBRARIES", "all_rows"]

@@ -1,4 +1,9 @@
-"""The names of nodes in the stages of a compile."""
+"""The names of nodes in the stages of a compile.
+
+Names tell nodes of two stages apart everywhere in fxlab. So the last node that a node of Dynamo's graph has
+become has its name, and a replacement is named after the pass and the match: excluding one match renames no
+other node.
+"""
 
 from __future__ import annotations
 

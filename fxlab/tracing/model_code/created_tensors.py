@@ -1,4 +1,8 @@
-"""Tensors that were made while a model ran, none of which can be a constant."""
+"""Tensors that were made while a model ran, none of which can be a constant.
+
+``gc.freeze`` sets aside the objects that exist when a run begins. A tensor that is not among them was made
+by code that the recorder did not see.
+"""
 
 from __future__ import annotations
 

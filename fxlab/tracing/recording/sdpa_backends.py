@@ -1,4 +1,7 @@
-"""Regions of a model that choose how attention is computed: each call in one says what it computes with."""
+"""Regions of a model that choose how attention is computed: each call in one says what it computes with.
+
+Backends round differently, so the choice belongs to the node and not to the caller of the graph.
+"""
 
 from __future__ import annotations
 

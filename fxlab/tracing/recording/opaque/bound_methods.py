@@ -1,4 +1,8 @@
-"""Methods of modules as targets of nodes, given the parameters, buffers and modules that they use."""
+"""Methods of modules as targets of nodes, given the parameters, buffers and modules that they use.
+
+A method is called on an empty module with the settings of the model's own: passes see the weights that it
+uses as inputs of the node, and a method that asks for more than these raises.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Fake tensors of a known shape, made without asking torch what else is known of it."""
+"""Fake tensors of a known shape, made without asking torch what else is known of it.
+
+Tensors of one shape are copies of a first one, so that torch finds out once what follows from the shape.
+They share its storage, which has no data; a model that asks which tensors share one is recorded again
+without that.
+"""
 
 from __future__ import annotations
 
