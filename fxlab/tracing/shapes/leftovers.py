@@ -17,7 +17,6 @@ from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError
 from fxlab.values.containers import is_a
 
-
 _MOST_SEARCHED = 50
 """Holders whose own holders are looked for, each among all objects, when words for one are asked."""
 
