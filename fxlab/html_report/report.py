@@ -182,6 +182,11 @@ def _one(sessions: Mapping[str, Session], name: str) -> Session:
 
 @only_new_garbage()
 def _data(session: Session, measure: bool, values: bool = False) -> dict[str, Any]:
+    with session.held():
+        return _data_now(session, measure, values)
+
+
+def _data_now(session: Session, measure: bool, values: bool) -> dict[str, Any]:
     explained = explain_all(session)
     cards = pass_states(session, explained)
     unchanged = explain_unchanged(session)

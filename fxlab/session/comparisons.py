@@ -64,9 +64,18 @@ class Comparisons:
         key = kind, stack, detail, NumericSettings.now()
         if key not in self._results:
             self._results[key] = make()
-            self._after_run()
         result: T = self._results[key]
         return result
+
+    def remembered_of_run(self, kind: str, stack: Stack, make: Callable[[], T]) -> T:
+        """Return the result of a kind for which the stage is run, as :meth:`remembered` does."""
+
+        def run() -> T:
+            result = make()
+            self._after_run()
+            return result
+
+        return self.remembered(kind, stack, run)
 
     def evaluation(self, stack: Stack) -> Evaluation | None:
         """Return what a data set has told of a stage, if it is known."""
@@ -88,7 +97,7 @@ class Comparisons:
             self._latest = stack, comparison
             return comparison.table, comparison.known_verdict()
 
-        return self.remembered("outputs", stack, compare)
+        return self.remembered_of_run("outputs", stack, compare)
 
     def known_verdict(self, stack: Stack, stage: GraphModule, inputs: Inputs | None) -> Verdict | None:
         """Return the verdict if there is one already, or if bits tell it."""
@@ -103,14 +112,14 @@ class Comparisons:
         if variants is False and not gradients:
             reference, latest = self.reference_on(inputs, failure), self._latest
             if latest is not None and (latest[0], latest[1].settings) == (stack, NumericSettings.now()):
-                return self.remembered("verdict", stack, latest[1].verdict)
-            return self.remembered("verdict", stack, lambda: reference.verdict(stage))
+                return self.remembered_of_run("verdict", stack, latest[1].verdict)
+            return self.remembered_of_run("verdict", stack, lambda: reference.verdict(stage))
         asked = Reference(
             self._original, self._runnable(inputs, failure), variants=variants, gradients=gradients
         )
         if variants is not False:
             return asked.verdict(stage)
-        return self.remembered("verdict with gradients", stack, lambda: asked.verdict(stage))
+        return self.remembered_of_run("verdict with gradients", stack, lambda: asked.verdict(stage))
 
     def reference_on(self, inputs: Inputs | None, failure: str = "Outputs cannot be compared") -> Reference:
         """Return the original on inputs, which is run once; ``failure`` begins the error if it cannot be."""

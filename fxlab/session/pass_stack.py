@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from torch.fx import GraphModule, Node
@@ -352,6 +353,10 @@ class PassStack:
             self._comparisons.keep(stages)
             self._turns.is_changed = True
         self._stages.note_state()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Let no other thread change the session for a while; its original must not be changed meanwhile."""
+        return self._turns.held()
 
     def _look_for_changes(self) -> None:
         """Forget all that was computed from tensors of the original which others have changed since."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from fxlab.session.errors import TransformationError
@@ -33,14 +34,18 @@ class Turns:
         self.is_changed = False
         """Whether listeners have to be told when the outermost method is done."""
 
-    def take(self, method: Callable[[], T]) -> T:
-        """Run a method; listeners are told when the outermost is done, so that they find the lock free."""
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no other thread have a turn for a while, and look for changes of the original at its beginning.
+
+        Listeners are told when the outermost turn is over, so that they find the lock free.
+        """
         with self._lock:
             is_outermost, self._is_running = not self._is_running, True
             try:
                 if is_outermost:
                     self._begin()
-                result = method()
+                yield
             finally:
                 if is_outermost:
                     self._is_running = False
@@ -49,7 +54,11 @@ class Turns:
                 self.is_changed = False
         if tell:
             self._tell()
-        return result
+
+    def take(self, method: Callable[[], T]) -> T:
+        """Run a method in a turn."""
+        with self.held():
+            return method()
 
     def add_listener(self, callback: Callable[[Any], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this."""
@@ -76,7 +85,7 @@ class Turns:
                 "The session has changed, but a function given to on_change raised "
                 f"{type(raised).__name__}: {raised}",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -14,7 +16,7 @@ from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.base import explanation
 from fxlab.transformations.signature import arguments_of
 from fxlab.units import counted
-from fxlab.validation.graphs.changes_made import count_kinds, counted_kinds
+from fxlab.validation.graphs.changes_made import counted_kinds, kinds_by_name
 from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.wire import clip
 
@@ -40,9 +42,10 @@ def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -
         not been asked yet.
     """
     stages, number, states = session.stages, 0, []
+    kinds_at = cache(lambda stage: kinds_by_name(stages[stage]))
     for p in session.passes:
         is_on = session.is_on(p)
-        state = _pass_state(session, p, explained.get(p.signature), stages[number])
+        state = _pass_state(session, p, explained.get(p.signature), partial(kinds_at, number))
         number += is_on
         states.append(state | {"stage": number if is_on else None})
     return states
@@ -131,7 +134,10 @@ def readable_name(p: Transformation) -> str:
 
 
 def _pass_state(
-    session: Session, p: Transformation, explained: pd.DataFrame | str | None, below: fx.GraphModule
+    session: Session,
+    p: Transformation,
+    explained: pd.DataFrame | str | None,
+    kinds_below: Callable[[], Mapping[str, str]],
 ) -> dict[str, Any]:
     frame = explained if isinstance(explained, pd.DataFrame) else None
     matched = refused = None
@@ -146,6 +152,7 @@ def _pass_state(
         are_excluded = pd.Series(frame.index.isin(excluded), frame.index)
         kinds = {"matched": flags, "excluded": are_excluded, "refused": ~flags & ~are_excluded}
         matched, refused = (frame["candidate"][kinds[kind]].nunique() for kind in ("matched", "refused"))
+        below = kinds_below()
         candidates = clip(
             f"{counted(matched, 'candidate')}: {_kinds_of(frame.index[flags], below)}", MOST_WORDS
         )
@@ -173,8 +180,9 @@ def _pass_state(
     }
 
 
-def _kinds_of(names: Iterable[object], graph_module: fx.GraphModule) -> str:
-    return counted_kinds(count_kinds(graph_module, map(str, names)))
+def _kinds_of(names: Iterable[object], kinds: Mapping[str, str]) -> str:
+    counts = Counter(kinds[name] for name in map(str, names) if name in kinds)
+    return counted_kinds(dict(counts.most_common()))
 
 
 def excluded_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> set[str]:
@@ -200,19 +208,19 @@ def rewrites_of_node(
     return found
 
 
-def _by_reason(frame: pd.DataFrame, kind: str, below: fx.GraphModule) -> list[dict[str, Any]]:
-    reasons = frame["reason"].astype(str)
+def _by_reason(frame: pd.DataFrame, kind: str, below: Mapping[str, str]) -> list[dict[str, Any]]:
+    names: dict[str, list[object]] = {}
+    for name, reason in zip(frame.index, frame["reason"].astype(str), strict=True):
+        names.setdefault(reason, []).append(name)
     return [
         {
             "reason": clip(reason, 300),
             "kind": kind,
-            "what": clip(_kinds_of(frame.index[reasons == reason], below), MOST_WORDS)
-            or counted(int(count), "node"),
-            "count": int(count),
-            "nodes": [clip(str(name)) for name in frame.index[reasons == reason][:MOST_NODES]],
+            "what": clip(_kinds_of(found, below), MOST_WORDS) or counted(len(found), "node"),
+            "count": len(found),
+            "nodes": [clip(str(name)) for name in found[:MOST_NODES]],
         }
-        for reason, count in reasons.value_counts().items()
-        for reason in [str(reason)]
+        for reason, found in sorted(names.items(), key=lambda group: -len(group[1]))
     ]
 
 

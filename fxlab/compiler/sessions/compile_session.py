@@ -67,7 +67,7 @@ class CompileSession(PatternQuestions):
         reference = Reference(stages[below], self.inputs, variants=variants, gradients=gradients)
         if variants is not False or gradients:
             return reference.verdict(stages[above])
-        return self._comparisons.remembered(
+        return self._comparisons.remembered_of_run(
             "verdict of a pass", above, lambda: reference.verdict(stages[above])
         )
 

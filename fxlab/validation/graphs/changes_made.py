@@ -1,10 +1,10 @@
 """Counts of what a pass has done: its rewrites, and the kinds of nodes that became others."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from fxlab.checks import check_is
 from fxlab.node_info import kind_text, modules_by_path
@@ -111,15 +111,20 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) 
         changes = changes_by_name(below, above)
         replaced = {name for name, change in changes.items() if change in ("removed", "changed")}
         standing = {name for name, change in changes.items() if change in ("added", "changed")}
-    return Changes(rewrites, count_kinds(below, replaced), count_kinds(above, standing))
+    return Changes(rewrites, _count_kinds(below, replaced), _count_kinds(above, standing))
 
 
-def count_kinds(graph_module: GraphModule, names: Iterable[str]) -> dict[str, int]:
+def _count_kinds(graph_module: GraphModule, names: Container[str]) -> dict[str, int]:
     """Count nodes of a graph by their kinds, the most frequent first; names of other nodes count nothing."""
+    kinds = kinds_by_name(graph_module)
+    return dict(Counter(kind for name, kind in kinds.items() if name in names).most_common())
+
+
+def kinds_by_name(graph_module: GraphModule) -> dict[str, str]:
+    """Return the kind of each node of a graph, as people name it, by the node's name."""
     graph_module = unfolded(graph_module)
-    chosen, modules = set(names), modules_by_path(graph_module)
-    nodes: list[Node] = [node for node in graph_module.graph.nodes if node.name in chosen]
-    return dict(Counter(kind_text(node, modules) for node in nodes).most_common())
+    modules = modules_by_path(graph_module)
+    return {node.name: kind_text(node, modules) for node in graph_module.graph.nodes}
 
 
 def counted_kinds(counts: dict[str, int]) -> str:
