@@ -85,6 +85,17 @@ def test_the_first_picture_waits_for_no_layout(browser: Browser, file: Path) -> 
         assert page.evaluate("asked") == 1
 
 
+def test_much_data_is_compressed_in_the_file_and_shown_as_ever(
+    browser: Browser, file: Path, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fxlab.html_report.page._LARGE", 1000)
+    packed = fxlab.report(session, path=tmp_path / "packed.html", measure=False)
+    assert packed.stat().st_size < file.stat().st_size
+    with checked(opened(browser, packed)) as page:
+        box(page, "embedding").click()
+        expect(details_title(page)).to_have_text("embedding")
+
+
 def test_groups_open_and_close(page: Page) -> None:
     page.get_by_role("button", name="Close opened groups").click()
     settle(page)
