@@ -1,9 +1,9 @@
 """Work that fixed tasks take, in counts that are the same on every machine: a guard against slow losses.
 
-``python -m benchmarks.counts`` counts the calls of Python, operators on fake tensors, questions about symbolic
-sizes and bytes of a report, and prints them; with ``write`` it keeps them in ``counts.csv`` beside this file,
-with which ``tests/test_counts.py`` compares. Counts depend on the versions of Python, torch and transformers, so
-each row says with which it was counted.
+``python -m benchmarks.counts`` counts the calls of Python, operators on fake tensors, questions about
+symbolic sizes and bytes of a report, and prints them; with ``write`` it keeps them in ``counts.csv`` beside
+this file, with which ``tests/test_counts.py`` compares. They depend on the versions of Python, torch and
+transformers, so each row says with which it was counted.
 """
 
 from __future__ import annotations

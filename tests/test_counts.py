@@ -1,4 +1,4 @@
-"""Fixed tasks take no more work than they did: calls, operators, questions and bytes, which no load changes."""
+"""Fixed tasks take no more work than they did: calls, operators and bytes, which no load changes."""
 
 import pytest
 
