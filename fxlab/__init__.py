@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
-    from fxlab.sweeping import *
     from fxlab.tracing import *
     from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations import Transformation as Transformation
@@ -47,7 +46,6 @@ _EXPORTS = {
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError Trial Tuning load_session tune",
-    "sweeping": "Sweep SweptCell sweep",
     "tracing": """
         Capture CapturedGraph GraphBreak TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace

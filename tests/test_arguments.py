@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -42,7 +43,6 @@ NO_EXPORTED = [None, 3, "a", [], OBJECT, nn.Linear, Model()]
 NO_SESSION = [*NO_MODULE, Model(), Session]
 NO_VARIANTS = [3, "a", [3], OBJECT]
 NO_TABLE = [None, 3, "a", [], OBJECT, pd.DataFrame(), pd.DataFrame({"other": [1]})]
-SWEEP = {"models": {"a": GRAPH}, "stacks": {"a": []}, "batches": [X]}
 PAIR = {"original": GRAPH, "transformed": GRAPH}
 RUNNING_COMPARISONS = (
     fxlab.verdict,
@@ -83,11 +83,12 @@ CALLS = [
     (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"session": NO_SESSION, "keep": NO_COUNT}),
     (fxlab.evaluate, {"session": SESSION}, {"batches": [None, 3, "a", OBJECT, X, {"x": X}, [3], ["a"]]}),
     (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"metrics": [3, "a", [3], {"a": 3}, {3: len}]}),
-    (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"executor": [3, "a", OBJECT]}),
+    (
+        fxlab.evaluate,
+        {"session": SESSION, "batches": [X]},
+        {"executor": [3, "a", OBJECT, ThreadPoolExecutor]},
+    ),
     (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"resume": [3, [], OBJECT, "", "a\0b"]}),
-    (fxlab.sweep, SWEEP, {"models": [None, 3, [X], {}, {3: X}], "metrics": [3, "a", {"a": 3}]}),
-    (fxlab.sweep, SWEEP, {"stacks": [None, {}, {3: []}, {"a": 3}, {"a": [3]}, {"a": [MergeLinears]}]}),
-    (fxlab.sweep, SWEEP, {"batches": [3, "a", iter([X]), {}], "executor": [3, "a"], "path": [3, "a\0b"]}),
     (fxlab.unmarked_changes, PAIR, {"pass_": [3, "a", OBJECT, MergeLinears]}),
     (fxlab.transformed_nodes, {"model": GRAPH}, {"model": NO_MODULE, "original": NO_MODULE[1:]}),
     (fxlab.transformed_nodes, {"model": GRAPH}, {"pass_": [3, "a", OBJECT, MergeLinears]}),
