@@ -45,7 +45,7 @@ _EXPORTS = {
     "drawing": "Drawing draw",
     "html_report": "report",
     "notebook": "Inspector inspect",
-    "session": "Session TransformationError Trial Tuning load_session tune",
+    "session": "Session TransformationError load_session",
     "tracing": """
         Capture CapturedGraph GraphBreak TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace
