@@ -55,7 +55,7 @@ _EXPORTS = {
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
         FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
         FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear
-        FuseLayerNorm FuseRMSNorm FuseScale FuseScaleBeforeLayer FuseShift LintAndRecompile MergeLinears
+        FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
