@@ -61,10 +61,10 @@ _EXPORTS = {
     "validation": """
         Bisection Changes CodeDiff Divergence Evaluation Histogram NodeAtStage NodeValues Reference Slice
         Statistics Status TensorValue Variants Verdict WorstBatch benchmark
-        bisect changes_made code_diff compare_nodes compare_on_variants compare_outputs compare_stages
+        bisect changes_made code_diff compare_nodes compare_outputs compare_stages
         evaluate first_divergence
-        graph_diff input_variants node_values nodes_by_stage plot_benchmark plot_node_differences profile
-        transformed_nodes unmarked_changes verdict
+        graph_diff input_variants node_values nodes_by_stage profile
+        transformed_nodes verdict
     """,
     "view_model": "find_nodes",
 }

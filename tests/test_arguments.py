@@ -47,11 +47,10 @@ PAIR = {"original": GRAPH, "transformed": GRAPH}
 RUNNING_COMPARISONS = (
     fxlab.verdict,
     fxlab.compare_outputs,
-    fxlab.compare_on_variants,
     fxlab.compare_nodes,
     fxlab.first_divergence,
 )
-COMPARISONS = (*RUNNING_COMPARISONS, fxlab.graph_diff, fxlab.unmarked_changes)
+COMPARISONS = (*RUNNING_COMPARISONS, fxlab.graph_diff)
 NO_COUNT = [0, -1, 1.5, "a", [], OBJECT, True]
 NO_FLAG = [None, 0, 1, "no", [], OBJECT, torch.ones(2)]
 REFERENCE = fxlab.Reference(GRAPH, X)
@@ -78,7 +77,6 @@ CALLS = [
     ),
     *((compare, PAIR, {"inputs": NO_INPUTS}) for compare in RUNNING_COMPARISONS),
     (fxlab.compare_outputs, {**PAIR, "inputs": X}, {"atol": NO_NUMBER, "rtol": NO_NUMBER}),
-    (fxlab.compare_on_variants, {**PAIR, "inputs": X}, {"atol": NO_NUMBER, "variants": NO_VARIANTS}),
     (fxlab.verdict, {**PAIR, "inputs": X}, {"variants": NO_VARIANTS}),
     (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"session": NO_SESSION, "keep": NO_COUNT}),
     (fxlab.evaluate, {"session": SESSION}, {"batches": [None, 3, "a", OBJECT, X, {"x": X}, [3], ["a"]]}),
@@ -89,7 +87,6 @@ CALLS = [
         {"executor": [3, "a", OBJECT, ThreadPoolExecutor]},
     ),
     (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"resume": [3, [], OBJECT, "", "a\0b"]}),
-    (fxlab.unmarked_changes, PAIR, {"pass_": [3, "a", OBJECT, MergeLinears]}),
     (fxlab.transformed_nodes, {"model": GRAPH}, {"model": NO_MODULE, "original": NO_MODULE[1:]}),
     (fxlab.transformed_nodes, {"model": GRAPH}, {"pass_": [3, "a", OBJECT, MergeLinears]}),
     (fxlab.input_variants, {"inputs": X}, {"inputs": [None, *NO_INPUTS], "vocabulary": NO_COUNT}),
@@ -101,8 +98,6 @@ CALLS = [
     (fxlab.find_nodes, {"model": GRAPH, "query": "a"}, {"model": NO_MODULE, "query": [None, 3, [], OBJECT]}),
     (fxlab.find_nodes, {"model": GRAPH, "query": "a"}, {"passes": [3, "a", PASS, [3], [MergeLinears]]}),
     (fxlab.compose, {}, {"passes": [(3,), ("a",), (MergeLinears,), (PASS, None)]}),
-    (fxlab.plot_benchmark, {}, {"table": NO_TABLE}),
-    (fxlab.plot_node_differences, {}, {"table": NO_TABLE}),
     (fxlab.inspect, {"model": GRAPH}, {"model": NO_MODULE, "inputs": NO_INPUTS, "passes": NO_PASSES}),
     (fxlab.inspect, {"model": GRAPH}, {"overlay": [3, OBJECT, "none of that name"]}),
     (fxlab.inspect, {"model": SESSION}, {"inputs": [X], "passes": [[]]}),
