@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fxlab.transformations import from_pattern as from_pattern
     from fxlab.transformations.passes import *
     from fxlab.validation import *
-    from fxlab.view_model import *
 
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
@@ -63,10 +62,9 @@ _EXPORTS = {
         Statistics Status TensorValue Variants Verdict WorstBatch benchmark
         bisect changes_made code_diff compare_nodes compare_outputs compare_stages
         evaluate first_divergence
-        graph_diff input_variants node_values nodes_by_stage profile
+        graph_diff input_variants node_values nodes nodes_by_stage profile
         transformed_nodes verdict
     """,
-    "view_model": "find_nodes",
 }
 """Package -> the names that it exports here. Read without importing anything."""
 

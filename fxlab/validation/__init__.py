@@ -10,6 +10,7 @@ from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch
 from fxlab.validation.graphs.changes_made import Changes, changes_made
 from fxlab.validation.graphs.code_diff import CodeDiff, code_diff
 from fxlab.validation.graphs.graph_diff import graph_diff
+from fxlab.validation.graphs.nodes import nodes
 from fxlab.validation.graphs.nodes_by_stage import NodeAtStage, nodes_by_stage
 from fxlab.validation.graphs.transformed_nodes import transformed_nodes
 from fxlab.validation.outputs.compare_outputs import compare_outputs
@@ -50,6 +51,7 @@ __all__ = [
     "graph_diff",
     "input_variants",
     "node_values",
+    "nodes",
     "nodes_by_stage",
     "profile",
     "transformed_nodes",
