@@ -456,6 +456,15 @@ class Above:
         return (outputs > self.limit).float().mean()
 
 
+class Limited(nn.Module):
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, outputs, batch):
+        return (outputs > self.limit).float().mean()
+
+
 LIMIT = 1
 
 
@@ -468,6 +477,7 @@ def test_results_of_other_metrics_are_not_taken_for_these(session, tmp_path, mon
         "object": Above(1),
         "closure": (lambda limit: lambda o, b: (o > limit).sum())(1),
         "global": above_limit,
+        "module": Limited(1),
     }
     path, data = tmp_path / "evaluation.jsonl", rows(2)
     evaluate(session, data, metrics, resume=path)
@@ -476,6 +486,7 @@ def test_results_of_other_metrics_are_not_taken_for_these(session, tmp_path, mon
         ("object", Above(2)),
         ("closure", (lambda limit: lambda o, b: (o > limit).sum())(2)),
         ("closure", lambda outputs, batch: 1.0),
+        ("module", Limited(2)),
     ):
         with pytest.raises(ValueError, match="the metrics"):
             evaluate(session, data, {**metrics, name: other}, resume=path)
