@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
-    from fxlab.sweeping import *
     from fxlab.tracing import *
     from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations import Transformation as Transformation
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from fxlab.transformations import from_pattern as from_pattern
     from fxlab.transformations.passes import *
     from fxlab.validation import *
-    from fxlab.view_model import *
 
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
@@ -46,8 +44,7 @@ _EXPORTS = {
     "drawing": "Drawing draw",
     "html_report": "report",
     "notebook": "Inspector inspect",
-    "session": "Session TransformationError Trial Tuning load_session tune",
-    "sweeping": "Sweep SweptCell sweep",
+    "session": "Session TransformationError load_session",
     "tracing": """
         Capture CapturedGraph GraphBreak TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace
@@ -57,18 +54,17 @@ _EXPORTS = {
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
         FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
         FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear
-        FuseLayerNorm FuseRMSNorm FuseScale FuseScaleBeforeLayer FuseShift LintAndRecompile MergeLinears
+        FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
         Bisection Changes CodeDiff Divergence Evaluation Histogram NodeAtStage NodeValues Reference Slice
         Statistics Status TensorValue Variants Verdict WorstBatch benchmark
-        bisect changes_made code_diff compare_nodes compare_on_variants compare_outputs compare_stages
+        bisect changes_made code_diff compare_nodes compare_outputs compare_stages
         evaluate first_divergence
-        graph_diff input_variants node_values nodes_by_stage plot_benchmark plot_node_differences profile
-        transformed_nodes unmarked_changes verdict
+        graph_diff input_variants node_values nodes nodes_by_stage profile
+        transformed_nodes verdict
     """,
-    "view_model": "find_nodes",
 }
 """Package -> the names that it exports here. Read without importing anything."""
 

@@ -9,7 +9,7 @@ import html
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,21 +81,19 @@ def page(title: str, data: Mapping[str, Any]) -> str:
         if not text:
             raise FrontEndMissingError(name)
     # Nothing is loaded from anywhere, and nothing runs but what is written here.
-    sources = (
+    policy = (
+        "default-src 'none'",
+        f"style-src {_digest(css)}",
+        "base-uri 'none'",
+        "form-action 'none'",
         f"script-src {_digest(script)} 'wasm-unsafe-eval'",
         "worker-src blob:",
         "img-src blob: data:",
     )
     elements = (_element(name, value) for name, value in data.items())
     body = _BODY.format(data="\n".join(elements), worker=worker, script=script)
-    return plain_page(title, body, css, sources)
-
-
-def plain_page(title: str, body: str, css: str, sources: Iterable[str] = ()) -> str:
-    """Return a page of HTML and styles; ``sources`` are what its policy allows beside these."""
-    fixed = ("default-src 'none'", f"style-src {_digest(css)}", "base-uri 'none'", "form-action 'none'")
     return _PAGE.format(
-        policy="; ".join((*fixed, *sources)),
+        policy="; ".join(policy),
         version=__version__,
         title=html.escape(f"{printable(title[:200])} · fxlab"),
         css=css,

@@ -2,7 +2,6 @@
 
 from fxlab.validation.bisect import Bisection, bisect
 from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_divergence
-from fxlab.validation.compare_on_variants import compare_on_variants
 from fxlab.validation.compare_stages import compare_stages
 from fxlab.validation.cost.benchmark import benchmark
 from fxlab.validation.cost.profile import profile
@@ -10,12 +9,12 @@ from fxlab.validation.evaluation.evaluate import evaluate
 from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch
 from fxlab.validation.graphs.changes_made import Changes, changes_made
 from fxlab.validation.graphs.code_diff import CodeDiff, code_diff
-from fxlab.validation.graphs.graph_diff import graph_diff, unmarked_changes
+from fxlab.validation.graphs.graph_diff import graph_diff
+from fxlab.validation.graphs.nodes import nodes
 from fxlab.validation.graphs.nodes_by_stage import NodeAtStage, nodes_by_stage
 from fxlab.validation.graphs.transformed_nodes import transformed_nodes
 from fxlab.validation.outputs.compare_outputs import compare_outputs
 from fxlab.validation.outputs.input_variants import Variants, input_variants
-from fxlab.validation.plots import plot_benchmark, plot_node_differences
 from fxlab.validation.tensor_values.node_values import NodeValues, TensorValue, node_values
 from fxlab.validation.tensor_values.slices import Slice
 from fxlab.validation.tensor_values.statistics import Histogram, Statistics
@@ -45,7 +44,6 @@ __all__ = [
     "changes_made",
     "code_diff",
     "compare_nodes",
-    "compare_on_variants",
     "compare_outputs",
     "compare_stages",
     "evaluate",
@@ -53,11 +51,9 @@ __all__ = [
     "graph_diff",
     "input_variants",
     "node_values",
+    "nodes",
     "nodes_by_stage",
-    "plot_benchmark",
-    "plot_node_differences",
     "profile",
     "transformed_nodes",
-    "unmarked_changes",
     "verdict",
 ]
