@@ -9,6 +9,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 from torch.nn import functional
 
+from fxlab.node_info import dtype_name
 from fxlab.operators import told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -121,4 +122,4 @@ def _why_dtypes_differ(activation: Activation) -> Refusal | None:
     if reason := why_mixed_dtypes(dtypes.values()):
         return reason
     dtype, name = dtypes[activation.value], activation.value.name
-    return None if dtype in _DTYPES else Reason.DTYPE(value=name, dtype=str(dtype).removeprefix("torch."))
+    return None if dtype in _DTYPES else Reason.DTYPE(value=name, dtype=dtype_name(dtype))
