@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fxlab._version import __version__ as __version__
+from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
     # The same names as in the table below; type checkers cannot read that one.
@@ -72,8 +73,6 @@ _EXPORTS = {
 }
 """Package -> the names that it exports here. Read without importing anything."""
 
-_HOME = {name: f"fxlab.{package}" for package, names in _EXPORTS.items() for name in names.split()}
-
 _MODULES = (
     "compiler",
     "drawing",
@@ -87,18 +86,14 @@ _MODULES = (
 )
 """What can be reached after ``import fxlab`` beside these names."""
 
-__all__ = ["__version__", *sorted(_HOME)]
+_NAMES, _find = on_first_use("fxlab", _EXPORTS)
+__all__ = ["__version__", *_NAMES]
 
 
 if not TYPE_CHECKING:  # else every name would be known to type checkers
 
     def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            return import_module(f"fxlab.{name}")
-        if name not in _HOME:
-            raise AttributeError(f"module 'fxlab' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_HOME[name]), name)
-        return value
+        return import_module(f"fxlab.{name}") if name in _MODULES else _find(name)
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.models.running import Inputs, given_arguments
 from fxlab.overlays import Overlay, Subject, from_table, source
-from fxlab.validation.arguments import Model, graph_of, inputs_of, resolved
+from fxlab.sources import Model, graph_of, inputs_of, resolved
 from fxlab.validation.graphs.unfolded import unfolded
 
 if TYPE_CHECKING:

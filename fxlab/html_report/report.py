@@ -46,7 +46,7 @@ from fxlab.view_model.table_state import table_state
 from fxlab.view_model.wire import to_json
 
 if TYPE_CHECKING:
-    from fxlab.tracing.sources import ModelLike
+    from fxlab.sources import ModelLike
     from fxlab.transformations import Transformation
     from fxlab.validation.tensor_values.statistics import Statistics
 

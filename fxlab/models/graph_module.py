@@ -16,13 +16,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx import graph_module as graph_module_of_torch
-from torch.fx._graph_pickler import GraphPickler
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxlab.garbage import without_collecting
@@ -445,9 +445,14 @@ def _fake_values_state(graph: Graph) -> bytes | None:
                 values[index] = value
             same.append(index)
     try:
-        return GraphPickler.dumps((values, list(alike.values()))) if values else None
+        return _graph_pickler().dumps((values, list(alike.values()))) if values else None
     except Exception:  # shapes and dtypes are a help to the reader; a graph pickles without them
         return None
+
+
+def _graph_pickler() -> Any:
+    """Return torch's pickler of fake tensors, which loads Dynamo and Inductor: only where there are some."""
+    return import_module("torch.fx._graph_pickler").GraphPickler
 
 
 def _description(value: Any) -> object:
@@ -468,6 +473,6 @@ def _description(value: Any) -> object:
 def _fake_values(state: bytes | None) -> dict[int, Any]:
     if state is None:
         return {}
-    loaded: Any = GraphPickler.loads(state, FakeTensorMode(shape_env=ShapeEnv()))
+    loaded: Any = _graph_pickler().loads(state, FakeTensorMode(shape_env=ShapeEnv()))
     values, alike = cast("tuple[dict[int, Any], list[list[int]]]", loaded)
     return {index: values[indices[0]] for indices in alike for index in indices}

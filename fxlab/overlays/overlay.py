@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from torch import fx
 
 from fxlab.checks import described
+from fxlab.models.module_tensors import tensors_of
 from fxlab.models.running import Inputs
-from fxlab.validation import compare_nodes, profile
-from fxlab.validation.module_tensors import tensors_of
-from fxlab.validation.tensor_values.node_values import statistics_by_node
-from fxlab.validation.tensor_values.statistics import Statistics
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fxlab.validation import Statistics
 
 Value = float | str
 Combine = Literal["sum", "max"]
@@ -97,6 +96,8 @@ class Subject:
     @cached_property
     def profile(self) -> pd.DataFrame:
         """The cost of each node; measured once for all overlays."""
+        from fxlab.validation import profile
+
         return profile(self.graph_module, self.inputs, rounds=3)  # colours need no more
 
     @cached_property
@@ -104,6 +105,8 @@ class Subject:
         """Statistics of the tensors of each node, by its name; from one run for all overlays."""
         if self.inputs is None:
             raise ValueError("inputs: expected what the model is called with, got None.")
+        from fxlab.validation.tensor_values.node_values import statistics_by_node
+
         return statistics_by_node(self.graph_module, self.inputs, self.weights)
 
     @cached_property
@@ -119,6 +122,8 @@ class Subject:
 
             names = [name for name, tensors in self.statistics.items() if tensors]
             return pd.DataFrame(0.0, index=names, columns=["accumulated", "introduced"])
+        from fxlab.validation import compare_nodes
+
         return compare_nodes(self.original, self.graph_module, self.inputs)
 
 

@@ -1,16 +1,21 @@
 """The overlays that screens offer. To add one, write an entry in :data:`SOURCES`."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlab.node_info import modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Source, Subject
-from fxlab.validation.cost.traced_flops import TracedFlops
-from fxlab.validation.tensor_values.statistics import Statistics
+
+if TYPE_CHECKING:
+    from fxlab.validation import Statistics
 
 
 def _traced_flops(subject: Subject) -> Mapping[Any, Any]:
+    from fxlab.validation.cost.traced_flops import TracedFlops
+
     flops = TracedFlops(modules_by_path(subject.graph_module))
     nodes = subject.graph_module.graph.nodes
     return {node.name: math.nan if flops.is_unknown(node) else flops.of_node(node) for node in nodes}

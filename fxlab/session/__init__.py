@@ -1,9 +1,25 @@
 """One traced model and its switchable stack of transformations, without a screen."""
 
-from fxlab.session.errors import TransformationError
-from fxlab.session.load_session import load_session
-from fxlab.session.session import Session
-from fxlab.session.tuning.result import Trial, Tuning
-from fxlab.session.tuning.tune import tune
+from typing import TYPE_CHECKING
 
-__all__ = ["Session", "TransformationError", "Trial", "Tuning", "load_session", "tune"]
+from fxlab.first_use import on_first_use
+
+if TYPE_CHECKING:
+    from fxlab.session.errors import TransformationError as TransformationError
+    from fxlab.session.loading import load_session as load_session
+    from fxlab.session.session import Session as Session
+    from fxlab.session.tuning.result import Trial as Trial
+    from fxlab.session.tuning.result import Tuning as Tuning
+    from fxlab.session.tuning.tune import tune as tune
+
+if not TYPE_CHECKING:  # type checkers go by the imports
+    __all__, __getattr__ = on_first_use(
+        __name__,
+        {
+            "errors": "TransformationError",
+            "loading": "load_session",
+            "session": "Session",
+            "tuning.result": "Trial Tuning",
+            "tuning.tune": "tune",
+        },
+    )

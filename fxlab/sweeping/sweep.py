@@ -15,9 +15,9 @@ from tqdm import tqdm
 from fxlab.checks import described, items_of, path_text
 from fxlab.html_report.page import write
 from fxlab.session import Session, saved_file
+from fxlab.sources import ModelLike
 from fxlab.sweeping.index_page import index_page
 from fxlab.sweeping.swept_cell import Shared, Stack, SweptCell, checked_batches, failed, swept
-from fxlab.tracing.sources import ModelLike
 from fxlab.transformations import Transformation
 from fxlab.units import counted
 from fxlab.validation.evaluation.agreement import Metric

@@ -20,7 +20,7 @@ from fxlab.html_report.report import report
 from fxlab.kept_values import read_as
 from fxlab.models.running import Inputs, run
 from fxlab.session import Session
-from fxlab.session.load_session import take_over
+from fxlab.session.loading import take_over
 from fxlab.transformations import Transformation
 from fxlab.validation.cost.in_turns import Spread, seconds_in_turns
 from fxlab.validation.cost.peak_memory import PeakMemory

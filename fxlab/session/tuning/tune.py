@@ -13,8 +13,9 @@ from fxlab.models.running import Inputs
 from fxlab.session.session import Session
 from fxlab.session.tuning.result import Tuning
 from fxlab.session.tuning.search import Search
+from fxlab.sources import inputs_or_examples
 from fxlab.transformations import Transformation
-from fxlab.validation.arguments import check_runs, inputs_or_examples, passes_of
+from fxlab.validation.arguments import check_runs, passes_of
 from fxlab.validation.cost.in_turns import seconds_in_turns
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fxlab.models.generated_code import GeneratedCode, generated_code
 from fxlab.models.running import Inputs
+from fxlab.sources import Model, compared_graphs
 from fxlab.units import counted
-from fxlab.validation.arguments import Model, compared_graphs
 from fxlab.validation.graphs.line_diff import Run, line_runs
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from torch.fx import GraphModule, Node
 from fxlab.checks import described
 from fxlab.models.running import Inputs
 from fxlab.node_info import module_path, target_text
+from fxlab.sources import Model, compared_graphs
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
-from fxlab.validation.arguments import Model, compared_graphs
 from fxlab.validation.graphs.lineage import is_same_capture
 from fxlab.validation.graphs.matching import matched
 from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs

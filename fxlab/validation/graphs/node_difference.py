@@ -7,8 +7,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from fxlab.models.module_tensors import place_of
 from fxlab.node_info import attribute_at
-from fxlab.validation.module_tensors import place_of
 from fxlab.values.tensors import same_bits
 
 

@@ -14,8 +14,8 @@ from fxlab.node_info import (
     shape_and_dtype,
     target_text,
 )
+from fxlab.sources import Model, graph_of, is_session
 from fxlab.transformations.marks import marks
-from fxlab.validation.arguments import Model, graph_of, is_session
 from fxlab.validation.graphs.provenance import Provenance
 from fxlab.validation.graphs.unfolded import unfolded
 

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from fxlab.models.running import Inputs, placeholder_values, seed_generators
 from fxlab.operators import draws_random_numbers
-from fxlab.validation.body_runs import BodyRuns
+from fxlab.validation.nodes.body_runs import BodyRuns
 from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened
 from fxlab.validation.verdicts.new_values import TRIES, NewValues

@@ -15,9 +15,9 @@ from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, takes_derivatives
 from fxlab.node_info import attribute_at
 from fxlab.operators import written_arguments
-from fxlab.validation.body_runs import body_names, matching_bodies
 from fxlab.validation.graphs.matching import matched
-from fxlab.validation.lanes import NOT_THERE, ExactLanes, Lane
+from fxlab.validation.nodes.body_runs import body_names, matching_bodies
+from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, Lane
 from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.values.tensors import tensors_by_path
 

@@ -19,7 +19,7 @@ from fxlab import (
     Transformation,
     bisect,
 )
-from fxlab.validation.bisect import _first, _needed
+from fxlab.validation.nodes.bisect import _first, _needed
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from fxlab.checks import described, flag
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import deep_copy
 from fxlab.transformations.base import ReversibleTransformation, Transformation
-from fxlab.transformations.journal.rollback import restored_on_failure
+from fxlab.transformations.journal.journaled import restored_on_failure
 from fxlab.transformations.signature import digest
 
 

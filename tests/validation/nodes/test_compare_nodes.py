@@ -19,8 +19,8 @@ from fxlab import (
     first_divergence,
 )
 from fxlab.models.graph_module import share_tensors_copy
-from fxlab.validation.compare_nodes import _difference
-from fxlab.validation.lockstep_run import SideBySide
+from fxlab.validation.nodes.compare_nodes import _difference
+from fxlab.validation.nodes.lockstep_run import SideBySide
 
 
 def chain(length=3):

@@ -9,15 +9,9 @@ import torch
 from fxlab.checks import flag
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.node_info import module_path, shape_and_dtype, target_text
-from fxlab.validation.arguments import (
-    Model,
-    check_runs,
-    check_runs_by_node,
-    compared_models,
-    graph_of,
-    inputs_or_examples,
-)
-from fxlab.validation.lockstep_run import Pair, SideBySide
+from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples
+from fxlab.validation.arguments import check_runs, check_runs_by_node
+from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
 from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.values.tensors import same_bits, tensors_by_path
 from fxlab.values.wide import to_float64

@@ -7,7 +7,7 @@ import torch
 
 from fxlab.checks import number
 from fxlab.models.running import Inputs
-from fxlab.validation.arguments import Model, compared_models
+from fxlab.sources import Model, compared_models
 from fxlab.validation.outputs.compare_outputs import compare_outputs
 from fxlab.validation.outputs.compare_outputs import not_compared as table_of_not_compared
 from fxlab.validation.outputs.computed_tensors import outputs_of

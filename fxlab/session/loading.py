@@ -12,7 +12,7 @@ from fxlab.models.running import Inputs
 from fxlab.session import saved_file
 from fxlab.session.history import Switches
 from fxlab.session.session import Session
-from fxlab.tracing.sources import ModelLike
+from fxlab.sources import ModelLike
 from fxlab.transformations import Transformation
 from fxlab.transformations.candidate_filter import listed
 

@@ -8,10 +8,10 @@ from torch.fx import GraphModule
 
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
+from fxlab.sources import SessionLike, checked_session
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Record
-from fxlab.validation.arguments import SessionLike, checked_session
-from fxlab.validation.compare_nodes import Divergence, first_divergence
+from fxlab.validation.nodes.compare_nodes import Divergence, first_divergence
 from fxlab.validation.outputs.input_variants import Variants
 from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import Status
