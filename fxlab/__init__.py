@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from fxlab.deployment.files import export as export
     from fxlab.drawing import Drawing as Drawing
     from fxlab.drawing import draw as draw
+    from fxlab.graphs.changes_made import Changes as Changes
+    from fxlab.graphs.changes_made import changes_made as changes_made
+    from fxlab.graphs.code_diff import CodeDiff as CodeDiff
+    from fxlab.graphs.code_diff import code_diff as code_diff
+    from fxlab.graphs.graph_diff import graph_diff as graph_diff
+    from fxlab.graphs.graph_diff import unmarked_changes as unmarked_changes
+    from fxlab.graphs.nodes_by_stage import NodeAtStage as NodeAtStage
+    from fxlab.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
+    from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
@@ -45,6 +54,11 @@ _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
     "deployment.files": "ExportError ExportedFile export",
     "drawing": "Drawing draw",
+    "graphs.changes_made": "Changes changes_made",
+    "graphs.code_diff": "CodeDiff code_diff",
+    "graphs.graph_diff": "graph_diff unmarked_changes",
+    "graphs.nodes_by_stage": "NodeAtStage nodes_by_stage",
+    "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError Trial Tuning load_session tune",
@@ -62,12 +76,10 @@ _EXPORTS = {
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Bisection Changes CodeDiff Divergence Evaluation Histogram NodeAtStage NodeValues Reference Slice
-        Statistics Status TensorValue Variants Verdict WorstBatch benchmark
-        bisect changes_made code_diff compare_nodes compare_on_variants compare_outputs compare_stages
-        evaluate first_divergence
-        graph_diff input_variants node_values nodes_by_stage plot_benchmark plot_node_differences profile
-        transformed_nodes unmarked_changes verdict
+        Bisection Divergence Evaluation Histogram NodeValues Reference Slice Statistics Status TensorValue
+        Variants Verdict WorstBatch benchmark bisect compare_nodes compare_on_variants compare_outputs
+        compare_stages evaluate first_divergence input_variants node_values plot_benchmark
+        plot_node_differences profile verdict
     """,
     "view_model": "find_nodes",
 }

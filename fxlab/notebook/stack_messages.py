@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.screen import Screen
 from fxlab.transformations import CandidatePass
-from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model import pass_offer
 from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name

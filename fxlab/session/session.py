@@ -25,7 +25,8 @@ from fxlab.transformations import Transformation, offered
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fxlab.validation import Changes, Evaluation, Reference, Variants, Verdict
+    from fxlab.graphs.changes_made import Changes
+    from fxlab.validation import Evaluation, Reference, Variants, Verdict
     from fxlab.validation.evaluation.agreement import Metric
 
 
@@ -226,7 +227,7 @@ class Session(PassStack):
 
         Beside each stands what the original has in its place; see :func:`transformed_nodes`.
         """
-        from fxlab.validation import transformed_nodes
+        from fxlab.graphs.transformed_nodes import transformed_nodes
 
         found = None if pass_ is None else self.find(pass_)
         return self._comparisons.remembered(
@@ -274,7 +275,7 @@ class Session(PassStack):
         below = self._switches.stack(below=name)
         above = (*below, (name, self._switches.excluded_from(name)))
 
-        from fxlab.validation import changes_made
+        from fxlab.graphs.changes_made import changes_made
 
         def count() -> Changes:
             stages = self._stages.built(above)

@@ -10,15 +10,6 @@ if TYPE_CHECKING:
     from fxlab.validation.evaluation.evaluate import evaluate as evaluate
     from fxlab.validation.evaluation.evaluation import Evaluation as Evaluation
     from fxlab.validation.evaluation.evaluation import WorstBatch as WorstBatch
-    from fxlab.validation.graphs.changes_made import Changes as Changes
-    from fxlab.validation.graphs.changes_made import changes_made as changes_made
-    from fxlab.validation.graphs.code_diff import CodeDiff as CodeDiff
-    from fxlab.validation.graphs.code_diff import code_diff as code_diff
-    from fxlab.validation.graphs.graph_diff import graph_diff as graph_diff
-    from fxlab.validation.graphs.graph_diff import unmarked_changes as unmarked_changes
-    from fxlab.validation.graphs.nodes_by_stage import NodeAtStage as NodeAtStage
-    from fxlab.validation.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
-    from fxlab.validation.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.validation.nodes.bisect import Bisection as Bisection
     from fxlab.validation.nodes.bisect import bisect as bisect
     from fxlab.validation.nodes.compare_nodes import Divergence as Divergence
@@ -50,11 +41,6 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "cost.profile": "profile",
             "evaluation.evaluate": "evaluate",
             "evaluation.evaluation": "Evaluation WorstBatch",
-            "graphs.changes_made": "Changes changes_made",
-            "graphs.code_diff": "CodeDiff code_diff",
-            "graphs.graph_diff": "graph_diff unmarked_changes",
-            "graphs.nodes_by_stage": "NodeAtStage nodes_by_stage",
-            "graphs.transformed_nodes": "transformed_nodes",
             "nodes.bisect": "Bisection bisect",
             "nodes.compare_nodes": "Divergence compare_nodes first_divergence",
             "outputs.compare_outputs": "compare_outputs",

@@ -6,18 +6,11 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fxlab.graphs.graph_diff import graph_diff
+from fxlab.graphs.nodes_by_stage import nodes_by_stage
+from fxlab.graphs.unfolded import unfolded
 from fxlab.units import counted, percent
-from fxlab.validation import (
-    Evaluation,
-    Status,
-    benchmark,
-    compare_nodes,
-    compare_stages,
-    graph_diff,
-    nodes_by_stage,
-    profile,
-)
-from fxlab.validation.graphs.unfolded import unfolded
+from fxlab.validation import Evaluation, Status, benchmark, compare_nodes, compare_stages, profile
 from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import batches_state, measured_state, stages_state

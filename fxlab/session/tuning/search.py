@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from torch.fx import GraphModule
 
+from fxlab.graphs.graph_diff import graph_diff
 from fxlab.models.running import Inputs
 from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, Stack, Switches
@@ -15,7 +16,7 @@ from fxlab.session.stages import Stages
 from fxlab.session.tuning.candidate_groups import candidate_groups
 from fxlab.session.tuning.result import Reason, Trial, Tuning
 from fxlab.transformations import Transformation
-from fxlab.validation import Reference, Verdict, graph_diff
+from fxlab.validation import Reference, Verdict
 from fxlab.validation.cost.in_turns import Spread
 
 EVERYWHERE = "everywhere"

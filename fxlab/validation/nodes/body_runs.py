@@ -9,10 +9,10 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from fxlab.graphs.unfolded import passed_to
 from fxlab.models.bodies import Body, all_bodies, bodies_called
 from fxlab.models.running import bound_values
 from fxlab.models.safe_code import protect
-from fxlab.validation.graphs.unfolded import passed_to
 
 MOST = 100
 """How many runs of a body are kept in one call, such as the steps of a loop: the first ones."""

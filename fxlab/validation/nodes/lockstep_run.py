@@ -10,12 +10,12 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from fxlab.graphs.matching import matched
 from fxlab.interrupts import RestoringStack
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, takes_derivatives
 from fxlab.node_info import attribute_at
 from fxlab.operators import written_arguments
-from fxlab.validation.graphs.matching import matched
 from fxlab.validation.nodes.body_runs import body_names, matching_bodies
 from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, Lane
 from fxlab.validation.verdicts.new_values import NewValues

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule
 
 from fxlab.checks import flag
+from fxlab.graphs.changes_made import changes_made
+from fxlab.graphs.graph_diff import graph_diff
+from fxlab.graphs.nodes_by_stage import stage_names
 from fxlab.models.module_tensors import tensors_of
 from fxlab.sources import SessionLike, checked_session
-from fxlab.validation.graphs.changes_made import changes_made
-from fxlab.validation.graphs.graph_diff import graph_diff
-from fxlab.validation.graphs.nodes_by_stage import stage_names
 from fxlab.validation.verdicts.verdict import Reference
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fxlab.checks import described, items_of
+from fxlab.graphs.unfolded import unfolded
 from fxlab.sources import Model, graph_of, is_session
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
-from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
 
 

@@ -31,13 +31,13 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.passes.shape_prop import ShapeProp
 
 from fxlab import Session, from_callable
+from fxlab.graphs.graph_diff import unmarked_changes
 from fxlab.transformations import (
     ChangeTrueDivToMulByInverse,
     FuseBatchNorm2dInConv2d,
     MergeLinears,
     compose,
 )
-from fxlab.validation import unmarked_changes
 
 X = torch.randn(2, 2, 3, 3)
 changes = pytest.mark.parametrize("function", CHANGES, ids=lambda function: function.__name__)

@@ -7,6 +7,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
+from fxlab.graphs.provenance import Provenance
+from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import (
     module_path,
     modules_by_path,
@@ -16,8 +18,6 @@ from fxlab.node_info import (
 )
 from fxlab.sources import Model, graph_of, is_session
 from fxlab.transformations.marks import marks
-from fxlab.validation.graphs.provenance import Provenance
-from fxlab.validation.graphs.unfolded import unfolded
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fxlab.graphs.line_diff import Run, line_runs
 from fxlab.models.generated_code import GeneratedCode, generated_code
 from fxlab.models.running import Inputs
 from fxlab.sources import Model, compared_graphs
 from fxlab.units import counted
-from fxlab.validation.graphs.line_diff import Run, line_runs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,8 +4,8 @@ from functools import cached_property
 
 from torch.fx import GraphModule, Node
 
+from fxlab.graphs.matching import Matching, matched
 from fxlab.transformations.journal.journal import Journal, Record
-from fxlab.validation.graphs.matching import Matching, matched
 
 
 class Provenance:

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
+from fxlab.graphs.lineage import is_same_capture
+from fxlab.graphs.matching import matched
+from fxlab.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs
 from fxlab.node_info import module_path, target_text
 from fxlab.sources import Model, compared_graphs
@@ -14,10 +18,6 @@ from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
-from fxlab.validation.graphs.lineage import is_same_capture
-from fxlab.validation.graphs.matching import matched
-from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
-from fxlab.validation.graphs.unfolded import unfolded
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxlab.validation.graphs.line_diff import Run, line_runs
+from fxlab.graphs.line_diff import Run, line_runs
 
 TEXTS = st.lists(st.sampled_from("abcdefg"), max_size=12)
 NAMES = st.lists(st.sampled_from(["", "1", "2", "3", "4"]), min_size=12, max_size=12)

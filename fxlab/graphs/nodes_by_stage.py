@@ -8,11 +8,11 @@ from torch.fx import GraphModule
 
 from fxlab.checks import flag
 from fxlab.garbage import without_collecting
+from fxlab.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.graphs.provenance import Provenance
+from fxlab.graphs.unfolded import unfolded
 from fxlab.sources import SessionLike, checked_session
 from fxlab.transformations.journal.name_order import merged_order
-from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
-from fxlab.validation.graphs.provenance import Provenance
-from fxlab.validation.graphs.unfolded import unfolded
 
 if TYPE_CHECKING:
     import pandas as pd

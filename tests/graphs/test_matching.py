@@ -9,8 +9,8 @@ from planted import scaled, traced, transformed
 from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm2dInConv2d, MergeLinears
+from fxlab.graphs.matching import matched
 from fxlab.models.graph_module import share_tensors_copy
-from fxlab.validation.graphs.matching import matched
 
 
 def names(matching):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from torch.fx import GraphModule, Node
 
+from fxlab.graphs.lineage import Lineage, is_same_capture, lineage
+from fxlab.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.graphs.unfolded import is_in_body
 from fxlab.node_info import attribute_at
-from fxlab.validation.graphs.lineage import Lineage, is_same_capture, lineage
-from fxlab.validation.graphs.node_difference import inputs_in_order, what_differs
-from fxlab.validation.graphs.unfolded import is_in_body
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fxlab.graphs.unfolded import _PASS_ON, is_in_body, unfolded
 from fxlab.transformations.analysis.passed_tensors import _CONSTANTS_AT, _CONSTANTS_FROM
-from fxlab.validation.graphs.unfolded import _PASS_ON, is_in_body, unfolded
 
 
 def either(x):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from torch.fx import GraphModule
 
 from fxlab.checks import check_is
+from fxlab.graphs.graph_diff import changes_by_name
+from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import kind_text, modules_by_path
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
 from fxlab.units import counted
-from fxlab.validation.graphs.graph_diff import changes_by_name
-from fxlab.validation.graphs.unfolded import unfolded
 
 _MOST_KINDS = 3
 

@@ -14,10 +14,10 @@ from zoo import tiny
 
 import fxlab
 from fxlab import from_exported
+from fxlab.graphs.lineage import is_same_capture, lineage
+from fxlab.graphs.matching import matched
+from fxlab.graphs.provenance import Provenance
 from fxlab.node_info import module_path
-from fxlab.validation.graphs.lineage import is_same_capture, lineage
-from fxlab.validation.graphs.matching import matched
-from fxlab.validation.graphs.provenance import Provenance
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 MODELS = ("bert", "llama", "resnet")
