@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from fxlab.torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from fxlab.values.nested import ObjectParts, class_of, tensors_inside
 from fxlab.values.tensors import known_number
 

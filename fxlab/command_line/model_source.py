@@ -77,7 +77,8 @@ def loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace], 
 def given_inputs(path: Path, device: torch.device, option: str = "--inputs") -> Any:
     """Read inputs from a file: ``.safetensors`` or ``.npz`` by name, or whatever ``torch.save`` wrote."""
     import torch
-    from torch.utils import _pytree as pytree
+
+    from fxlab.torch_private import pytree
 
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({option} {path})"):
         if path.suffix == ".safetensors":

@@ -9,11 +9,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.line_diff import in_order
 from fxlab.node_info import ancestry, frames_of, kind_text, module_path, modules_by_path
+from fxlab.torch_private import OpOverload
 
 _CALLS = ("call_function", "call_method", "call_module")
 _SAME_CAPTURE = 0.5

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
-from torch.utils import _pytree as pytree
 
 from fxlab.models.module_tensors import place_of
 from fxlab.node_info import attribute_at
+from fxlab.torch_private import pytree
 from fxlab.values.tensors import same_bits
 
 

@@ -14,15 +14,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
+from fxlab.torch_private import FakeTensor, modes_disabled, pytree
 from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of, put_back, slots_of
 from fxlab.values.tensors import is_plain, same_bits, storage_of
 
@@ -72,7 +70,7 @@ class _Saved:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Saved:
-        with torch.no_grad(), _disable_current_modes():
+        with torch.no_grad(), modes_disabled():
             version = None if tensor.is_inference() else tensor._version
             return cls(tensor, tensor.detach(), tensor.detach().clone(), version, tensor.grad_fn is not None)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from fxlab.torch_private import FakeTensor
 from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors

@@ -6,17 +6,17 @@ import os
 from inspect import isroutine
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
-from torch.utils import _pytree as pytree
 
 from fxlab.checks import described
 from fxlab.models.running import Inputs, named_arguments
+from fxlab.torch_private import pytree
 from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
 from fxlab.tracing.exported.from_exported import from_exported
 from fxlab.tracing.exported.saved_program import SUFFIX, load_program
 from fxlab.tracing.model_code.attributes import refuse_torch_script
+from fxlab.tracing.torch_private import FakeTensor
 
 
 def graph_from_elsewhere(model: object, name: str) -> tuple[GraphModule, Inputs | None]:

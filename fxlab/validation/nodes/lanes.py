@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
-from torch.utils import _pytree as pytree
 
 from fxlab.models.running import Inputs, placeholder_values, seed_generators
 from fxlab.operators import draws_random_numbers
+from fxlab.torch_private import pytree
 from fxlab.validation.nodes.body_runs import BodyRuns
 from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from fxlab.graphs.matching import matched
 from fxlab.interrupts import RestoringStack
@@ -16,6 +15,7 @@ from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, takes_derivatives
 from fxlab.node_info import attribute_at
 from fxlab.operators import written_arguments
+from fxlab.torch_private import pytree
 from fxlab.validation.nodes.body_runs import body_names, matching_bodies
 from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, Lane
 from fxlab.validation.verdicts.new_values import NewValues

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
-from torch._ops import HigherOrderOperator
 from torch.fx import Node
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.models.bodies import run_under
 from fxlab.operators import argument_of, operator_for, takes_steps
+from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, pytree
 from fxlab.validation.verdicts.draws import Draws, draws
 from fxlab.values.wide import to_float64
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from torch import nn
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxlab.node_info import known_shape
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype

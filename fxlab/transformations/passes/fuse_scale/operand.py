@@ -10,11 +10,10 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
-from torch.nn.modules.conv import _ConvNd
 
 from fxlab.operators import computes, reshapes
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import AnyConv, statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed, why_mixed_tensors
 from fxlab.transformations.journal.module_fingerprint import same_bits
@@ -24,7 +23,7 @@ from fxlab.transformations.views.channels import precise
 from fxlab.transformations.views.layer import Layer, computed_by
 from fxlab.transformations.views.permutation import permutation
 
-AnyLayer: TypeAlias = Layer[nn.Linear] | Layer[_ConvNd]
+AnyLayer: TypeAlias = Layer[nn.Linear] | Layer[AnyConv]
 C = TypeVar("C", bound=Candidate)
 
 _CLASSES: tuple[type[nn.Module], ...] = (
