@@ -18,6 +18,8 @@ from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments, given_arguments
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fxlab.tracing import CapturedGraph
     from fxlab.transformations import Transformation
 
@@ -57,8 +59,14 @@ class SessionLike(Protocol):
     def stages(self) -> tuple[GraphModule, ...]:
         """The original, and the module after each of these passes."""
 
+    def reference_run(self) -> Any:
+        """Return the original as stages are judged against it."""
 
-_MEMBERS = ("original", "graph_module", "inputs", "passes", "applied", "stages")
+    def compare_outputs(self) -> pd.DataFrame:
+        """Measure how far the outputs of the present model are from the original's."""
+
+
+_MEMBERS = tuple(name for name in vars(SessionLike) if not name.startswith("_"))
 
 ModelLike: TypeAlias = Union[torch.nn.Module, ExportedProgram, "CapturedGraph", Source, str, os.PathLike[str]]
 """A model in any of the forms that :func:`source_of` takes."""

@@ -45,7 +45,8 @@ class Inspector(StackScreen):
     """
 
     def __init__(self, session: Session, *, height: int | None = None) -> None:
-        if not is_session(session):
+        given: object = session
+        if not is_session(given):
             raise TypeError(
                 f"session: expected an fxlab.Session, got {described(session)}. "
                 "fxlab.inspect(model) makes the session too."

@@ -32,10 +32,9 @@ class StackScreen(Screen):
 
     @answers("set-option", "Compiling with another option", is_slow=True)
     def _set_option(self, name: str, on: bool) -> None:
-        change = getattr(self.session, "set_option", None)
-        if change is None:
+        if self.session.compiled is None:
             raise MessageError("The session is of no compiler, and has no options.")
-        change(name, on)
+        self.session.compiled.set_option(name, on)
 
     @answers("exclude", "Excluding a candidate")
     def _exclude(self, signature: str, node: str) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.graphs.changes_made import Changes
+    from fxlab.session.compiled import Compiled
     from fxlab.validation import Evaluation, Reference, Variants, Verdict
     from fxlab.validation.evaluation.agreement import Metric
 
@@ -100,6 +101,11 @@ class Session(PassStack):
 
             original = with_weights(original, source.module, weights)
         super().__init__(original, offer, history)
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """The session itself if a compiler makes its stages, and so can be asked for more; else ``None``."""
+        return None
 
     @property
     def inputs(self) -> Inputs | None:

@@ -144,8 +144,8 @@ def _speed(session: Session) -> Made:
 
 
 def _patterns(session: Session) -> Made:
-    table: pd.DataFrame = session.patterns()  # type: ignore[attr-defined]
-    graphs = session.pattern_graphs()  # type: ignore[attr-defined]
+    assert session.compiled is not None
+    table, graphs = session.compiled.patterns(), session.compiled.pattern_graphs()
     table = table.assign(picture=[pattern_picture(pattern.graph) for pattern in graphs])
     found = int((table["matches"] > 0).sum())
     near = int(((table["matches"] == 0) & (table["tried"] > 0)).sum())
@@ -157,7 +157,8 @@ def _patterns(session: Session) -> Made:
 
 
 def _kernels(session: Session) -> Made:
-    table: pd.DataFrame = session.kernels()  # type: ignore[attr-defined]
+    assert session.compiled is not None
+    table = session.compiled.kernels()
     if table.empty:
         return table, (
             "The compiler has not noted which kernel a node went into. For a script that is recorded, it "
@@ -237,7 +238,7 @@ PATTERNS = Measurement(
     busy="Listing the patterns",
     index_title="Pattern",
     make=_patterns,
-    is_made_of=lambda session: hasattr(session, "patterns"),
+    is_made_of=lambda session: session.compiled is not None,
 )
 KERNELS = Measurement(
     name="kernels",
@@ -247,7 +248,7 @@ KERNELS = Measurement(
     busy="Listing the kernels",
     index_title="Node",
     make=_kernels,
-    is_made_of=lambda session: bool(getattr(session, "has_code", False)),
+    is_made_of=lambda session: session.compiled is not None and session.compiled.has_code,
 )
 DATA = Measurement(
     name="data",

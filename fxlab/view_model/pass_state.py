@@ -61,9 +61,8 @@ def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
 
     They are those that torch's compiler has run and that have changed nothing.
     """
-    ask = getattr(session, "explain_unchanged", None)
     try:
-        return {} if ask is None else dict(ask())
+        return {} if session.compiled is None else dict(session.compiled.explain_unchanged())
     except Exception:  # of a compile that fails now; its passes say so
         return {}
 

@@ -107,8 +107,8 @@ def _reference(session: SessionLike) -> Reference | None:
     inputs, original = session.inputs, session.stages[0]
     if inputs is None or any(tensor.is_meta for tensor in tensors_of(original)):
         return None
-    known: Any = session if hasattr(session, "reference_run") else None
-    return Reference(original, inputs) if known is None else known.reference_run()
+    reference: Reference = session.reference_run()
+    return reference
 
 
 def _comparison(
@@ -118,20 +118,19 @@ def _comparison(
     if reference is None:
         lacks = "the session has no inputs" if session.inputs is None else "the model has no weights"
         return lambda stage: _not_compared(lacks)
-    known: Any = session if hasattr(session, "reference_run") else None
 
     def compare(stage: GraphModule) -> list[Any]:
-        is_present = known is not None and stage is known.graph_module
+        is_present = stage is session.graph_module
         try:
             comparison = None if is_present else reference.compare(stage)
             # Of its present stage, a session remembers both.
-            table = known.compare_outputs() if comparison is None else comparison.table
+            table = session.compare_outputs() if comparison is None else comparison.table
         except ValueError as error:
             return _not_compared(str(error))
         notes = list(dict.fromkeys(note for note in table["note"] if note))
         largest = float(table["max_abs_diff"].max()) if table["compared"].any() else math.nan
         try:
-            judge = known if comparison is None else comparison
+            judge: Any = session if comparison is None else comparison
             found = judge.verdict() if in_float64 else judge.known_verdict()
         except ValueError as error:
             return [largest, None, "; ".join([*notes, f"there is no verdict: {error}"])]
