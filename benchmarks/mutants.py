@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CODE = ("fxlab/transformations", "fxlab/validation", "fxlab/view_model/search")
+CODE = ("fxlab/transformations", "fxlab/validation")
 TESTS = tuple(folder.replace("fxlab", "tests") for folder in CODE)
 PYTEST = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 # A mutant may loop: several times what its tests take, and a start.

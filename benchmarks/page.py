@@ -115,8 +115,9 @@ def waits(name: str, gm: fx.GraphModule, browser: Browser, folder: Path) -> dict
             page.close()
     clicks, groups = sorted(click_waits(page)), sorted(page.evaluate(OPEN_GROUPS, GROUPS))
     # What finds nothing lights nothing up.
-    found = [query for query in QUERIES if fxlab.find_nodes(gm, query)]
-    filters = sorted(page.evaluate(FILTER, found))
+    nodes = fxlab.nodes(gm)
+    known = [*("op:" + nodes["op"]), *("class:" + nodes["class"].str.split().str[-1].dropna()), "name:output"]
+    filters = sorted(page.evaluate(FILTER, [query for query in QUERIES if query in known]))
     return {
         "model": name,
         "nodes": len(gm.graph.nodes),

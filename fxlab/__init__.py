@@ -1,6 +1,5 @@
 """See, switch and check ``torch.fx`` graph transformations.
 
-The public names, and nothing else. They are imported on first use, so that ``import fxlab`` costs nothing:
 Jupyter is not imported before :func:`inspect` is called, nor transformers before a model of its is traced.
 """
 
@@ -32,14 +31,13 @@ if TYPE_CHECKING:
     from fxlab.graphs.code_diff import CodeDiff as CodeDiff
     from fxlab.graphs.code_diff import code_diff as code_diff
     from fxlab.graphs.graph_diff import graph_diff as graph_diff
-    from fxlab.graphs.graph_diff import unmarked_changes as unmarked_changes
+    from fxlab.graphs.nodes import nodes as nodes
     from fxlab.graphs.nodes_by_stage import NodeAtStage as NodeAtStage
     from fxlab.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
-    from fxlab.sweeping import *
     from fxlab.tracing import *
     from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations import Transformation as Transformation
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from fxlab.transformations import from_pattern as from_pattern
     from fxlab.transformations.passes import *
     from fxlab.validation import *
-    from fxlab.view_model import *
 
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
@@ -56,13 +53,13 @@ _EXPORTS = {
     "drawing": "Drawing draw",
     "graphs.changes_made": "Changes changes_made",
     "graphs.code_diff": "CodeDiff code_diff",
-    "graphs.graph_diff": "graph_diff unmarked_changes",
+    "graphs.graph_diff": "graph_diff",
+    "graphs.nodes": "nodes",
     "graphs.nodes_by_stage": "NodeAtStage nodes_by_stage",
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
-    "session": "Session TransformationError Trial Tuning load_session tune",
-    "sweeping": "Sweep SweptCell sweep",
+    "session": "Session TransformationError load_session",
     "tracing": """
         Capture CapturedGraph GraphBreak TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace
@@ -72,16 +69,14 @@ _EXPORTS = {
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
         FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
         FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear
-        FuseLayerNorm FuseRMSNorm FuseScale FuseScaleBeforeLayer FuseShift LintAndRecompile MergeLinears
+        FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
         Bisection Divergence Evaluation Histogram NodeValues Reference Slice Statistics Status TensorValue
-        Variants Verdict WorstBatch benchmark bisect compare_nodes compare_on_variants compare_outputs
-        compare_stages evaluate first_divergence input_variants node_values plot_benchmark
-        plot_node_differences profile verdict
+        Variants Verdict WorstBatch benchmark bisect compare_nodes compare_outputs compare_stages evaluate
+        first_divergence input_variants node_values profile verdict
     """,
-    "view_model": "find_nodes",
 }
 """Package -> the names that it exports here. Read without importing anything."""
 

@@ -42,7 +42,6 @@ _PRIVATE = {"torch._C._nn": "F", "torch._C._VariableFunctions": "torch"}
 """Modules of functions that have a public one of the same name beside them."""
 _OF_TORCH = "_VariableFunctionsClass."
 """What the qualified names of functions such as ``torch.cat`` begin with."""
-_FULL_NAMES = re.compile(r"\b(?:(?:torch\.)?nn\.)?functional\.|\btorch\._c\._nn\.", re.IGNORECASE)
 _CAPTURED_ROOT = re.compile(r"^(?:[LG]\['\w+'\]\.?|L__self__+)")
 """What Dynamo and ``torch.export`` put before the path of a module or parameter."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
@@ -129,11 +128,6 @@ def function_text(function: Any) -> str:
     if not written or not hasattr(_NAMESPACES[written], name):
         written = _WRITTEN.get(module, module)
     return f"{written}.{name}" if written else name
-
-
-def with_short_names(text: str) -> str:
-    """Return a text with other spellings of ``torch.nn.functional.`` as :func:`function_text` writes it."""
-    return _FULL_NAMES.sub("F.", text)
 
 
 @lru_cache(1)

@@ -123,12 +123,6 @@ class Reason(Coded):
     FEATURES_DIFFER = "the batch norm has shape {features}, the layer {channels} channels"
     NOT_FINITE = "the folded weights are not finite in {dtype}"
     ONLY_NORM_TRAINED = "the batch norm requires gradients, but the layer it would be fused into does not"
-
-    # Scales and shifts
-    NOT_PER_CHANNEL = (
-        "{value} of shape {shape} does not hold one number for each of the {channels} channels of {layer}"
-    )
-    ONLY_OPERAND_TRAINED = "{value} requires gradients, but the {parameter} of {layer} does not"
     ZERO_PADDING = "the convolution pads with zeros, which the batch norm does not shift"
 
     # Identities

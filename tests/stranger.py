@@ -66,7 +66,7 @@ def install() -> Path:
     python = PLACE / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
     # torch first and by itself: its pinned version is a wheel for the CPU.
     subprocess.run([python, *pip, "install", *pinned, "torch"], check=True)
-    whole = f"{wheel}[notebook,plots,transformers]"
+    whole = f"{wheel}[notebook,transformers]"
     subprocess.run([python, *pip, "install", *pinned, whole, *TOOLS], check=True)
     subprocess.run([python, *pip[:2], "check"], check=True)
     subprocess.run([python, "-P", "-m", "fxlab", "doctor"], cwd=PLACE, check=True)

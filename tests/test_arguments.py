@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -42,16 +43,14 @@ NO_EXPORTED = [None, 3, "a", [], OBJECT, nn.Linear, Model()]
 NO_SESSION = [*NO_MODULE, Model(), Session]
 NO_VARIANTS = [3, "a", [3], OBJECT]
 NO_TABLE = [None, 3, "a", [], OBJECT, pd.DataFrame(), pd.DataFrame({"other": [1]})]
-SWEEP = {"models": {"a": GRAPH}, "stacks": {"a": []}, "batches": [X]}
 PAIR = {"original": GRAPH, "transformed": GRAPH}
 RUNNING_COMPARISONS = (
     fxlab.verdict,
     fxlab.compare_outputs,
-    fxlab.compare_on_variants,
     fxlab.compare_nodes,
     fxlab.first_divergence,
 )
-COMPARISONS = (*RUNNING_COMPARISONS, fxlab.graph_diff, fxlab.unmarked_changes)
+COMPARISONS = (*RUNNING_COMPARISONS, fxlab.graph_diff)
 NO_COUNT = [0, -1, 1.5, "a", [], OBJECT, True]
 NO_FLAG = [None, 0, 1, "no", [], OBJECT, torch.ones(2)]
 REFERENCE = fxlab.Reference(GRAPH, X)
@@ -78,17 +77,17 @@ CALLS = [
     ),
     *((compare, PAIR, {"inputs": NO_INPUTS}) for compare in RUNNING_COMPARISONS),
     (fxlab.compare_outputs, {**PAIR, "inputs": X}, {"atol": NO_NUMBER, "rtol": NO_NUMBER}),
-    (fxlab.compare_on_variants, {**PAIR, "inputs": X}, {"atol": NO_NUMBER, "variants": NO_VARIANTS}),
     (fxlab.verdict, {**PAIR, "inputs": X}, {"variants": NO_VARIANTS}),
     (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"session": NO_SESSION, "keep": NO_COUNT}),
     (fxlab.evaluate, {"session": SESSION}, {"batches": [None, 3, "a", OBJECT, X, {"x": X}, [3], ["a"]]}),
     (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"metrics": [3, "a", [3], {"a": 3}, {3: len}]}),
-    (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"executor": [3, "a", OBJECT]}),
+    (
+        fxlab.evaluate,
+        {"session": SESSION, "batches": [X]},
+        {"executor": [3, "a", OBJECT, ThreadPoolExecutor]},
+    ),
     (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"resume": [3, [], OBJECT, "", "a\0b"]}),
-    (fxlab.sweep, SWEEP, {"models": [None, 3, [X], {}, {3: X}], "metrics": [3, "a", {"a": 3}]}),
-    (fxlab.sweep, SWEEP, {"stacks": [None, {}, {3: []}, {"a": 3}, {"a": [3]}, {"a": [MergeLinears]}]}),
-    (fxlab.sweep, SWEEP, {"batches": [3, "a", iter([X]), {}], "executor": [3, "a"], "path": [3, "a\0b"]}),
-    (fxlab.unmarked_changes, PAIR, {"pass_": [3, "a", OBJECT, MergeLinears]}),
+    (fxlab.nodes, {}, {"model": NO_MODULE}),
     (fxlab.transformed_nodes, {"model": GRAPH}, {"model": NO_MODULE, "original": NO_MODULE[1:]}),
     (fxlab.transformed_nodes, {"model": GRAPH}, {"pass_": [3, "a", OBJECT, MergeLinears]}),
     (fxlab.input_variants, {"inputs": X}, {"inputs": [None, *NO_INPUTS], "vocabulary": NO_COUNT}),
@@ -97,23 +96,15 @@ CALLS = [
     *((use, {}, {"session": NO_SESSION}) for use in (fxlab.compare_stages, fxlab.nodes_by_stage)),
     (fxlab.bisect, {"session": SESSION}, {"session": NO_SESSION, "inputs": NO_INPUTS}),
     (fxlab.bisect, {"session": SESSION}, {"variants": NO_VARIANTS}),
-    (fxlab.find_nodes, {"model": GRAPH, "query": "a"}, {"model": NO_MODULE, "query": [None, 3, [], OBJECT]}),
-    (fxlab.find_nodes, {"model": GRAPH, "query": "a"}, {"passes": [3, "a", PASS, [3], [MergeLinears]]}),
     (fxlab.compose, {}, {"passes": [(3,), ("a",), (MergeLinears,), (PASS, None)]}),
-    (fxlab.plot_benchmark, {}, {"table": NO_TABLE}),
-    (fxlab.plot_node_differences, {}, {"table": NO_TABLE}),
     (fxlab.inspect, {"model": GRAPH}, {"model": NO_MODULE, "inputs": NO_INPUTS, "passes": NO_PASSES}),
     (fxlab.inspect, {"model": GRAPH}, {"overlay": [3, OBJECT, "none of that name"]}),
     (fxlab.inspect, {"model": SESSION}, {"inputs": [X], "passes": [[]]}),
     (fxlab.Inspector, {"session": SESSION}, {"session": NO_SESSION, "height": ["a", 1.5, -1]}),
     (fxlab.benchmark, {"session": SESSION}, {"session": NO_SESSION, "rounds": NO_COUNT}),
-    (fxlab.benchmark, {"session": SESSION}, {"inputs": NO_INPUTS}),
+    (fxlab.benchmark, {"session": SESSION}, {"inputs": NO_INPUTS, "each": NO_FLAG}),
     (fxlab.benchmark, {"session": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),
     (fxlab.benchmark, {"session": SESSION}, {"min_seconds": NO_NUMBER}),
-    (fxlab.tune, {"session": SESSION}, {"session": NO_SESSION, "inputs": NO_INPUTS, "rounds": NO_COUNT}),
-    (fxlab.tune, {"session": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),
-    (fxlab.tune, {"session": SESSION}, {"exclusions": [None, 1, "a", []], "min_seconds": NO_NUMBER}),
-    (fxlab.tune, {"session": SESSION}, {"clock": [3, "a", [], OBJECT]}),
     (fxlab.export, {"path": "a.pt2"}, {"session": NO_SESSION}),
     (fxlab.export, {"session": SESSION}, {"path": NO_PATH}),
     (fxlab.export, {"session": SESSION, "path": "a.pt2"}, {"dynamic": [None, 1, "a"], "check": [None, 1]}),

@@ -1,7 +1,6 @@
 """What is kept on disk is read with every field checked, whoever wrote the file."""
 
 import copy
-import dataclasses
 import json
 import math
 import os
@@ -12,8 +11,6 @@ from torch import nn
 
 import fxlab
 from fxlab.kept_values import read_as
-from fxlab.sweeping import swept_cell
-from fxlab.sweeping.index_page import index_page
 from fxlab.validation.evaluation.agreement import Measured
 from fxlab.validation.evaluation.kept_file import KeptFile
 
@@ -149,36 +146,6 @@ def test_what_is_nested_without_end_and_a_batch_told_twice(in_a_folder, place, l
     file.write_text("\n".join(lines) + "\n")
     with pytest.raises(ValueError, match=f"line {place} of"):
         session.evaluate(batches(), resume=file)
-
-
-def test_each_field_of_a_swept_cell(in_a_folder):
-    """It is taken or measured anew, and what it says of a verdict counts in no case."""
-    folder = in_a_folder / "cell"
-    folder.mkdir()
-    (folder / "report.html").touch()
-    known = folder / "cell.json"
-    cell = swept_cell.SweptCell("a", "b", "same bits", True, "every bit", batches=3)
-    measured = dataclasses.replace(cell, time=0.5, memory=1.0, report="cell/report.html", notes=("new",))
-    data = {"batches": "digest", "cell": dataclasses.asdict(measured)}
-    known.write_text(json.dumps(data))
-    assert repr(swept_cell._read(known, "digest", cell)) == repr(measured)
-    taken = 0
-    for name, old in json.loads(json.dumps(data))["cell"].items():
-        for value in (*HOSTILE, "../cell/report.html", "/etc/passwd"):
-            known.write_text(json.dumps(with_another(data, ("cell", name), value)))
-            found = swept_cell._read(known, "digest", cell)
-            if found is not None:
-                assert (found.status, found.agrees, found.batches) == ("same bits", True, 3)
-                assert name != "report"
-                assert kind_of(value) == kind_of(old), (name, value)
-                assert "onerror" not in index_page(["a"], ["b"], {("a", "b"): found}, stopped=False)
-                taken += 1
-    assert taken
-    for value in HOSTILE:
-        known.write_text(json.dumps({**data, "cell": value}))
-        assert swept_cell._read(known, "digest", cell) is None
-    known.write_text("[" * 100_000)
-    assert swept_cell._read(known, "digest", cell) is None
 
 
 @pytest.mark.parametrize("value", [value for value in HOSTILE if not isinstance(value, int | float)])

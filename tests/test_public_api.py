@@ -112,11 +112,9 @@ def test_only_the_height_of_an_inspector_is_a_public_trait():
 COMPARISONS = {
     "verdict": lambda found: found.status,
     "compare_outputs": lambda found: found.to_csv(),
-    "compare_on_variants": lambda found: found.to_csv(),
     "compare_nodes": lambda found: found.to_csv(),
     "first_divergence": str,
     "graph_diff": lambda found: found.to_csv(),
-    "unmarked_changes": lambda found: found.to_csv(),
 }
 
 
@@ -134,5 +132,5 @@ def test_comparisons_take_modules_graph_modules_and_sessions(name):
     assert text(compare(session, session)) == text(compare(session.graph_module, session.graph_module, x))
     untraced = compare(model, session.graph_module, x)
     assert type(untraced) is type(compare(session))
-    if name not in ("compare_nodes", "graph_diff", "unmarked_changes"):
+    if name not in ("compare_nodes", "graph_diff"):
         assert text(untraced) == expected

@@ -1,8 +1,7 @@
 """A process for each model, which is ended when it takes too long.
 
-``fxlab.workers``, which works on batches and sweeps, takes a pool of ``concurrent.futures``. In such a pool
-the end of one process is the end of all models under way, and a process of its own for each model imports
-the model's library anew.
+In a pool of ``concurrent.futures`` the end of one process is the end of all models under way, and a process
+of its own for each model imports the model's library anew.
 """
 
 from __future__ import annotations

@@ -16,13 +16,37 @@ const layouts = new Layouts(textOf("fxlab-layout-worker"));
 layouts.prepare();
 
 function opened(id: string, graph = 0): Opened {
-  const kernel = new ReportKernel(JSON.parse(textOf(id)) as WrittenReport, graph);
-  const app = new App(new Viewer(kernel, layouts), null, (dot) => layouts.layOut(dot));
-  const close = (): void => {
-    app.dispose();
-    kernel.dispose();
+  const element = h("div", {});
+  element.style.display = "contents";
+  let close: (() => void) | null = null;
+  let isClosed = false;
+  const show = (text: string): void => {
+    if (isClosed) return;
+    const kernel = new ReportKernel(JSON.parse(text) as WrittenReport, graph);
+    const app = new App(new Viewer(kernel, layouts), null, (dot) => layouts.layOut(dot));
+    element.append(app.element);
+    close = () => {
+      app.dispose();
+      kernel.dispose();
+    };
   };
-  return { element: app.element, close };
+  if (document.getElementById(id)?.getAttribute("type") === "application/gzip") {
+    void unpacked(textOf(id)).then(show);
+  } else show(textOf(id));
+  return {
+    element,
+    close: () => {
+      isClosed = true;
+      close?.();
+    },
+  };
+}
+
+/** The text that was compressed, and written in the letters of base64. */
+async function unpacked(letters: string): Promise<string> {
+  const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return await new Response(stream).text();
 }
 
 const contents = textOf("fxlab-contents");

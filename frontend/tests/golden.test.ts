@@ -12,6 +12,7 @@ import { overlayOn } from "../src/viewer/overlays/overlays";
 import { View } from "../src/viewer/graphs/view";
 import {
   dataOf,
+  FOUND,
   MODELS,
   NUMBERS,
   numbersIn,
@@ -49,8 +50,8 @@ describe.each(MODELS)("of %s", (name) => {
   const LAST = 1;
   const last = (): Hierarchy => graphs.scene(vectors.graphs[LAST]!.graph).hierarchy;
 
-  it.each(vectors.graphs.map(({ graph, found }) => [graph, found] as const))(
-    "graph %i: the same nodes are found, and the same is said where none can be",
+  it.each(vectors.graphs.map(({ graph }) => [graph, FOUND[name]![graph]!] as const))(
+    "graph %i: each query finds its nodes, or says why there are none",
     (graph, found) => {
       const { search, hierarchy } = graphs.scene(graph);
       const queries = found.length === QUERIES.all.length ? QUERIES.all : QUERIES.few;

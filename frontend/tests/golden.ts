@@ -28,7 +28,7 @@ export interface GoldenView {
 
 export interface Vectors {
   steps: Step[];
-  graphs: { graph: number; found: (string | { error: string })[]; views: GoldenView[] }[];
+  graphs: { graph: number; views: GoldenView[] }[];
   pair: { pair: number; sides: [GoldenView, GoldenView]; counterparts: string[][] };
   overlays: { name: string; values: Record<string, Cell>; total: Cell }[];
   /** The lines that outlines begin with. */
@@ -45,7 +45,7 @@ const texts = import.meta.glob<string>("../../tests/golden/*.json", {
 
 export const MODELS = Object.keys(texts)
   .map((path) => path.split("/").at(-1)!.replace(".json", ""))
-  .filter((name) => name !== "queries" && name !== "numbers");
+  .filter((name) => !["queries", "numbers", "found"].includes(name));
 
 /** Numbers, their units, and how Python writes them. */
 export const { numbers: NUMBERS } = JSON.parse(texts["../../tests/golden/numbers.json"]!) as {
@@ -61,6 +61,12 @@ export const QUERIES = JSON.parse(texts["../../tests/golden/queries.json"]!) as 
   all: string[];
   few: string[];
 };
+
+/** What each query finds, by model and graph. Nothing writes it anew: a change is checked by hand. */
+export const FOUND = JSON.parse(texts["../../tests/golden/found.json"]!) as Record<
+  string,
+  Record<number, (string | { error: string })[]>
+>;
 
 /** Returns all that a page has received after the last step. */
 export function dataOf({ steps }: Vectors): Data {

@@ -1,4 +1,4 @@
-/** The results of a search that Python has no twin of: their order, and how many there are. */
+/** The results of a search: their order, and how many there are. */
 
 import { describe, expect, it } from "vitest";
 import type { Facts } from "../src/viewer/graphs/data";

@@ -145,11 +145,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
 
-    sweep = _add(
-        commands, "sweep", "Judge models, each with stacks of passes, on batches, and print one table."
-    )
-    _add_sweep(sweep)
-
     export = _add(
         commands, "export", "Apply passes to a model, write it as a file, and tell whether that is the same."
     )
@@ -245,51 +240,9 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_sweep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="+", metavar="[NAME=]MODEL", help=_MODEL)
-    parser.add_argument(
-        "--stack",
-        dest="stacks",
-        action="append",
-        required=True,
-        metavar="[NAME=]STACK",
-        help="the file of a saved session (.json), passes as for `fxlab report --passes`, or none at all "
-        "(`NAME=`) for the model as it is; give it several times for several stacks",
-    )
-    parser.add_argument(
-        "--data",
-        action="append",
-        required=True,
-        metavar="[NAME=]FILE",
-        help="a list of batches, written by torch.save: for all models, or for the one of that name",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=_folder,
-        metavar="FOLDER",
-        help="where index.html and a report of each cell are written; a sweep that was stopped goes on there",
-    )
-    parser.add_argument("--workers", type=_positive, default=1, metavar="N", help="processes to judge in (1)")
-    _add_building(parser, can_be_meta=False)
-
-
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=_MODEL)
-    _add_building(parser, can_be_meta=True)
 
-    inputs = parser.add_argument_group("the inputs, made from the configuration if left out")
-    inputs.add_argument("--inputs", metavar="FILE", help="a .safetensors or .npz file, or one of torch.save")
-    inputs.add_argument("--batch-size", type=_positive, default=2, metavar="N", help="(2)")
-    inputs.add_argument("--length", type=_positive, metavar="N", help="of the sequences")
-
-    tracing = parser.add_argument_group("tracing")
-    tracing.add_argument("--fixed", action="store_true", help="for the sizes of these inputs only")
-    tracing.add_argument("--no-check", action="store_true", help="do not compare the graph with the model")
-
-
-def _add_building(parser: argparse.ArgumentParser, *, can_be_meta: bool) -> None:
-    """Add how a model is built or loaded."""
     model = parser.add_argument_group("the model")
     model.add_argument(
         "--architecture",
@@ -301,10 +254,7 @@ def _add_building(parser: argparse.ArgumentParser, *, can_be_meta: bool) -> None
     model.add_argument("--device", help="run there: cpu, cuda, cuda:1, ...")
     model.add_argument("--attention", choices=("eager", "sdpa"), help="how transformers computes attention")
     weights = model.add_mutually_exclusive_group()
-    if can_be_meta:
-        weights.add_argument("--meta", action="store_true", help="no weights: nothing is run or compared")
-    else:
-        parser.set_defaults(meta=False)
+    weights.add_argument("--meta", action="store_true", help="no weights: nothing is run or compared")
     weights.add_argument("--random-weights", action="store_true", help="do not load the weights")
     model.add_argument("--seed", type=int, default=0, help="of random weights (0)")
     model.add_argument(
@@ -313,6 +263,15 @@ def _add_building(parser: argparse.ArgumentParser, *, can_be_meta: bool) -> None
         help="load files whatever code they run as you, with weights_only=False: .pt, and .pt2 that hold "
         "more than tensors and operators",
     )
+
+    inputs = parser.add_argument_group("the inputs, made from the configuration if left out")
+    inputs.add_argument("--inputs", metavar="FILE", help="a .safetensors or .npz file, or one of torch.save")
+    inputs.add_argument("--batch-size", type=_positive, default=2, metavar="N", help="(2)")
+    inputs.add_argument("--length", type=_positive, metavar="N", help="of the sequences")
+
+    tracing = parser.add_argument_group("tracing")
+    tracing.add_argument("--fixed", action="store_true", help="for the sizes of these inputs only")
+    tracing.add_argument("--no-check", action="store_true", help="do not compare the graph with the model")
 
 
 def _positive(text: str) -> int:
@@ -329,12 +288,6 @@ def _file(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text} is a folder; give the name of a file in it")
     if not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
-    return text
-
-
-def _folder(text: str) -> str:
-    if Path(text).exists() and not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a file; give the name of a folder")
     return text
 
 

@@ -49,11 +49,10 @@ class Source:
 
 def loaded(options: argparse.Namespace) -> Source:
     """Return the model that ``options.model`` names; ``CommandError`` if there is none."""
-    return loader(options)(Path(options.model), options)
+    return _loader(options)(Path(options.model), options)
 
 
-def loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace], Source]:
-    """Return what loads the model that ``options.model`` names; ``CommandError`` if it names nothing."""
+def _loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace], Source]:
     path = Path(options.model)
     if is_named_in_code(options.model) and not path.exists():
         return _of_python

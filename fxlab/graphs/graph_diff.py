@@ -1,4 +1,4 @@
-"""Differences between two graphs, and changes that a pass has not marked."""
+"""Differences between two graphs, and which of them passes have marked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
 from fxlab.graphs.lineage import is_same_capture
 from fxlab.graphs.matching import matched
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
@@ -14,7 +13,6 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs
 from fxlab.node_info import module_path, target_text
 from fxlab.sources import Model, compared_graphs
-from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
@@ -32,6 +30,7 @@ COLUMNS = (
     "inputs_before",
     "inputs",
     "module_path",
+    "marked",
 )
 
 
@@ -71,6 +70,9 @@ def graph_diff(
             What it was and is; ``None`` where it is not. Inputs are the names of the nodes that it reads.
         ``module_path``
             Where in the model it is.
+        ``marked``
+            Whether a pass accounts for it: by a mark that the original does not have, or an entry of its
+            journal. A node that reads another one now, or is gone, needs none where a node beside it has one.
 
     Raises
     ------
@@ -91,70 +93,14 @@ def graph_diff(
     import pandas as pd
 
     before, after = map(unfolded, compared_graphs(original, transformed, inputs))
-    rows = {difference.name: difference.row for difference in _differences(before, after)}
+    owned = _owned(before, after)
+    read = {node.name: _input_names(node) for node in after.graph.nodes}
+    rows = {
+        one.name: [*one.row, one.name in owned or one.follows_from(owned, read)]
+        for one in _differences_of(before, after, _pairs(before, after))
+    }
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS), dtype=object)
     return table.rename_axis("node")
-
-
-def unmarked_changes(
-    original: Model,
-    transformed: Model | None = None,
-    inputs: Inputs | None = None,
-    *,
-    pass_: Transformation | None = None,
-) -> "pd.DataFrame":
-    """List the changes of a graph that the pass which made them has left unmarked.
-
-    A pass owns up to a node by marking it, or (a pass of fxlab) by writing it to its journal. Nodes that read
-    another node now, and those that are gone, need no mark of their own where a node beside them has one.
-
-    Parameters
-    ----------
-    original, transformed, inputs
-        The model before the pass and after it, as for :func:`graph_diff`.
-    pass_
-        The pass; if left out, marks of any pass count that the original does not have.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows of :func:`graph_diff` that nothing accounts for. Empty for a pass that is honest; then
-        highlighting and tables of changed nodes show all that it did.
-
-    Raises
-    ------
-    TypeError
-        If one of the two is no module or session, or ``pass_`` no transformation.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from fxlab import ChangeTrueDivToMulByInverse
-    >>> class Halve(torch.nn.Module):
-    ...     def forward(self, x):
-    ...         return x / 2
-    >>> graph, change = torch.fx.symbolic_trace(Halve()), ChangeTrueDivToMulByInverse()
-    >>> changed = change(torch.fx.symbolic_trace(Halve()))
-    >>> len(unmarked_changes(graph, changed, pass_=change))
-    0
-    >>> for node in changed.graph.nodes:
-    ...     node.meta.clear()
-    >>> changed.meta.clear()
-    >>> unmarked_changes(graph, changed, pass_=change).index.tolist()
-    ['truediv']
-    """
-    if pass_ is not None and not isinstance(pass_, Transformation):
-        raise TypeError(f"pass_: expected an fxlab.Transformation, got {described(pass_)}.")
-    before, after = map(unfolded, compared_graphs(original, transformed, inputs))
-    table = graph_diff(before, after)
-    owned = _owned(before, after, pass_)
-    read = {node.name: _input_names(node) for node in after.graph.nodes}
-    unowned = [
-        difference.name
-        for difference in _differences(before, after)
-        if difference.name not in owned and not difference.follows_from(owned, read)
-    ]
-    return table.loc[unowned]
 
 
 @dataclass(frozen=True)
@@ -208,10 +154,6 @@ def changes_by_name(a: GraphModule, b: GraphModule) -> dict[str, str]:
     return {difference.name: difference.change for difference in _differences_of(a, b, None)}
 
 
-def _differences(a: GraphModule, b: GraphModule) -> Iterator[_Difference]:
-    return _differences_of(a, b, _pairs(a, b))
-
-
 def _differences_of(
     a: GraphModule, b: GraphModule, pairs: Mapping[Node, Node] | None
 ) -> Iterator[_Difference]:
@@ -246,15 +188,12 @@ def _names_in_common(a: GraphModule, b: GraphModule, pairs: Mapping[Node, Node] 
     return names
 
 
-def _owned(a: GraphModule, b: GraphModule, pass_: Transformation | None) -> set[str]:
-    if pass_ is not None:
-        signatures = {pass_.signature}
-        owned = {node.name for node in pass_.get_transformed_nodes(b)}
-    else:
-        known = {(node.name, mark) for node in a.graph.nodes for mark in marks(node)}
-        new = {(node.name, mark) for node in b.graph.nodes for mark in marks(node)} - known
-        signatures = {mark for _, mark in new}
-        owned = {name for name, _ in new}
+def _owned(a: GraphModule, b: GraphModule) -> set[str]:
+    """Return the names of the nodes that passes have marked, or written to their journals."""
+    known = {(node.name, mark) for node in a.graph.nodes for mark in marks(node)}
+    new = {(node.name, mark) for node in b.graph.nodes for mark in marks(node)} - known
+    signatures = {mark for _, mark in new}
+    owned = {name for name, _ in new}
     records = (record for record in Journal.of(b).records if record.signature in signatures)
     return owned.union(*(record.touched for record in records))
 

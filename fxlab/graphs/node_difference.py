@@ -1,5 +1,6 @@
 """Differences between two nodes, apart from their inputs."""
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -98,6 +99,9 @@ def _same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
     return place_of(a) == place_of(b) or same_bits(a, b)
 
 
+_PLAIN = (type(None), bool, int, str)
+
+
 class _Differing:
     """Equals nothing, itself included."""
 
@@ -113,7 +117,11 @@ def _settings(module: torch.nn.Module) -> list[Any]:
     for name, part in module.named_modules():
         settings += [name, type(part)]
         for key, value in vars(part).items():
-            if key not in ("_parameters", "_buffers", "_modules"):
+            if key in ("_parameters", "_buffers", "_modules"):
+                continue
+            if type(value) in _PLAIN or (type(value) in (dict, OrderedDict) and not value):  # nearly all are
+                settings.append((key, value))
+            else:
                 # Not `type` itself: pytree wraps it, which Python 3.12.1 cannot do.
                 plain = pytree.tree_map_only(torch.nn.Module, lambda module: type(module), value)
                 settings.append((key, plain if equal(plain, plain) else _Differing()))

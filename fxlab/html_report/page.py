@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from fxlab.drawing.rendering.typography import printable
 from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
 
 _SUFFIXES = (".html", ".htm")
+_LARGE = 4_000_000
+"""Letters from which on data is compressed, to a tenth; less can be read and searched as it stands."""
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -78,24 +81,19 @@ def page(title: str, data: Mapping[str, Any]) -> str:
         if not text:
             raise FrontEndMissingError(name)
     # Nothing is loaded from anywhere, and nothing runs but what is written here.
-    sources = (
+    policy = (
+        "default-src 'none'",
+        f"style-src {_digest(css)}",
+        "base-uri 'none'",
+        "form-action 'none'",
         f"script-src {_digest(script)} 'wasm-unsafe-eval'",
         "worker-src blob:",
         "img-src blob: data:",
     )
-    elements = (
-        f'<script type="application/json" id="{name}">{_embedded(value)}</script>'
-        for name, value in data.items()
-    )
+    elements = (_element(name, value) for name, value in data.items())
     body = _BODY.format(data="\n".join(elements), worker=worker, script=script)
-    return plain_page(title, body, css, sources)
-
-
-def plain_page(title: str, body: str, css: str, sources: Iterable[str] = ()) -> str:
-    """Return a page of HTML and styles; ``sources`` are what its policy allows beside these."""
-    fixed = ("default-src 'none'", f"style-src {_digest(css)}", "base-uri 'none'", "form-action 'none'")
     return _PAGE.format(
-        policy="; ".join((*fixed, *sources)),
+        policy="; ".join(policy),
         version=__version__,
         title=html.escape(f"{printable(title[:200])} · fxlab"),
         css=css,
@@ -121,7 +119,11 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _embedded(data: Mapping[str, Any]) -> str:
-    """Return JSON in which no text can end the element around it."""
+def _element(name: str, data: Mapping[str, Any]) -> str:
+    """Return an element with JSON in which no text can end it; much of it is compressed."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    kind = "application/json"
+    if len(text) > _LARGE:
+        kind, text = "application/gzip", base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return f'<script type="{kind}" id="{name}">{text}</script>'

@@ -15,7 +15,6 @@ from fxlab.overlays import Overlay, from_table
 from fxlab.sources import is_session
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
-from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
 from fxlab.view_model.session_state import model_name, outputs_state
 from fxlab.view_model.wire import clip
 
@@ -150,21 +149,16 @@ class Inspector(StackScreen):
         Parameters
         ----------
         query
-            As in :func:`fxlab.find_nodes`, such as ``"by:merge-linears"`` or ``"path:input_ids..output"``;
-            ``None`` to end it.
+            As in the search of the page, such as ``"by:merge-linears"`` or ``"path:input_ids..output"``;
+            ``None`` to end it. The page says why a query cannot be answered.
 
         Raises
         ------
         TypeError
             If it is neither text nor ``None``.
-        ValueError
-            If the query cannot be answered, for example because it names a node that is not there.
         """
         if query is not None and not isinstance(query, str):
             raise TypeError(f"query: expected a str or None, got {described(query)}.")
-        if query:
-            shown = self._graphs.data.shown(self._drawn.number)
-            NodeSearch(shown.graph).names(query, names_of_passes(self.session.passes))
         self._look(query=(query or "").strip())
 
     def overlay(self, overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:

@@ -8,9 +8,6 @@ if TYPE_CHECKING:
     from fxlab.session.errors import TransformationError as TransformationError
     from fxlab.session.loading import load_session as load_session
     from fxlab.session.session import Session as Session
-    from fxlab.session.tuning.result import Trial as Trial
-    from fxlab.session.tuning.result import Tuning as Tuning
-    from fxlab.session.tuning.tune import tune as tune
 
 if not TYPE_CHECKING:  # type checkers go by the imports
     __all__, __getattr__ = on_first_use(
@@ -19,7 +16,5 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "errors": "TransformationError",
             "loading": "load_session",
             "session": "Session",
-            "tuning.result": "Trial Tuning",
-            "tuning.tune": "tune",
         },
     )

@@ -24,6 +24,8 @@ class Offer:
 
     def __init__(self) -> None:
         self._passes: dict[str, Transformation] = {}
+        self._signatures: dict[str, str] = {}
+        """Those that they had when they were added: a digest takes as long as the arguments are large."""
 
     def add(self, pass_: Transformation, history: History, argument: str) -> Switches:
         """Return the switches with one more transformation on offer.
@@ -39,22 +41,23 @@ class Offer:
         """
         if not isinstance(pass_, Transformation):
             raise TypeError(f"{argument}: expected instances of fxlab.Transformation, got {described(pass_)}")
-        switches, name = history.now, pass_.name
+        switches, name, signature = history.now, pass_.name, pass_.signature
         kept = {other for entry in history.past for other in entry.offered}
-        others = {self._passes[other].signature for other in switches.offered}
-        known = self._passes[name].signature if name in kept else pass_.signature
-        if name in switches.offered or pass_.signature in others or known != pass_.signature:
+        others = {self._signatures[other] for other in switches.offered}
+        known = self._signatures[name] if name in kept else signature
+        if name in switches.offered or signature in others or known != signature:
             raise ValueError(
                 f"passes: {name!r} is offered already, or was before. "
                 "Give a pass with other arguments a name of its own: pass_.named('other')."
             )
         if name not in kept:
-            self._passes[name] = pass_
+            self._passes[name], self._signatures[name] = pass_, signature
         return replace(switches, offered=(*switches.offered, name))
 
     def know(self, pass_: Transformation) -> None:
         """Know a transformation that the switches will offer."""
-        self._passes.setdefault(pass_.name, pass_)
+        if pass_.name not in self._passes:
+            self._passes[pass_.name], self._signatures[pass_.name] = pass_, pass_.signature
 
     def find(self, pass_: PassOrName, switches: Switches) -> str:
         """Return the name of a transformation that is on offer."""
@@ -62,8 +65,12 @@ class Offer:
             raise TypeError(
                 f"pass_: expected a Transformation, its name or its signature, got {described(pass_)}"
             )
+        given = pass_ if isinstance(pass_, str) else pass_.name
+        if given in switches.offered and (given == pass_ or self._passes[given] is pass_):
+            return given
         signature = pass_ if isinstance(pass_, str) else pass_.signature
-        for name in switches.offered:
+        # Passes of one signature have one name, so that others are not digested.
+        for name in [given] if given in switches.offered else switches.offered:
             limited = self.limited(name, switches.excluded_from(name))
             if signature in (self._passes[name].signature, limited.signature):
                 return name

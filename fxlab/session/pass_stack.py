@@ -1,7 +1,6 @@
 """A stack of transformations over one graph, each of which is switched on and off."""
 
 import warnings
-from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -334,15 +333,6 @@ class PassStack:
     def _begin_with(self, switches: Switches) -> None:
         """Let choices that were made elsewhere be those that this session begins with."""
         self._settle(History((switches,)))
-
-    @in_turn
-    def _switch_to(self, chosen: Switches, *, among: Collection[str]) -> None:
-        """Take over what was chosen among some passes, as one change; all else stays as it is now."""
-        now = self._switches
-        offered, tuned = set(now.offered), set(among)
-        excluded = {entry for entry in chosen.excluded if entry[0] in tuned & offered}
-        on = (now.on - tuned) | (chosen.on & tuned & offered)
-        self._go_to(replace(now, on=frozenset(on), excluded=now.excluded | excluded))
 
     def _settle(self, history: History) -> None:
         """Build the stages of a history's entry and let it hold, or leave all as it was."""

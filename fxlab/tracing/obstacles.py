@@ -33,7 +33,7 @@ class Obstacle(Coded):
     )
     UNTRACEABLE = (
         "{model} could not be traced. Run on {rung}, it raised {error}: {message}\n"
-        "A module that cannot be recorded can be named in leaf_modules."
+        "A module that cannot be recorded can be named in leaf_modules; dynamic=False makes sizes numbers."
     )
 
     # Calls that cannot be recorded

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 DYNAMIC = "dynamic shapes"
 DATA = "dynamic shapes, with data"
 WHOLE = "dynamic shapes, parts kept whole"
-BATCH = "a dynamic batch size"
 FIXED = "fixed shapes"
 REAL = "real inputs"
 EXPORTED = "an exported program"
@@ -90,8 +89,8 @@ class TraceReport:
 
     rung: str
     """What the model was run on. ``dynamic shapes``, the same ``with data`` (on which it decided) or with
-    ``parts kept whole`` (which loop over sizes or data), ``a dynamic batch size`` (the first dimension of
-    each input), ``fixed shapes`` or ``real inputs``. Or ``an exported program``, which fxlab did not run."""
+    ``parts kept whole`` (which loop over sizes or data), ``fixed shapes`` (``dynamic=False``) or ``real
+    inputs``. Or ``an exported program``, which fxlab did not run."""
     findings: tuple[Finding, ...] = ()
     """What it follows and what it holds fixed, in the order of the run."""
     steps_down: tuple[str, ...] = ()

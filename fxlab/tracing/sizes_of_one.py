@@ -55,7 +55,7 @@ class SizesOfOne:
                 sizes: Collection[Size] = error.sizes
         else:
             sizes = self._found
-        while stand_ins := self._stand_ins(sizes, rung):
+        while stand_ins := self._stand_ins(sizes):
             try:
                 result = trace(replace(rung, stand_ins=stand_ins))
             except StandInError as error:
@@ -71,12 +71,11 @@ class SizesOfOne:
         self._found = ()
         return result
 
-    def _stand_ins(self, sizes: Collection[Size], rung: Rung) -> Mapping[Size, int]:
+    def _stand_ins(self, sizes: Collection[Size]) -> Mapping[Size, int]:
         """Return a number for each size, one for each dimension, which no other size of the inputs is."""
-        followed = [size for size in sizes if size[-1] == 0 or not rung.batch_only]
         free = (number for number in count(2) if number not in self._taken)
-        numbers = dict(zip(sorted({dim for *_, dim in followed}), free, strict=False))
-        return {size: numbers[size[-1]] for size in followed}
+        numbers = dict(zip(sorted({dim for *_, dim in sizes}), free, strict=False))
+        return {size: numbers[size[-1]] for size in sizes}
 
     def _fewer(self, sizes: Collection[Size]) -> Collection[Size]:
         """Return the first dimensions, which are batches; without those of vectors, if these are all."""

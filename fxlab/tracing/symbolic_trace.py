@@ -31,7 +31,7 @@ from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.rungs import LADDER, Rung, record_on
+from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, Rung, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
 from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
@@ -185,7 +185,7 @@ class _Pipeline:
         steps: list[Step] = []
         failure: Exception | None = None
         kept: list[TensorKeptError] = []
-        rungs = [rung for rung in LADDER if dynamic or not rung.dynamic]
+        rungs = LADDER if dynamic else FIXED_LADDER
         for rung in (rung for rung in rungs if self._has_data or not rung.computes):
             if rung.name == DATA and isinstance(failure, SizeError):
                 continue  # sizes would be as complicated

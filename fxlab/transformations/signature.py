@@ -6,14 +6,12 @@ written out canonically instead, by its type and contents, and what is written i
 
 import copyreg
 import dataclasses
-import enum
 import functools
 import hashlib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 HELD = "_held_signature"
@@ -44,7 +42,7 @@ def digest(value: object) -> str:
     >>> digest(0.0) == digest(-0.0)
     False
     """
-    return hashlib.blake2b(_Writer().write(value), digest_size=16).hexdigest()
+    return hashlib.blake2b(_written(value, {}), digest_size=16).hexdigest()
 
 
 def arguments_of(instance: object) -> dict[str, object]:
@@ -68,86 +66,70 @@ def arguments_of(instance: object) -> dict[str, object]:
     return arguments
 
 
-class _Writer:
-    """Writes values out canonically; remembers where it is, so that cycles end."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, int] = {}
-
-    def write(self, value: object) -> bytes:
-        """Return the canonical form of a value."""
-        if id(value) in self._open:
-            return b"<cycle %d>" % (len(self._open) - self._open[id(value)])
-        self._open[id(value)] = len(self._open)
-        try:
-            kind = _qualified_name(type(value))
-            parts = b"".join(b"%d:%s" % (len(part), part) for part in self._parts(value))
-            return f"<{kind} ".encode() + parts + b">"
-        finally:
-            del self._open[id(value)]
-
-    def _parts(self, value: object) -> Iterable[bytes]:
-        for handled, parts in _PARTS:
-            if isinstance(value, handled):
-                return parts(self, value)
-        return self._object(value)
-
-    def _mapping(self, value: Mapping[Any, Any]) -> Iterable[bytes]:
-        return sorted(self.write(key) + self.write(item) for key, item in value.items())
-
-    def _set(self, value: Iterable[Any]) -> Iterable[bytes]:
-        return sorted(map(self.write, value))
-
-    def _sequence(self, value: Iterable[Any]) -> Iterable[bytes]:
-        return map(self.write, value)
-
-    def _tensor(self, value: torch.Tensor) -> Iterator[bytes]:
-        yield str((value.dtype, tuple(value.shape), str(value.device), value.requires_grad)).encode()
-        flatten = getattr(value, "__tensor_flatten__", None)
-        if flatten is not None:  # a wrapper, as of a quantized tensor
-            for name in flatten()[0]:
-                yield self.write(getattr(value, name))
-        elif value.is_sparse:
-            yield from map(
-                self.write, (value.detach().coalesce().indices(), value.detach().coalesce().values())
-            )
-        elif not value.is_meta:
-            dense = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            yield dense.reshape(-1).view(torch.uint8).numpy().tobytes()
-
-    def _array(self, value: "np.ndarray[Any, Any]") -> Iterator[bytes]:
-        yield str((value.dtype.str, value.shape)).encode()
-        yield self.write(value.tolist()) if value.dtype.hasobject else np.ascontiguousarray(value).tobytes()
-
-    def _module(self, value: torch.nn.Module) -> Iterator[bytes]:
-        yield repr(value).encode()
-        yield self.write(dict(value.state_dict()))
-
-    def _function(self, value: types.FunctionType) -> Iterator[bytes]:
-        yield f"{value.__module__}.{value.__qualname__}".encode()
-        yield self.write(value.__code__)
-        yield self.write((value.__defaults__, value.__kwdefaults__))
-        yield self.write([_cell_contents(cell) for cell in value.__closure__ or ()])
-
-    def _code(self, value: types.CodeType) -> Iterator[bytes]:
-        yield value.co_code
-        yield self.write((value.co_consts, value.co_names, value.co_varnames))
-
-    def _method(self, value: types.MethodType) -> Iterator[bytes]:
-        yield self.write(value.__func__)
-        yield self.write(value.__self__)
-
-    def _builtin(self, value: types.BuiltinFunctionType) -> Iterator[bytes]:
-        yield f"{value.__module__}.{value.__qualname__}".encode()
-        if not isinstance(value.__self__, types.ModuleType | type | None):
-            yield self.write(value.__self__)
-
-    def _object(self, value: object) -> Iterator[bytes]:
-        state = arguments_of(value)
-        if state or dataclasses.is_dataclass(value):
-            yield self.write(state)
+def _written(value: object, around: dict[int, int]) -> bytes:
+    """Return the canonical form of a value; ``around`` are those that it is in, so that cycles end."""
+    if id(value) in around:
+        return b"<cycle %d>" % (len(around) - around[id(value)])
+    around[id(value)] = len(around)
+    try:
+        content = _content(value)
+        if isinstance(content, str):
+            parts = [content.encode("utf-8", "surrogatepass")]
+        elif isinstance(content, bytes):
+            parts = [content]
+        elif isinstance(content, Mapping):
+            parts = sorted(_written(key, around) + _written(item, around) for key, item in content.items())
         else:
-            yield from map(self.write, _reduced(value))
+            parts = [_written(part, around) for part in content]
+            parts = sorted(parts) if isinstance(content, set | frozenset) else parts
+        kind = f"<{_qualified_name(type(value))} ".encode()
+        return kind + b"".join(b"%d:%s" % (len(part), part) for part in parts) + b">"
+    finally:
+        del around[id(value)]
+
+
+def _content(value: Any) -> str | bytes | Iterable[object]:
+    """Return what a value is told by beside its type: a text, bytes, or other values."""
+    if isinstance(value, _TOLD_BY_THEIR_TEXT):
+        return str(value)
+    if isinstance(value, float):
+        return float(value).hex()
+    if isinstance(value, type):
+        return _qualified_name(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, Mapping | set | frozenset | list | tuple):
+        return value
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, torch.nn.Module):
+        return repr(value), dict(value.state_dict())
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if isinstance(value, types.FunctionType):
+        cells = [_cell_contents(cell) for cell in value.__closure__ or ()]
+        name = f"{value.__module__}.{value.__qualname__}"
+        return name, value.__code__, (value.__defaults__, value.__kwdefaults__), cells
+    if isinstance(value, types.CodeType):
+        return value.co_code, (value.co_consts, value.co_names, value.co_varnames)
+    if isinstance(value, types.MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType | None):
+        return f"{value.__module__}.{value.__qualname__}"
+    state = arguments_of(value)
+    return (state,) if state or dataclasses.is_dataclass(value) else _reduced(value)
+
+
+def _tensor(value: torch.Tensor) -> Iterator[object]:
+    yield str((value.dtype, tuple(value.shape), str(value.device), value.requires_grad))
+    flatten = getattr(value, "__tensor_flatten__", None)
+    if flatten is not None:  # a wrapper, as of a quantized tensor
+        yield from (getattr(value, name) for name in flatten()[0])
+    elif value.is_sparse:
+        yield from (value.detach().coalesce().indices(), value.detach().coalesce().values())
+    elif not value.is_meta:
+        dense = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        yield dense.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _reduced(value: object) -> Iterator[object]:
@@ -157,13 +139,7 @@ def _reduced(value: object) -> Iterator[object]:
         reduced = value.__reduce_ex__(4) if registered is None else registered(value)
     except Exception:  # what an object raises that refuses to be pickled is not settled
         return
-    if isinstance(reduced, str):
-        yield reduced
-        return
-    function, arguments, *state = reduced
-    yield function
-    yield arguments
-    for part in state:
+    for part in (reduced,) if isinstance(reduced, str) else reduced:
         yield list(part) if isinstance(part, Iterator) else part
 
 
@@ -178,37 +154,7 @@ def _qualified_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _text(value: object) -> Iterable[bytes]:
-    return (str(value).encode("utf-8", "surrogatepass"),)
-
-
-_WRAPPERS = (types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType)
-
-_PARTS: list[tuple[Any, Callable[[_Writer, Any], Iterable[bytes]]]] = [
-    (enum.Enum, lambda _, value: _text(value.name)),
-    (type(None) | bool | int | str | type(Ellipsis) | type(NotImplemented), lambda _, value: _text(value)),
-    (float, lambda _, value: _text(float(value).hex())),
-    (complex, lambda _, value: _text(value.real.hex() + value.imag.hex())),
-    (bytes | bytearray | memoryview, lambda _, value: (bytes(value),)),
-    (type, lambda _, value: _text(_qualified_name(value))),
-    (types.GenericAlias | types.UnionType, lambda _, value: _text(value)),
-    (torch.dtype | torch.device | torch.layout | torch.memory_format, lambda _, value: _text(value)),
-    (torch.Tensor, _Writer._tensor),
-    (np.ndarray | np.generic, lambda writer, value: writer._array(np.asarray(value))),
-    (torch.nn.Module, _Writer._module),
-    (Mapping, _Writer._mapping),
-    (set | frozenset, _Writer._set),
-    (list | tuple, _Writer._sequence),
-    (slice, lambda writer, value: writer._sequence((value.start, value.stop, value.step))),
-    (types.ModuleType, lambda _, value: _text(value.__name__)),
-    (types.FunctionType, _Writer._function),
-    (types.CodeType, _Writer._code),
-    (types.MethodType, _Writer._method),
-    (types.BuiltinFunctionType, _Writer._builtin),
-    (_WRAPPERS, lambda _, value: _text(value.__qualname__)),
-    (
-        functools.partial,
-        lambda writer, value: writer._sequence((value.func, value.args, value.keywords)),
-    ),
-]
-"""How values of each type are written; the first that fits is taken."""
+_TOLD_BY_THEIR_TEXT = (
+    *(type(None), bool, int, str),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)

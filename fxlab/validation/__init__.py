@@ -18,15 +18,12 @@ if TYPE_CHECKING:
     from fxlab.validation.outputs.compare_outputs import compare_outputs as compare_outputs
     from fxlab.validation.outputs.input_variants import Variants as Variants
     from fxlab.validation.outputs.input_variants import input_variants as input_variants
-    from fxlab.validation.plots import plot_benchmark as plot_benchmark
-    from fxlab.validation.plots import plot_node_differences as plot_node_differences
     from fxlab.validation.tensor_values.node_values import NodeValues as NodeValues
     from fxlab.validation.tensor_values.node_values import TensorValue as TensorValue
     from fxlab.validation.tensor_values.node_values import node_values as node_values
     from fxlab.validation.tensor_values.slices import Slice as Slice
     from fxlab.validation.tensor_values.statistics import Histogram as Histogram
     from fxlab.validation.tensor_values.statistics import Statistics as Statistics
-    from fxlab.validation.verdicts.compare_on_variants import compare_on_variants as compare_on_variants
     from fxlab.validation.verdicts.compare_stages import compare_stages as compare_stages
     from fxlab.validation.verdicts.comparison import Verdict as Verdict
     from fxlab.validation.verdicts.judgement import Status as Status
@@ -45,11 +42,9 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "nodes.compare_nodes": "Divergence compare_nodes first_divergence",
             "outputs.compare_outputs": "compare_outputs",
             "outputs.input_variants": "Variants input_variants",
-            "plots": "plot_benchmark plot_node_differences",
             "tensor_values.node_values": "NodeValues TensorValue node_values",
             "tensor_values.slices": "Slice",
             "tensor_values.statistics": "Histogram Statistics",
-            "verdicts.compare_on_variants": "compare_on_variants",
             "verdicts.compare_stages": "compare_stages",
             "verdicts.comparison": "Verdict",
             "verdicts.judgement": "Status",

@@ -69,7 +69,6 @@ class Measurement:
 def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
     """Return what each stage holds and what its pass changed."""
     table = compare_stages(session, in_float64=in_float64).set_axis(_titles(session))
-    table = table.drop(columns=["added", "removed", "changed", "rewired"])
     notes = [note for note in dict.fromkeys(table["note"]) if note]
     if not any(table["note"]):
         table = table.drop(columns="note")

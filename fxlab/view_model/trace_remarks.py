@@ -6,7 +6,7 @@ import linecache
 import re
 from typing import TYPE_CHECKING
 
-from fxlab.tracing.report import BATCH, DATA, FIXED, REAL, WHOLE
+from fxlab.tracing.report import DATA, FIXED, REAL, WHOLE
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _ADVICE = {
 _STEPS = {
     DATA: "Sizes are followed; what the model decides on data is checked.",
     WHOLE: "Sizes are followed; parts of the model are single nodes.",
-    BATCH: "The graph holds for other batch sizes, and refuses other sizes in other dimensions.",
     FIXED: "The graph refuses inputs of other sizes.",
     REAL: "The graph refuses inputs of other sizes, and other numbers where Python has read them.",
 }

@@ -5,7 +5,7 @@ import torch
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fxlab import Capture, Session, draw, find_nodes, graph_diff
+from fxlab import Capture, Session, draw, graph_diff, nodes
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.changes import merged_graph
 from fxlab.graphs.unfolded import unfolded
@@ -80,8 +80,9 @@ def test_what_is_highlighted_in_a_body_is_opened(gm):
 
 
 def test_nodes_of_bodies_are_found_by_their_names_and_by_what_they_read(gm):
-    assert find_nodes(gm, "name:true_graph_0/sin") == ["true_graph_0/sin", "true_graph_0/sin_1"]
-    assert "false_graph_0/true_graph_0/exp" in find_nodes(gm, "path:relu..output")
+    table = nodes(gm)
+    assert {"true_graph_0/sin", "true_graph_0/sin_1", "false_graph_0/true_graph_0/exp"} <= {*table.index}
+    assert table.loc["true_graph_0/sin", "users"]
 
 
 def test_what_changes_in_a_body_is_shown_where_it_is(gm):

@@ -1,8 +1,10 @@
-"""Golden vectors: graphs as pages receive them, and what Python finds, shows and lays out of the same.
+"""Golden vectors: graphs as pages receive them, and what Python shows and lays out of the same.
 
 ``frontend/tests/golden.test.ts`` replays them in the page's code. After a change in Python::
 
     .venv/bin/python tests/golden/make.py
+
+What searches find (``found.json``, by the queries of ``queries.json``) is the page's alone, and kept by hand.
 """
 
 from __future__ import annotations
@@ -16,13 +18,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from torch import fx
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from golden.models import MODELS, session_of
 
-from fxlab import Session, find_nodes
+from fxlab import Session
 from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
@@ -35,8 +35,6 @@ from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.graph_data.shown_graph import Marks, differences
 from fxlab.view_model.pass_state import explain_all, matched_nodes, pass_states
-from fxlab.view_model.search.node_index import NodeSearch, names_of_passes
-from fxlab.view_model.search.query import QueryError
 
 FOLDER = Path(__file__).parent
 IN_PARTS = "llama"
@@ -47,8 +45,6 @@ OFFERED = ("conv",)
 """Models of which everything is written that a page may ask for."""
 WITH_EXTRAS = ("shared",)
 """Models whose vectors have what a report says of every node."""
-QUERIES: dict[str, list[str]] = json.loads((FOLDER / "queries.json").read_text(encoding="utf-8"))
-"""All of them are asked of the last stage; a few of graphs that :func:`fxlab.find_nodes` is not asked for."""
 
 Model = dict[str, Any]
 
@@ -98,7 +94,7 @@ class _Maker:
         data = self.graphs.data
         found = {
             "steps": self.steps,
-            "graphs": [self._graph(number, is_last=which == "last") for which, number in numbers.items()],
+            "graphs": [self._graph(number) for number in numbers.values()],
             "pair": self._pair(),
             "overlays": [self._overlay(overlay) for overlay in self._overlays()],
             "hierarchies": [self._walks(data.hierarchy(numbers["last"]))],
@@ -158,35 +154,16 @@ class _Maker:
 
     # What Python says of it.
 
-    def _graph(self, number: int, *, is_last: bool) -> Model:
+    def _graph(self, number: int) -> Model:
         data = self.graphs.data
         shown, hierarchy = data.shown(number), data.hierarchy(number)
         opened = _openings(hierarchy, shown.marks, data.first_view(number))
         if self.name in TRANSFORMERS:
             opened = opened[1::2]
-        found = (
-            [
-                self._found(lambda query: find_nodes(self.session, query), q, shown.graph)
-                for q in QUERIES["all"]
-            ]
-            if is_last
-            else [self._found(self._searched(shown.graph), q, shown.graph) for q in QUERIES["few"]]
-        )
         return {
             "graph": number,
-            "found": found,
             "views": [self._view(View(hierarchy, paths), shown.marks, shown.signatures) for paths in opened],
         }
-
-    def _searched(self, graph: fx.GraphModule) -> Callable[[str], list[str]]:
-        return lambda query: NodeSearch(graph).names(query, names_of_passes(self.session.passes))
-
-    def _found(self, search: Callable[[str], list[str]], query: str, graph: fx.GraphModule) -> str | Model:
-        position = {node.name: i for i, node in enumerate(graph.graph.nodes)}
-        try:
-            return _ranges(position[name] for name in search(query))
-        except QueryError as error:
-            return {"error": str(error)}
 
     def _pair(self) -> Model:
         stages, data = self.session.stages, self.graphs.data

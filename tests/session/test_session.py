@@ -20,6 +20,7 @@ from fxlab import (
     TransformationError,
     from_callable,
 )
+from fxlab.transformations import base
 from fxlab.validation import Status
 
 
@@ -862,3 +863,20 @@ def test_a_stage_whose_outputs_were_compared_is_judged_without_another_run():
     CALLS.clear()
     assert session.verdict().status is Status.SAME_BITS
     assert not CALLS
+
+
+def test_digests_are_linear_in_the_passes_on_offer(monkeypatch):
+    counted = []
+    digest = base.digest
+    monkeypatch.setattr(base, "digest", lambda value: counted.append(1) or digest(value))
+
+    def digests(count):
+        counted.clear()
+        passes = [from_callable(lambda gm: None, name=f"own-{number}") for number in range(count)]
+        session = Session(torch.fx.symbolic_trace(nn.ReLU()), torch.ones(2), passes=passes)
+        for pass_ in passes:
+            session.apply(pass_)
+            assert session.is_on(pass_.name)
+        return len(counted)
+
+    assert digests(40) <= 2.2 * digests(20)

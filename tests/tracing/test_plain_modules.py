@@ -696,7 +696,7 @@ def test_a_size_that_the_recorder_cannot_see_is_caught_by_the_second_shape():
     SEEN_FIRST.clear()
     with pytest.warns(TraceWarning, match="does not compute what the model computes"):
         traced = symbolic_trace(Global(), (torch.randn(3, 4),))
-    assert traced.meta["trace"].rung == "fixed shapes"
+    assert traced.meta["trace"].rung == "real inputs"
     with pytest.raises(AssertionError, match="traced for x of shape"):
         traced(torch.randn(5, 4))
 
@@ -912,3 +912,14 @@ def test_what_is_compiled_is_recorded_as_the_python_that_it_was(make):
 def test_a_module_without_python_is_refused(of):
     with pytest.raises(TypeError, match="expected a module in Python, got a"):
         symbolic_trace(of(layers()), (torch.randn(4, 3),))
+
+
+def test_a_model_without_data_that_needs_a_size_as_a_number_is_traced_for_its_sizes_if_asked():
+    class Needs(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * float(str(x.shape[0] % 0.1))
+
+    model, x = Needs(4, 4, device="meta"), torch.ones(3, 4, device="meta")
+    with pytest.raises(TraceError, match=r"(?s)test_plain_modules.py.*float\(str.*dynamic=False"):
+        symbolic_trace(model, x)
+    assert symbolic_trace(model, x, dynamic=False, check=False).meta["trace"].rung == "fixed shapes"

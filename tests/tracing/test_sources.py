@@ -111,7 +111,7 @@ def test_comparisons_and_tables_take_sources(sources):
     assert fxlab.verdict(program, sources["path"][0]).agrees
     assert fxlab.graph_diff(program, sources["path"][0]).empty
     assert "linear" in fxlab.profile(sources["captured graph"][0]).index
-    assert fxlab.find_nodes(program, "linear") == ["linear", "linear_1"]
+    assert fxlab.nodes(program).index.str.contains("linear").sum() >= 2
 
 
 def test_a_program_brings_the_inputs_it_was_exported_with(sources):

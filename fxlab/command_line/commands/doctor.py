@@ -154,7 +154,6 @@ def _devices() -> str:
 
 _EXTRAS = {
     "notebook": "the inspector",
-    "plots": "plots of benchmarks and differences",
     "transformers": "configurations and names of models",
 }
 """Extras of fxlab, and what they are for."""

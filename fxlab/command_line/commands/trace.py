@@ -51,20 +51,10 @@ def _save(graph_module: GraphModule, path: str) -> None:
 
 
 def _node_table(graph_module: GraphModule) -> pd.DataFrame:
-    import pandas as pd
+    from fxlab.graphs.nodes import nodes
 
-    from fxlab.node_info import module_path, shape_and_dtype, target_text
-
-    rows = [
-        (
-            node.name,
-            node.op,
-            target_text(node),
-            ", ".join(value.name for value in node.all_input_nodes),
-            str(shape_and_dtype(node)[0] or ""),
-            shape_and_dtype(node)[1] or "",
-            module_path(node),
-        )
-        for node in graph_module.graph.nodes
-    ]
-    return pd.DataFrame(rows, columns=["node", "op", "target", "inputs", "shape", "dtype", "module"])
+    table = nodes(graph_module).rename_axis("node").reset_index()
+    table["inputs"] = table["inputs"].map(", ".join)
+    table["shape"] = table["shape"].map(lambda shape: str(shape or ""))
+    table["dtype"] = table["dtype"].fillna("")
+    return table[["node", "op", "target", "inputs", "shape", "dtype", "module"]]

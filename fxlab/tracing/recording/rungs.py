@@ -29,7 +29,7 @@ from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.tape import Replay, Tape
-from fxlab.tracing.report import BATCH, DATA, DYNAMIC, FIXED, REAL, WHOLE
+from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
 from fxlab.tracing.shapes.fake_state import fake_twin
@@ -46,8 +46,6 @@ class Rung:
     name: str
     dynamic: bool = True
     """Whether sizes are symbols."""
-    batch_only: bool = False
-    """Whether only the first dimensions are."""
     with_data: bool = False
     """Whether data comes along with the fake tensors."""
     is_real: bool = False
@@ -75,11 +73,11 @@ LADDER = (
     Rung(DYNAMIC),
     Rung(DATA, with_data=True),
     Rung(WHOLE, with_data=True, parts={}),
-    Rung(BATCH, batch_only=True),
-    Rung(FIXED, dynamic=False),
     Rung(REAL, dynamic=False, is_real=True),
 )
 """From the way that gives the most general graph down to the one that records the most models."""
+FIXED_LADDER = (Rung(FIXED, dynamic=False), LADDER[-1])
+"""The ways to record a model for the sizes of its inputs alone."""
 
 
 def record_on(
@@ -136,7 +134,6 @@ def _on_fake_tensors(
     fakes = FakeInputs(
         arguments,
         dynamic=rung.dynamic,
-        batch_only=rung.batch_only,
         with_data=rung.with_data,
         stand_ins=rung.stand_ins,
         keeps_ones=rung.keeps_ones,

@@ -58,8 +58,6 @@ class FakeInputs:
         The real inputs.
     dynamic
         Whether every size of every input is a symbol, or a number.
-    batch_only
-        Whether only the first dimensions are symbols.
     with_data
         Whether data comes along with the fake tensors, for a model to decide on.
     stand_ins
@@ -96,7 +94,6 @@ class FakeInputs:
         arguments: tuple[Argument, ...],
         *,
         dynamic: bool,
-        batch_only: bool = False,
         with_data: bool = False,
         stand_ins: Mapping[Size, int] | None = None,
         keeps_ones: bool = True,
@@ -129,7 +126,6 @@ class FakeInputs:
         self.recorded: dict[Size, int] = self.given | dict(stand_ins or {})
         self.symbols: dict[Size, sympy.Symbol] = {}
         self.has_data = with_data
-        self._batch_only = batch_only
         self._keeps_ones, self._stand_ins, self._asked = keeps_ones, {*(stand_ins or ())}, (0, 0)
         make = self._symbolic if dynamic else self._fixed
         values = resized(arguments, stand_ins or {})
@@ -315,10 +311,6 @@ class FakeInputs:
             if isinstance(expression := self.expression(size), sympy.Symbol)
         }
 
-    def _is_followed(self, dim: int, size: int) -> bool:
-        # The symbols of torch are never zero.
-        return size > 0 and not (dim and self._batch_only)
-
     def _fixed(self, name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:
         return self.mode.from_tensor(tensor, static_shapes=True)
 
@@ -327,14 +319,12 @@ class FakeInputs:
             tensor,
             source=ConstantSource(name_of_part(name, path)),
             symbolic_context=StatelessSymbolicContext(
-                dynamic_sizes=[
-                    DimDynamic.DYNAMIC if self._is_followed(dim, size) else DimDynamic.STATIC
-                    for dim, size in enumerate(tensor.shape)
-                ]
+                # The symbols of torch are never zero.
+                dynamic_sizes=[DimDynamic.DYNAMIC if size else DimDynamic.STATIC for size in tensor.shape]
             ),
         )
         for dim, size in enumerate(tensor.shape):
-            if self._is_followed(dim, size):
+            if size:
                 symbol = self.symbols[name, path, dim] = expression_of(fake.shape[dim])
                 self.shape_env.names[symbol] = name_of_size((name, path, dim))
         return fake

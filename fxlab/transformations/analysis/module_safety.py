@@ -178,11 +178,6 @@ def why_mixed(*modules: nn.Module) -> Refusal | None:
         for tensor in (*module._parameters.values(), *module._buffers.values())
         if tensor is not None and tensor.is_floating_point()
     ]
-    return why_mixed_tensors(tensors)
-
-
-def why_mixed_tensors(tensors: Collection[torch.Tensor]) -> Refusal | None:
-    """Return why tensors of several dtypes or devices cannot be combined; ``None`` if they can."""
     devices = {tensor.device for tensor in tensors}
     if reason := why_mixed_dtypes(tensor.dtype for tensor in tensors):
         return reason

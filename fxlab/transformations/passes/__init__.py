@@ -39,11 +39,6 @@ if TYPE_CHECKING:
     from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
     from fxlab.transformations.passes.fuse_norms.layer_norm import FuseLayerNorm as FuseLayerNorm
     from fxlab.transformations.passes.fuse_norms.rms_norm import FuseRMSNorm as FuseRMSNorm
-    from fxlab.transformations.passes.fuse_scale.before_layer import (
-        FuseScaleBeforeLayer as FuseScaleBeforeLayer,
-    )
-    from fxlab.transformations.passes.fuse_scale.scale import FuseScale as FuseScale
-    from fxlab.transformations.passes.fuse_scale.shift import FuseShift as FuseShift
     from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
     from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
     from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
@@ -63,9 +58,6 @@ _OFFERED = {
     """,
     "fuse_batch_norm.before_conv": "FuseBatchNormBeforeConv",
     "fuse_batch_norm.in_linear": "FuseBatchNorm1dInLinear",
-    "fuse_scale.scale": "FuseScale",
-    "fuse_scale.before_layer": "FuseScaleBeforeLayer",
-    "fuse_scale.shift": "FuseShift",
     "merge_linears": "MergeLinears",
     "fuse_bias_in_linear": "FuseBiasInLinear",
     "fuse_attention": "FuseAttention",

@@ -144,20 +144,12 @@ class Editor:
         callers = tuple(node.name for node in nodes)
         self._replace([str(node.target) for node in nodes], by, at, callers)
 
-    def replace_layers(
-        self,
-        layers: Sequence[Layer[Any]],
-        by: nn.Module,
-        at: str,
-        seen_as: Mapping[str, nn.Module] | None = None,
-    ) -> dict[str, Node]:
+    def replace_layers(self, layers: Sequence[Layer[Any]], by: nn.Module, at: str) -> dict[str, Node]:
         """Take the modules of layers out of the tree, and put one in, at their path or a free one.
 
         Of layers that are given tensors, these are the modules that hold them, and one takes their place that
         holds the tensors of ``by``; tensors that stay have it beside them. The calls are to be changed or
-        erased by the pass, and :meth:`erase_tensors` says that they are. What ``update_originals`` is given
-        for a layer is its module, or what ``seen_as`` has for its path: one that holds the same parameters,
-        and what else a pass must know to bring new values back.
+        erased by the pass, and :meth:`erase_tensors` says that they are.
 
         Returns
         -------
@@ -168,8 +160,7 @@ class Editor:
         paths = [layer.path for layer in layers if not layer.tensors_stay]
         self.note_sources(node for layer in layers if layer.tensors_stay for node in layer.tensors.values())
         callers = [node.name for layer in layers for node in (layer.call, *layer.tensors.values())]
-        views = {layer.path: layer.module for layer in layers if not layer.is_module}
-        seen_as = views | dict(seen_as or {})
+        seen_as = {layer.path: layer.module for layer in layers if not layer.is_module}
         written_as = next(layer for layer in layers if layer.path == at) if at in order else layers[0]
         if written_as.is_module:
             self._replace(paths, by, at, callers, seen_as, order)

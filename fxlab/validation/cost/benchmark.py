@@ -1,5 +1,6 @@
-"""Time a model with each combination of passes."""
+"""Time a model with each pass, or each combination of passes."""
 
+import functools
 import itertools
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 
-from fxlab.checks import duration, positive_int
+from fxlab.checks import duration, flag, positive_int
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
@@ -30,10 +31,11 @@ def benchmark(
     inputs: Inputs | None = None,
     *,
     passes: Iterable[Transformation | str] | None = None,
+    each: bool = False,
     rounds: int = 15,
     min_seconds: float = 0.02,
 ) -> "pd.DataFrame":
-    """Time a model with each combination of passes against the original.
+    """Time a model with each combination of passes, or with each pass alone, against the original.
 
     All are timed in turns, in each round once, so that what else the machine does hits all of them, and a
     ratio is always that of two times of the same round.
@@ -47,6 +49,9 @@ def benchmark(
         session.
     passes
         The passes to combine, or their names. Left out, all of the session that change something.
+    each
+        Time each pass alone, and all of them together, instead of all combinations: which passes pay on this
+        machine. There may be any number of passes.
     rounds
         How often each is timed.
     min_seconds
@@ -55,7 +60,8 @@ def benchmark(
     Returns
     -------
     pandas.DataFrame
-        One row for the original and for each combination, indexed by the names of its ``passes``:
+        One row for the original and for each combination, indexed by the names of its ``passes``. With
+        ``each``, the last row is that of all passes, and a pass that changes nothing alone has no row:
 
         ``time``
             Median of the rounds, in seconds for one call without gradients, with as many threads as
@@ -83,12 +89,13 @@ def benchmark(
     ...     def forward(self, x):
     ...         return x / 2
     >>> session = Session(torch.fx.symbolic_trace(Halve()), torch.ones(8))
-    >>> benchmark(session, rounds=3, min_seconds=0.001).index.tolist()
+    >>> benchmark(session, each=True, rounds=3, min_seconds=0.001).index.tolist()
     ['original', 'change-true-div-to-mul-by-inverse']
     """
     import pandas as pd
 
     checked_session(session)
+    flag(each, "each")
     positive_int(rounds, "rounds")
     duration(min_seconds, "min_seconds")
     original = session.original
@@ -98,7 +105,7 @@ def benchmark(
         chosen = _that_change_something(original, session.passes)
     else:
         chosen = passes_of(session.passes, passes)
-    models = _combinations(original, list(chosen))
+    models = (_alone if each else _combinations)(original, list(chosen))
     seconds = seconds_in_turns(models, inputs, rounds, min_seconds)
     rows = {name: _row(times, seconds["original"]) for name, times in seconds.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("passes")
@@ -123,7 +130,7 @@ def _combinations(original: GraphModule, passes: Sequence[Transformation]) -> di
     if len(passes) > MOST_PASSES:
         raise ValueError(
             f"passes: {len(passes)} passes have {2 ** len(passes)} combinations. "
-            f"Choose up to {MOST_PASSES} of {', '.join(pass_.name for pass_ in passes)}."
+            f"Choose up to {MOST_PASSES} of {', '.join(pass_.name for pass_ in passes)}, or give each=True."
         )
     models: dict[tuple[str, ...], GraphModule] = {(): original}
     for size in range(1, len(passes) + 1):
@@ -131,6 +138,16 @@ def _combinations(original: GraphModule, passes: Sequence[Transformation]) -> di
             names = tuple(pass_.name for pass_ in chosen)
             models[names] = _applied(chosen[-1], models[names[:-1]])
     return {" + ".join(names) or "original": model for names, model in models.items()}
+
+
+def _alone(original: GraphModule, passes: Sequence[Transformation]) -> dict[str, GraphModule]:
+    """Return the original, it with each pass that changes it, and it with all passes."""
+    changed = {pass_.name: _applied(pass_, original) for pass_ in passes}
+    models = {name: model for name, model in changed.items() if not graph_diff(original, model).empty}
+    together = functools.reduce(lambda model, pass_: _applied(pass_, model), passes, original)
+    if len(passes) > 1:
+        models[" + ".join(pass_.name for pass_ in passes)] = together
+    return {"original": original, **models}
 
 
 def _applied(pass_: Transformation, graph_module: GraphModule) -> GraphModule:

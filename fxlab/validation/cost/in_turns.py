@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -57,8 +56,6 @@ def seconds_in_turns(
     inputs: Inputs,
     rounds: int,
     min_seconds: float,
-    on_timed: Callable[[], object] = lambda: None,
-    clock: Callable[[], float] | None = None,
 ) -> dict[str, list[float]]:
     """Return the seconds that one call of each model took in each round, in which each has its turn.
 
@@ -70,10 +67,6 @@ def seconds_in_turns(
         What they are called with.
     rounds, min_seconds
         As for :func:`fxlab.benchmark`.
-    on_timed
-        Called whenever a model has been timed.
-    clock
-        Returns seconds. Left out, the time that passes, up to the end of what a GPU has been given to do.
 
     Raises
     ------
@@ -83,7 +76,7 @@ def seconds_in_turns(
     first = next(iter(models))
     with RestoringStack(gradients_for(models[first]), generators_kept()):
         try:
-            timed = {name: _Timed(model, inputs, clock) for name, model in models.items()}
+            timed = {name: _Timed(model, inputs) for name, model in models.items()}
             for model in timed.values():
                 model.seconds(1)
             once = timed[first].seconds(1)
@@ -95,7 +88,6 @@ def seconds_in_turns(
         for _ in range(rounds):
             for name in order:
                 seconds[name].append(timed[name].seconds(calls))
-                on_timed()
             order = [*order[1:], order[0]]
         return seconds
 
@@ -103,9 +95,8 @@ def seconds_in_turns(
 class _Timed:
     """A model whose calls are timed, each from the same state, on the same inputs and random numbers."""
 
-    def __init__(self, model: GraphModule, inputs: Inputs, clock: Callable[[], float] | None) -> None:
+    def __init__(self, model: GraphModule, inputs: Inputs) -> None:
         self._model, self._inputs = model, inputs
-        self._clock: dict[str, Any] = {} if clock is None else {"timer": clock}
         with state_kept(model) as state:
             args, kwargs = call_arguments(inputs)
             model(*args, **kwargs)
@@ -127,7 +118,7 @@ class _Timed:
         args, kwargs = call_arguments(self._inputs)
         variables = {"model": self._model, "args": args, "kwargs": kwargs}
         threads = torch.get_num_threads()
-        timer = Timer("model(*args, **kwargs)", globals=variables, num_threads=threads, **self._clock)
+        timer = Timer("model(*args, **kwargs)", globals=variables, num_threads=threads)
         seed_generators(0)
         with state_kept(self._model, watch=False, parameters=self._written):
             return float(timer.timeit(calls).mean)

@@ -16,17 +16,9 @@ from fxlab.validation.arguments import check_runs
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
 from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, copied_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, Row, WorstBatch, badness, verdict_over
-from fxlab.validation.evaluation.judge_batch import (
-    FAILED,
-    REFUSED,
-    BatchResult,
-    Work,
-    died_with,
-    judged_item,
-    pickled_work,
-)
+from fxlab.validation.evaluation.in_workers import checked_executor, judged
+from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult, Work, lost_batch
 from fxlab.validation.evaluation.kept_file import KeptFile
-from fxlab.workers import checked_executor, worked_on
 
 
 def evaluate(
@@ -57,9 +49,10 @@ def evaluate(
         Functions by name, each called with the outputs of a model (a tensor if it returns one alone, or else
         a mapping of tensors by path) and the batch; it returns a number, such as an accuracy.
     executor
-        Where batches are judged: any ``concurrent.futures.Executor``. Process pools judge several at once. In
-        a thread pool they take turns, as random generators are one for all threads. A batch whose worker dies
-        is judged once more. Metrics have to be such that ``pickle`` takes them, unless threads are used.
+        Where batches are judged: any executor of ``concurrent.futures``, of loky or of Dask. In a thread pool
+        batches take turns, as random generators are one for all threads. A batch that the executor loses is
+        ``failed``; an executor that takes no more calls ends the evaluation with what is done. Metrics for
+        other processes have to be such that ``pickle`` takes them.
     keep
         How many of the worst batches are kept.
     resume
@@ -124,16 +117,17 @@ def evaluate(
             first = source.first()
             predicts = first is not None and _predicts_next_token(original, first)
             work = Work(original, transformed, own, predicts)
-            for result, (_, batch) in worked_on(
-                judged_item, work, source, executor, died=died_with, pickled=pickled_work
-            ):
+            for result, (number, batch) in judged(work, source, executor):
+                if isinstance(result, Exception):
+                    # It is no line of the file, so that the next run judges it.
+                    result = lost_batch(number, result)
+                elif kept_file is not None:
+                    kept_file.add(result, source.prints.pop(number))
                 gathered.add(result, batch)
-                if kept_file is not None:
-                    kept_file.add(result, source.prints.pop(result.number))
                 bar.update()
         except KeyboardInterrupt:
             stopped = True
-    return gathered.evaluation(total, stopped)
+    return gathered.evaluation(total, stopped or not source.is_over)
 
 
 class _Gathered:
@@ -188,6 +182,7 @@ class _Source:
         self._first: list[tuple[int, Any]] = []
         self.prints: dict[int, str] = {}
         self.on_known: Callable[[], Any] = lambda: None
+        self.is_over = False
 
     def first(self) -> Any:
         """Return the first batch of all, which stays among those to come; ``None`` if there is none."""
@@ -218,6 +213,7 @@ class _Source:
                 )
             self._gathered.add(result, batch)
             self.on_known()
+        self.is_over = True
 
     def _all(self) -> Iterator[tuple[int, Any]]:
         yield from self._first

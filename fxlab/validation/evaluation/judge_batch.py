@@ -14,7 +14,6 @@ from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batc
 from fxlab.validation.verdicts.comparison import Comparison, Verdict
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.verdict import Reference
-from fxlab.workers import check_picklable
 
 REFUSED, FAILED = "refused", "failed"
 """A batch that the original's graph refuses; and one on which nothing can be told, for an error."""
@@ -103,14 +102,9 @@ def _largest_difference(comparison: Comparison) -> tuple[float, str, tuple[int, 
     return largest
 
 
-def judged_item(work: Work, item: tuple[int, Any]) -> BatchResult:
-    """Judge a numbered batch."""
-    return judged_batch(work, *item)
-
-
-def died_with(item: tuple[int, Any], reason: str) -> BatchResult:
-    """Return what is known of a batch whose workers died."""
-    return BatchResult(item[0], FAILED, reason, 0)
+def lost_batch(number: int, error: Exception) -> BatchResult:
+    """Return the result of a batch that an executor has lost."""
+    return BatchResult(number, FAILED, f"the executor lost it: {type(error).__name__}: {error}", 0)
 
 
 def pickled_work(work: Work) -> bytes:
@@ -118,5 +112,12 @@ def pickled_work(work: Work) -> bytes:
     original, transformed = share_tensors_copy(work.original), share_tensors_copy(work.transformed)
     for graph_module in (original, transformed):
         ensure_picklable(graph_module)
-    check_picklable(work.metrics, "metrics")
+    for name, metric in work.metrics.items():
+        try:
+            pickle.dumps(metric)
+        except Exception as error:
+            raise ValueError(
+                f"metrics: {name!r} cannot be sent to another process: {error}. Give a function that is "
+                "defined with def at the top of a module, or use no executor."
+            ) from error
     return pickle.dumps(replace(work, original=original, transformed=transformed))

@@ -1,24 +1,28 @@
 """A file with a line for each batch that was judged, from which an evaluation goes on."""
 
 import dataclasses
+import functools
 import hashlib
+import inspect
 import json
 import math
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.fx import GraphModule
 
 from fxlab._version import __version__
 from fxlab.kept_values import read_as
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.numeric_settings import NumericSettings
+from fxlab.transformations.signature import digest
 from fxlab.validation.evaluation.agreement import LOSS, MEAN, SHARE
 from fxlab.validation.evaluation.batch_inputs import add_to
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
-from fxlab.validation.evaluation.metric_print import metric_print
 from fxlab.validation.verdicts.judgement import Status
 
 _FORMAT = 3
@@ -67,7 +71,7 @@ class KeptFile:
             "original": _model_print(original),
             "transformed": _model_print(transformed),
             "settings": ", ".join(NumericSettings.now().unusual),
-            "metrics": {name: metric_print(metrics[name]) for name in sorted(metrics)},
+            "metrics": {name: _metric_print(metrics[name]) for name in sorted(metrics)},
         }
         self.results: dict[int, tuple[BatchResult, str]] = {}
         """What is known by the numbers of batches, with what tells the batch from others."""
@@ -148,10 +152,33 @@ def _check_result(result: BatchResult) -> None:
 
 
 def _model_print(graph_module: GraphModule) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(graph_module.code.encode())
+    found = hashlib.blake2b(digest_size=16)
+    found.update(graph_module.code.encode())
     for tensor in tensors_of(graph_module):
-        add_to(digest, tensor.detach())
+        add_to(found, tensor.detach())
     for name, module in graph_module.named_modules():
-        digest.update(f"{name}{module.extra_repr()}{module.training}".encode())
-    return digest.hexdigest()
+        found.update(f"{name}{module.extra_repr()}{module.training}".encode())
+    return found.hexdigest()
+
+
+def _metric_print(metric: Any) -> str:
+    """Return a digest of a metric: its code, its attributes, and the variables that it reads.
+
+    Functions that it calls count by their names alone.
+    """
+    called = metric.func if isinstance(metric, functools.partial) else metric
+    if not isinstance(called, types.FunctionType | types.MethodType):
+        name = "forward" if isinstance(called, nn.Module) else "__call__"
+        called = inspect.getattr_static(type(called), name, None)
+    function = getattr(called, "__func__", called)
+    read = {}
+    if isinstance(function, types.FunctionType):
+        known = function.__globals__
+        read = {
+            name: known[name] for name in function.__code__.co_names if isinstance(known.get(name), _DATA)
+        }
+    held = vars(metric) if isinstance(metric, nn.Module) else {}
+    return digest((metric, function, read, held))
+
+
+_DATA = (str, bytes, int, float, complex, tuple, list, dict, set, frozenset, torch.Tensor)

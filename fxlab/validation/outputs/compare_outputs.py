@@ -146,11 +146,6 @@ def compared_rows(
     return {path: _row(path, original.get(path), transformed.get(path), atol, rtol) for path in paths}
 
 
-def not_compared(outputs: Mapping[str, torch.Tensor], note: str) -> "pd.DataFrame":
-    """Return the table for outputs of an original that the transformed model has no counterpart of."""
-    return _as_table({path: _incomparable(tensor, note) for path, tensor in outputs.items()})
-
-
 def _as_table(rows: dict[str, dict[str, Any]]) -> "pd.DataFrame":
     import pandas as pd
 

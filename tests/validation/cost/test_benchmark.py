@@ -56,6 +56,27 @@ def test_each_combination_of_the_passes_that_change_something_is_timed(session):
     assert table.loc["original", ["ratio", "ratio_low", "ratio_high", "outcome"]].tolist() == [1, 1, 1, ""]
 
 
+def test_each_pass_alone_and_all_of_them(session):
+    session.add(Work())
+    names = [pass_.name for pass_ in session.passes]
+    chosen = ["merge-linears", "remove-redundant-views", "work"]
+    table = benchmark(session, passes=chosen, each=True, **QUICK)
+    assert table.index.tolist() == [
+        "original",
+        "merge-linears",
+        "work",
+        " + ".join(sorted(chosen, key=names.index)),
+    ]
+    assert table.loc["work", "outcome"] == table.iloc[-1]["outcome"] == "slower"
+    assert len(benchmark(session, passes=["work"], each=True, **QUICK)) == 2
+
+
+def test_any_number_of_passes_is_timed_alone(session):
+    names = [pass_.name for pass_ in session.passes]
+    assert len(names) > 5
+    assert benchmark(session, passes=names, each=True, **QUICK).index[-1] == " + ".join(names)
+
+
 def test_a_pass_that_costs_a_lot_is_slower(session):
     session.add(Work())
     table = benchmark(session, passes=["work"], **QUICK)

@@ -1,9 +1,13 @@
 """Other inputs that are made of those given: token ids stay in the vocabulary."""
 
+import pytest
 import torch
 from torch import fx, nn
+from zoo import tiny
 
+from fxlab import example_inputs
 from fxlab.validation.outputs.input_variants import input_variants, named_inputs, vocabulary_of
+from fxlab.values.tensors import same_bits
 
 
 class Positions(nn.Module):
@@ -95,3 +99,39 @@ def test_inputs_alone_are_compared_on_unless_variants_are_asked_for():
     model, x = fx.symbolic_trace(nn.Linear(3, 2)), torch.ones(2, 3)
     assert [*named_inputs(model, x)] == ["as given"]
     assert {*named_inputs(model, x, True)} > {"as given", "zeros"}
+
+
+def test_other_values_keep_range_masks_and_what_is_no_tensor():
+    inputs = {**example_inputs(tiny("bert")), "return_dict": True}
+    other = input_variants(inputs)["other values"]
+    assert other["return_dict"] is True
+    assert torch.equal(other["attention_mask"], inputs["attention_mask"])
+    assert not torch.equal(other["input_ids"], inputs["input_ids"])
+    assert sorted(other["input_ids"].flatten()) == sorted(inputs["input_ids"].flatten())
+
+
+def test_variants_are_the_same_each_time_and_leave_the_inputs_alone():
+    x = torch.randn(3, 2)
+    given, state = x.clone(), torch.get_rng_state()
+    first, second = input_variants(x), input_variants(x)
+    assert all(same_bits(first[name], second[name]) for name in first)
+    assert torch.equal(x, given)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("inputs", [torch.tensor(2.0), (), {}, torch.zeros(0, 3), {"flag": True}])
+def test_inputs_with_little_to_change_have_few_variants(inputs):
+    assert "as given" in input_variants(inputs)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_drawn"),
+    [([[5, 6, 7]], True), ([[5]], False), ([[5, 40, 7]], False), ([[1, 0, 1]], False)],
+    ids=["tokens", "one token", "beyond the vocabulary", "mask"],
+)
+def test_other_tokens_are_drawn_where_there_are_tokens_of_the_vocabulary(tokens, is_drawn):
+    variants = input_variants({"input_ids": torch.tensor(tokens)}, vocabulary=40)
+    assert ("other tokens" in variants) is is_drawn
+    if is_drawn:
+        drawn = variants["other tokens"]["input_ids"]
+        assert (int(drawn.min()), int(drawn.max())) == (0, 39)

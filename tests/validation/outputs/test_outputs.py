@@ -43,8 +43,8 @@ RUNS = {
     "profile": lambda s: fxlab.profile(s.graph_module, s.inputs, rounds=1),
     "benchmark": lambda s: fxlab.benchmark(s, rounds=1, min_seconds=1e-6),
     "bisect": lambda s: fxlab.bisect(s),
+    "variants": lambda s: s.verdict(variants=True),
     "stages": lambda s: fxlab.compare_stages(s),
-    "variants": lambda s: fxlab.compare_on_variants(s.original, s.graph_module, s.inputs),
 }
 
 

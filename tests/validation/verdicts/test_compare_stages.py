@@ -16,7 +16,6 @@ from fxlab import (
     Transformation,
     compare_stages,
     from_callable,
-    graph_diff,
 )
 from fxlab.validation.verdicts import runs
 
@@ -37,7 +36,7 @@ def session_of(inputs: object, *passes: Transformation) -> Session:
     return session
 
 
-def test_each_row_counts_the_difference_from_the_stage_below():
+def test_each_row_says_what_its_pass_has_changed():
     graph, inputs = traced("bert")
     passes = [MergeLinears(), RemoveDeadCode()]
     session = Session(graph, inputs, passes=passes)
@@ -45,14 +44,8 @@ def test_each_row_counts_the_difference_from_the_stage_below():
         session.apply(p)
     table = compare_stages(session)
     assert list(table.index) == ["original", "merge-linears", "remove-dead-code"]
-    for below, above, (_, row) in zip(
-        session.stages, session.stages[1:], table.iloc[1:].iterrows(), strict=False
-    ):
-        counts = graph_diff(below, above)["change"].value_counts()
-        for change in ("added", "removed", "changed", "rewired"):
-            assert row[change] == counts.get(change, 0)
-        assert row["nodes"] == len(above.graph.nodes)
-    assert table["added"].tolist()[1] > 0
+    assert table["nodes"].tolist() == [len(stage.graph.nodes) for stage in session.stages]
+    assert table["changes"].tolist() == ["", *(str(session.changes(p)) for p in passes)]
     last = session.compare_outputs()
     assert table["max_abs_diff"].iloc[-1] == last["max_abs_diff"].max()
     assert table["status"].iloc[0] == "same bits"

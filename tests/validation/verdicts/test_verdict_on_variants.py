@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from planted import traced
 from torch import fx, nn
+from zoo import tiny
 
 import fxlab
 from fxlab import verdict
@@ -193,3 +195,16 @@ def test_parameters_that_a_function_closes_over_are_no_false_alarm():
     found = verdict(closed, Of(by_hand), x, variants=True)
     assert found, found
     assert not verdict(closed, Of(lambda x: by_hand(x) * 1.0001), x)
+
+
+@pytest.mark.slow
+def test_a_model_agrees_with_its_trace_on_all_inputs():
+    graph, inputs = traced("bert")
+    found = verdict(tiny("bert"), graph, inputs, variants=True)
+    assert {str(one.status) for one in found.by_inputs.values()} == {"same bits"}
+    assert [*found.by_inputs] == [
+        *("as given", "other values", "batch of 1", "batch of 5", "batch of 17"),
+        *("length 6", "length 23", "length 49", "length 130"),
+        *("half masked", "left half masked", "masked by row"),
+    ]
+    assert found.not_compared == {}

@@ -1,7 +1,4 @@
-/**
- * How a query is read: words, and terms such as `op:call_module`; the twin of
- * `fxlab.view_model.search.query`.
- */
+/** How a query is read: words, and terms such as `op:call_module`. */
 
 import { FIELDS } from "../../panels/query_help";
 
@@ -9,7 +6,7 @@ import { FIELDS } from "../../panels/query_help";
 export const OF_GROUPS: ReadonlySet<string> = new Set(["", "module", "class"]);
 const MOST_TERMS = 50;
 const LONGEST_QUOTE = 60;
-/** What stands between terms; Python and browsers do not agree on what `\s` is. */
+/** What stands between terms. */
 const SPACE = " \\t\\n\\r\\f\\v\\u00a0";
 const TERM = new RegExp(
   `(-?)(?:([A-Za-z_]+):(?!:))?("[^"]*"?|\\([^)]*\\)?|\\[[^\\]]*\\]?|[^${SPACE}]*)[${SPACE}]*`,

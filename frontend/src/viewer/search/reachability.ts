@@ -1,4 +1,4 @@
-/** What can be reached in a graph, in linear time; the twin of `fxlab.view_model.search.reachability`. */
+/** What can be reached in a graph, in linear time. */
 
 /** Returns what is reached from a position, itself left out unless a cycle leads back to it. */
 export function reachable(neighbours: readonly (readonly number[])[], start: number): Set<number> {

@@ -1,7 +1,4 @@
-/**
- * Looking for nodes and groups by anything that is known of them. `fxlab.find_nodes` finds the same nodes:
- * `tests/golden/queries.json` holds both to it.
- */
+/** Looking for nodes and groups by anything that is known of them. */
 
 import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../../base/protocol";
 import type { Facts } from "../graphs/data";

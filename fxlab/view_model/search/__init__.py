@@ -1,1 +1,0 @@
-"""Looking for nodes and groups: queries, and the index that answers them."""
