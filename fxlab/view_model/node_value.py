@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from fxlab.models.running import Inputs
+from fxlab.node_info import dtype_name
 from fxlab.validation import NodeValues, TensorValue
 from fxlab.validation.tensor_values.non_finite import FirstNonFinite, first_non_finite
 from fxlab.validation.tensor_values.slices import Slice
@@ -72,7 +73,7 @@ def value_state(
                 "kind": tensor.kind,
                 "name": clip(tensor.name, 200),
                 "shape": list(tensor.tensor.shape),
-                "dtype": str(tensor.tensor.dtype).removeprefix("torch."),
+                "dtype": dtype_name(tensor.tensor.dtype),
             }
             for tensor in values.tensors[:MOST_TENSORS]
         ],

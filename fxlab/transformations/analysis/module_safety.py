@@ -7,6 +7,7 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.models.containers import is_container
+from fxlab.node_info import dtype_name
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_tree import find_module, join_path, split_path
@@ -188,7 +189,7 @@ def why_mixed(*modules: nn.Module) -> Refusal | None:
 
 def why_mixed_dtypes(dtypes: Iterable[torch.dtype | None]) -> Refusal | None:
     """Return the reason that dtypes are not all the same; ``None`` if they are."""
-    names = sorted({str(dtype).removeprefix("torch.") for dtype in dtypes})
+    names = sorted({dtype_name(dtype) for dtype in dtypes})
     return Reason.MIXED_DTYPES(dtypes=", ".join(names)) if len(names) > 1 else None
 
 
@@ -272,7 +273,7 @@ def _why_tensor_not_plain(name: str, tensor: torch.Tensor) -> Refusal | None:
     if not is_plain(tensor) or tensor.layout is not torch.strided:
         return Reason.UNUSUAL_PARAMETER(parameter=name)
     if tensor.dtype not in _DTYPES and (name in _PARAMETERS or tensor.is_floating_point()):
-        return Reason.DTYPE(value=f"its {name}", dtype=str(tensor.dtype).removeprefix("torch."))
+        return Reason.DTYPE(value=f"its {name}", dtype=dtype_name(tensor.dtype))
     return None
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fxlab.values.lazy import LazyTensor
-from fxlab.values.tensors import bits_of
+from fxlab.values.tensors import bits_of, same_bits
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,6 @@ class ModulePrint:
         )
 
 
-def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Tell whether two tensors are equal bit for bit: nan equals itself, and 0.0 is not -0.0."""
-    return TensorPrint.of(a) == TensorPrint.of(b) and (a.is_meta or torch.equal(bits_of(a), bits_of(b)))
-
-
 def carry_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:
     """Give a parameter of a module a new value, dtype or device, and leave it the object that it is.
 
@@ -61,7 +56,7 @@ def carry_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:
     other, as on the meta device, there is a new one, as there is after ``Module.to``.
     """
     parameter, value = module.get_parameter(name), value.detach()
-    if same_bits(parameter, value):
+    if same_bits(parameter.detach(), value):
         return
     if (parameter.dtype, parameter.device) == (value.dtype, value.device):
         with torch.no_grad():

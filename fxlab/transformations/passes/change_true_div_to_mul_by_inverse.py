@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from fxlab.node_info import dtype_name
 from fxlab.operators import is_of_python, operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload
@@ -78,7 +79,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
             return Reason.PYTHON_NUMBER(value=candidate.numerator.name)
         dtype = known_dtype(candidate.numerator)
         if dtype is not None and not dtype.is_floating_point:
-            return Reason.DTYPE(value=candidate.numerator.name, dtype=str(dtype).removeprefix("torch."))
+            return Reason.DTYPE(value=candidate.numerator.name, dtype=dtype_name(dtype))
         return _why_no_inverse(candidate, dtype) or _why_rounded(candidate, facts)
 
     def describe(self, candidate: Division) -> str:

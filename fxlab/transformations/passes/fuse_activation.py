@@ -8,6 +8,7 @@ import torch
 from torch.fx import Node
 from torch.nn import functional
 
+from fxlab.node_info import dtype_name
 from fxlab.operators import told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload
@@ -121,4 +122,4 @@ def _why_dtypes_differ(activation: Activation) -> Refusal | None:
     if reason := why_mixed_dtypes(dtypes.values()):
         return reason
     dtype, name = dtypes[activation.value], activation.value.name
-    return None if dtype in _DTYPES else Reason.DTYPE(value=name, dtype=str(dtype).removeprefix("torch."))
+    return None if dtype in _DTYPES else Reason.DTYPE(value=name, dtype=dtype_name(dtype))

@@ -12,7 +12,7 @@ from torch.fx import Node
 from torch.fx.node import Target
 from torch.nn import functional
 
-from fxlab.node_info import known_shape
+from fxlab.node_info import dtype_name, known_shape
 from fxlab.operators import operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
@@ -411,13 +411,13 @@ def _why_dtypes_differ(attention: Attention) -> Refusal | None:
         return reason
     (dtype,) = set(known.values())
     if dtype not in _DTYPES:
-        return Reason.DTYPE(value="it", dtype=_dtype_name(dtype))
+        return Reason.DTYPE(value="it", dtype=dtype_name(dtype))
     for value in (*attention.inner, attention.node):
         inner = known_dtype(value)
         if inner is None or inner not in _DTYPES or torch.finfo(inner).eps > torch.finfo(dtype).eps:
-            return Reason.DTYPE(value=value.name, dtype=_dtype_name(inner))
+            return Reason.DTYPE(value=value.name, dtype=dtype_name(inner))
     result = known_dtype(attention.node)
-    return None if result == dtype else Reason.DTYPE(value=attention.node.name, dtype=_dtype_name(result))
+    return None if result == dtype else Reason.DTYPE(value=attention.node.name, dtype=dtype_name(result))
 
 
 def _why_shapes_differ(attention: Attention) -> Refusal | None:
@@ -473,17 +473,13 @@ def _why_fill_differs(attention: Attention, fill: Fill) -> Refusal | None:
     if condition is None:
         return Reason.UNKNOWN_DTYPE(value=fill.where.name)
     if condition != torch.bool:
-        return Reason.DTYPE(value=fill.where.name, dtype=_dtype_name(condition))
+        return Reason.DTYPE(value=fill.where.name, dtype=dtype_name(condition))
     if math.isnan(fill.number):
         return Reason.FILL(number="what is not known")
     if fill.number == -math.inf:
         return None if fill.keeps_a_column else Reason.INFINITE_MASK()
     is_lowest = dtype is not None and dtype != torch.float16 and fill.number == torch.finfo(dtype).min
     return None if is_lowest else Reason.FILL(number=fill.number)
-
-
-def _dtype_name(dtype: torch.dtype | None) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _is_same(a: Any, b: Any) -> bool:

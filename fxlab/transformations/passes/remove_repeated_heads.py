@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import known_result, known_shape
+from fxlab.node_info import dtype_name, known_result, known_shape
 from fxlab.operators import argument
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
@@ -133,4 +133,4 @@ def _why_no_kernel(node: Node) -> Refusal | None:
     is_half = dtype in (torch.float16, torch.bfloat16)
     if device is None or device.type in ("cpu", "meta") or (is_half and argument(node, "attn_mask") is None):
         return None
-    return Reason.NO_KERNEL(device=device.type, dtype=str(dtype).removeprefix("torch."))
+    return Reason.NO_KERNEL(device=device.type, dtype=dtype_name(dtype))

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx import Node
 
-from fxlab.models.bodies import run_under
 from fxlab.operators import argument_of, operator_for, takes_steps
-from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, pytree
-from fxlab.validation.verdicts.draws import Draws, draws
+from fxlab.torch_private import pytree
+from fxlab.validation.verdicts.draws import Draws, DrawsMode
 from fxlab.values.wide import to_float64
 
 Key: TypeAlias = tuple[str, str, int]
@@ -88,23 +87,14 @@ class Decisions:
         return sum(tensor.numel() for tensors in self.taken.values() for tensor in tensors)
 
 
-class DecisionMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DecisionMode(DrawsMode):  # type: ignore[no-untyped-call]
     """Notes decisions and random numbers, also in bodies of higher-order operators."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, decisions: Decisions, drawn: Draws | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._decisions, self._drawn = decisions, drawn or Draws()
+        super().__init__(drawn or Draws())
+        self._decisions = decisions
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
-            return func(*run_under(self, args), **run_under(self, kwargs))
-        if draws(func, args, kwargs):
-            return self._drawn.result(func, args, kwargs)
+    def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
         return self._decisions.decided(func, args, kwargs, func(*args, **kwargs))
 
 

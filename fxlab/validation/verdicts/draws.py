@@ -126,7 +126,12 @@ class DrawsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return func(*run_under(self, args), **run_under(self, kwargs))
-        return self._draws.result(func, args, kwargs) if draws(func, args, kwargs) else func(*args, **kwargs)
+        if draws(func, args, kwargs):
+            return self._draws.result(func, args, kwargs)
+        return self._result(func, args, kwargs)
+
+    def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs)
 
 
 def given_draws(drawn: Sequence[Draw] | None) -> AbstractContextManager[Any]:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from fxlab.node_info import dtype_name
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import AnyBatchNorm
-from fxlab.transformations.journal.module_fingerprint import carry_tensor, same_bits
+from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.views.channels import precise
+from fxlab.values.tensors import same_bits
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> Refusal | None:
     """Return why folded weights cannot be used; ``None`` if they can."""
     if weight.is_meta or (bool(weight.isfinite().all()) and bool(bias.isfinite().all())):
         return None
-    return Reason.NOT_FINITE(dtype=str(weight.dtype).removeprefix("torch."))
+    return Reason.NOT_FINITE(dtype=dtype_name(weight.dtype))
 
 
 def why_only_norm_is_trained(layer: nn.Module, batch_norm: AnyBatchNorm) -> Refusal | None:
@@ -94,7 +96,8 @@ def is_cast_of(folded: tuple[torch.Tensor, torch.Tensor], replacement: nn.Module
     """Tell whether a replacement has the folded weights still, perhaps moved or cast."""
     current = replacement.get_parameter("weight"), replacement.get_parameter("bias")
     return all(
-        same_bits(now, then.to(now.device, now.dtype)) for now, then in zip(current, folded, strict=True)
+        same_bits(now.detach(), then.detach().to(now.device, now.dtype))
+        for now, then in zip(current, folded, strict=True)
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch.fx import Node
 
-from fxlab.node_info import known_shape
+from fxlab.node_info import dtype_name, known_shape
 from fxlab.operators import computes, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload, is_concrete_int, statically_known_true
@@ -188,7 +188,7 @@ def _fitting(end: WrittenNorm, value: Node) -> WrittenNorm:
         if inner is None:
             continue
         if inner not in _DTYPES or dtype not in _DTYPES or torch.finfo(inner).eps > torch.finfo(dtype).eps:
-            return replace(end, misfit=Reason.DTYPE(value=node.name, dtype=str(inner).removeprefix("torch.")))
+            return replace(end, misfit=Reason.DTYPE(value=node.name, dtype=dtype_name(inner)))
     return end
 
 
