@@ -102,7 +102,7 @@ class _Slots:
 
 
 class _Snapshot:
-    """What is held in some files and classes, and in what can be reached from there.
+    """The contents of some files and classes, and of all that can be reached from there.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -32,25 +32,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Candidate(Protocol):
-    """A place at which a pass may apply."""
+class HasNodes(Protocol):
+    """A place at which a pass may apply, with more than its nodes."""
 
     @property
     def nodes(self) -> Sequence[Node]:
         """The nodes that an explanation speaks of."""
 
 
+Candidate: TypeAlias = Node | tuple[Node, ...] | HasNodes
+"""A place at which a pass may apply: a node, several, or an object that has them."""
 C = TypeVar("C", bound=Candidate)
 
 
 @dataclass(frozen=True, eq=False)
 class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
-    """A pass in three steps, which is reversible without further ado.
+    """A pass in steps, which is reversible without further ado.
 
-    A pass is a frozen dataclass whose fields are its arguments. It says where it may apply (:meth:`match`),
-    why it must not (:meth:`refuse`), what it would do (:meth:`describe`) and how it is done
-    (:meth:`rewrite`, through an :class:`~fxlab.transformations.rewriting.editor.Editor`, which keeps
-    what reversing needs). A pass that replaces modules also says how new values go back to them
+    A pass says where it may apply (:meth:`match`) and how it is done (:meth:`rewrite`, through an
+    :class:`~fxlab.transformations.rewriting.editor.Editor`, which keeps what reversing needs). It may say why
+    it must not (:meth:`refuse`) and what it would do (:meth:`describe`). One with arguments is a frozen
+    dataclass, whose fields they are. A pass that replaces modules also says how new values go back to them
     (``update_originals``).
 
     Attributes
@@ -58,6 +60,25 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
     limited_to : Limit or None
         Which candidates it rewrites; ``None`` for all that there is no reason against. :meth:`only` and
         :meth:`exclude` make limited passes.
+
+    Examples
+    --------
+    >>> import operator
+    >>> class HalveByMultiplying(RewritePass[Node]):
+    ...     def match(self, facts):
+    ...         for node in facts.graph_module.graph.nodes:
+    ...             if node.target is operator.truediv and node.args[1] == 2.0:
+    ...                 yield node
+    ...
+    ...     def rewrite(self, node, edit):
+    ...         edit.change(node, target=operator.mul, args=(node.args[0], 0.5))
+    ...         return node
+    >>> halve = HalveByMultiplying()
+    >>> changed = halve(torch.fx.symbolic_trace(lambda x: x / 2.0))
+    >>> halve.name, halve.get_transformed_nodes(changed)[0].args
+    ('halve-by-multiplying', (x, 0.5))
+    >>> halve(changed, reverse=True).graph.find_nodes(op="call_function", target=operator.truediv)[0].args
+    (x, 2.0)
     """
 
     preserves_computation = True
@@ -66,9 +87,9 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
     def match(self, facts: GraphFacts) -> Iterator[C]:
         """Yield each place at which the pass may apply. The graph may be rewritten while this runs."""
 
-    @abstractmethod
     def refuse(self, candidate: C, facts: GraphFacts) -> Refusal | None:
-        """Return why a candidate cannot be rewritten; ``None`` if it can."""
+        """Return why a candidate cannot be rewritten; ``None`` if it can, as all can by default."""
+        return None
 
     @abstractmethod
     def rewrite(self, candidate: C, edit: Editor) -> Node | tuple[Node, ...]:
@@ -81,9 +102,9 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         """
         return ()
 
-    @abstractmethod
     def describe(self, candidate: C) -> str:
         """Return what would be done with a candidate, in words that follow its name."""
+        return "rewritten"
 
     def why_not(self, candidate: C, facts: GraphFacts) -> Refusal | None:
         """Return why a candidate is left alone: what :meth:`refuse` says, or that it is excluded.
@@ -243,4 +264,8 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
 
 
 def _names(candidate: Candidate, prefix: str = "") -> tuple[str, ...]:
-    return tuple(f"{prefix}{node.name}" for node in candidate.nodes)
+    if isinstance(candidate, Node):
+        nodes: Sequence[Node] = (candidate,)
+    else:
+        nodes = candidate if isinstance(candidate, tuple) else candidate.nodes
+    return tuple(f"{prefix}{node.name}" for node in nodes)
