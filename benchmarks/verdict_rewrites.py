@@ -14,9 +14,9 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
+from fxlab.graphs.graph_diff import graph_diff
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.transformations import available
-from fxlab.validation.graphs.graph_diff import graph_diff
 
 Rewrite = Callable[[GraphModule], GraphModule]
 

@@ -1,6 +1,5 @@
 """See, switch and check ``torch.fx`` graph transformations.
 
-The public names, and nothing else. They are imported on first use, so that ``import fxlab`` costs nothing:
 Jupyter is not imported before :func:`inspect` is called, nor transformers before a model of its is traced.
 """
 
@@ -8,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fxlab._version import __version__ as __version__
+from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
     # The same names as in the table below; type checkers cannot read that one.
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from fxlab.deployment.files import export as export
     from fxlab.drawing import Drawing as Drawing
     from fxlab.drawing import draw as draw
+    from fxlab.graphs.changes_made import Changes as Changes
+    from fxlab.graphs.changes_made import changes_made as changes_made
+    from fxlab.graphs.code_diff import CodeDiff as CodeDiff
+    from fxlab.graphs.code_diff import code_diff as code_diff
+    from fxlab.graphs.graph_diff import graph_diff as graph_diff
+    from fxlab.graphs.nodes import nodes as nodes
+    from fxlab.graphs.nodes_by_stage import NodeAtStage as NodeAtStage
+    from fxlab.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
+    from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
@@ -42,6 +51,12 @@ _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
     "deployment.files": "ExportError ExportedFile export",
     "drawing": "Drawing draw",
+    "graphs.changes_made": "Changes changes_made",
+    "graphs.code_diff": "CodeDiff code_diff",
+    "graphs.graph_diff": "graph_diff",
+    "graphs.nodes": "nodes",
+    "graphs.nodes_by_stage": "NodeAtStage nodes_by_stage",
+    "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError load_session",
@@ -58,17 +73,12 @@ _EXPORTS = {
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Bisection Changes CodeDiff Divergence Evaluation Histogram NodeAtStage NodeValues Reference Slice
-        Statistics Status TensorValue Variants Verdict WorstBatch benchmark
-        bisect changes_made code_diff compare_nodes compare_outputs compare_stages
-        evaluate first_divergence
-        graph_diff input_variants node_values nodes nodes_by_stage profile
-        transformed_nodes verdict
+        Bisection Divergence Evaluation Histogram NodeValues Reference Slice Statistics Status TensorValue
+        Variants Verdict WorstBatch benchmark bisect compare_nodes compare_outputs compare_stages evaluate
+        first_divergence input_variants node_values profile verdict
     """,
 }
 """Package -> the names that it exports here. Read without importing anything."""
-
-_HOME = {name: f"fxlab.{package}" for package, names in _EXPORTS.items() for name in names.split()}
 
 _MODULES = (
     "compiler",
@@ -83,18 +93,14 @@ _MODULES = (
 )
 """What can be reached after ``import fxlab`` beside these names."""
 
-__all__ = ["__version__", *sorted(_HOME)]
+_NAMES, _find = on_first_use("fxlab", _EXPORTS)
+__all__ = ["__version__", *_NAMES]
 
 
 if not TYPE_CHECKING:  # else every name would be known to type checkers
 
     def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            return import_module(f"fxlab.{name}")
-        if name not in _HOME:
-            raise AttributeError(f"module 'fxlab' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_HOME[name]), name)
-        return value
+        return import_module(f"fxlab.{name}") if name in _MODULES else _find(name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType
+from types import ClassMethodDescriptorType, ModuleType
 from typing import Any, TypeAlias
 
 from fxlab.interrupts import InterruptsHeld
@@ -60,7 +60,7 @@ class _Exchange:
     def _asking(self) -> Any:
         """Return the function that asks for the thread, which is called very often."""
         original, by_thread, thread = self.original, self.by_thread, threading.get_ident
-        if isinstance(original, classmethod):
+        if isinstance(original, classmethod | ClassMethodDescriptorType):  # of Python, or of C
 
             def of_class(cls: type, *args: Any, **kwargs: Any) -> Any:
                 values = by_thread.get(thread())

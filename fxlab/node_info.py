@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from fxlab.torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from fxlab.values.nested import ObjectParts, class_of, tensors_inside
 from fxlab.values.tensors import known_number
 
@@ -363,3 +363,12 @@ def _value_text(value: Any) -> str:
     if isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
         return str(known_number(value))
     return class_of(value).__name__
+
+
+def only_input(node: fx.Node) -> fx.Node | None:
+    """Return the one input of a module call, ``m(x)`` or ``m(input=x)``; ``None`` for any other call."""
+    arguments = [*node.args, *node.kwargs.values()]
+    if len(arguments) != 1 or set(node.kwargs) - {"input"}:
+        return None
+    value = arguments[0]
+    return value if isinstance(value, fx.Node) else None

@@ -3,21 +3,20 @@
 >>> from fxlab.rewriting import RewritePass, new_linear, why_not_replaceable
 """
 
+from fxlab.node_info import only_input
 from fxlab.operators import operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, may_return_view
 from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype
-from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.graph_analysis import GraphFacts, rounding_readers
 from fxlab.transformations.analysis.module_safety import (
     why_hooked,
     why_mixed,
     why_not_plain,
     why_not_replaceable,
 )
-from fxlab.transformations.analysis.node_arguments import only_input
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
-from fxlab.transformations.analysis.rounding_sensitivity import rounding_readers
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.marks import marks
 from fxlab.transformations.rewriting.dialects import layer_call

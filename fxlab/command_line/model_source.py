@@ -76,7 +76,8 @@ def _loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace],
 def given_inputs(path: Path, device: torch.device, option: str = "--inputs") -> Any:
     """Read inputs from a file: ``.safetensors`` or ``.npz`` by name, or whatever ``torch.save`` wrote."""
     import torch
-    from torch.utils import _pytree as pytree
+
+    from fxlab.torch_private import pytree
 
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({option} {path})"):
         if path.suffix == ".safetensors":
@@ -120,7 +121,7 @@ def _refuse_changes(kind: str, options: argparse.Namespace) -> None:
 def _of_python(path: Path, options: argparse.Namespace) -> Source:
     import torch
 
-    from fxlab.tracing.sources import source_of
+    from fxlab.sources import source_of
 
     _refuse(
         "code that makes a model chooses this itself", options, "architecture", "attention", "random_weights"
@@ -137,9 +138,9 @@ def _of_python(path: Path, options: argparse.Namespace) -> Source:
 
 
 def _exported_program(path: Path, options: argparse.Namespace) -> Source:
+    from fxlab.sources import source_of
     from fxlab.tracing.exported.archive_check import MayRunCodeError
     from fxlab.tracing.exported.saved_program import load_program
-    from fxlab.tracing.sources import of_program
 
     kind = "an exported program"
     _refuse_changes(kind, options)
@@ -150,7 +151,7 @@ def _exported_program(path: Path, options: argparse.Namespace) -> Source:
     except (OSError, ValueError) as error:
         raise CommandError(str(error)) from error
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({path})"):
-        found = of_program(program)
+        found = source_of(program)
     return Source(found.module, f"exported program, {path}", found.inputs)
 
 

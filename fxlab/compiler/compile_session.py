@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import torch
-import torch._inductor
 from torch import nn
 
 from fxlab.checks import described
 from fxlab.compiler.compiling.compiler import Compiler
 from fxlab.compiler.compiling.stack import stacks_of
+from fxlab.compiler.options.hooks import values
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running import Inputs
 
@@ -86,7 +85,7 @@ def compile_session(
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options: expected a mapping of Inductor's settings, got {described(options)}.")
     model = getattr(model, "_orig_mod", model)  # one that torch.compile has wrapped
-    unknown = sorted({name.replace("-", "_") for name in options or ()} - {*torch._inductor.list_options()})
+    unknown = sorted({name.replace("-", "_") for name in options or ()} - {*values()})
     if unknown:
         raise ValueError(
             f"options: Inductor has no setting {unknown[0]!r}; see torch._inductor.list_options()."

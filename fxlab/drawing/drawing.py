@@ -17,10 +17,10 @@ from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.picture import Picture
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
+from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, given_arguments
-from fxlab.overlays import Overlay, Subject, from_table, source
-from fxlab.validation.arguments import Model, graph_of, inputs_of, resolved
-from fxlab.validation.graphs.unfolded import unfolded
+from fxlab.overlays.overlay import Overlay, from_table
+from fxlab.sources import Model, graph_of, inputs_of, resolved
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,6 +216,8 @@ def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay 
     if wanted is None:
         return None
     if isinstance(wanted, str):
+        from fxlab.overlays import Subject, source
+
         return source(wanted).overlay(Subject(graph_module, inputs=inputs))
     own = [wanted] if isinstance(wanted, Overlay) else from_table(wanted)
     if len(own) != 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fxlab.html_report.made import made_lines
 from fxlab.validation import Status
 from fxlab.view_model.pass_state import describe_error
-from fxlab.view_model.session_remarks import Compiled, break_remark
+from fxlab.view_model.session_remarks import break_remark
 from fxlab.view_model.session_state import model_name
 from fxlab.view_model.wire import clip
 
@@ -37,7 +37,7 @@ def contents(
         Whether to run the models for verdicts that there are not yet.
     """
     remarks = dict.fromkeys(
-        words for one in sessions.values() if isinstance(one, Compiled) for words in one.remarks
+        words for one in sessions.values() if one.compiled is not None for words in one.compiled.remarks
     )
     return {
         "title": clip(title, MOST_NAME),
@@ -69,7 +69,7 @@ def verdict_words(session: Session, *, judge: bool) -> tuple[str, bool | None, s
 
 def _row(name: str, session: Session, *, judge: bool) -> dict[str, Any]:
     words, agrees, reason = verdict_words(session, judge=judge)
-    ended = session.graph_break if isinstance(session, Compiled) else None
+    ended = session.compiled.graph_break if session.compiled is not None else None
     return {
         "name": clip(name, MOST_NAME),
         "model": clip(model_name(session), MOST_NAME),

@@ -46,7 +46,7 @@ from fxlab.view_model.table_state import table_state
 from fxlab.view_model.wire import to_json
 
 if TYPE_CHECKING:
-    from fxlab.tracing.sources import ModelLike
+    from fxlab.sources import ModelLike
     from fxlab.transformations import Transformation
     from fxlab.validation.tensor_values.statistics import Statistics
 
@@ -225,7 +225,8 @@ def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure:
         alone = graphs.alone(number)
         graphs.code(number)
         measured = _overlays(Subject(stage, session.original, session.inputs, weights), measure)
-        for overlay in (*measured, *getattr(session, "overlays", list)()):
+        own = session.compiled.overlays() if session.compiled else []
+        for overlay in (*measured, *own):
             data.add_overlay(alone, overlay)
         for before in _compared_with(number, last + 1):
             graphs.merged(number, before)

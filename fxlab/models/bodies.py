@@ -5,11 +5,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from fxlab.node_info import attribute_at
+from fxlab.torch_private import HigherOrderOperator, pytree
 
 T = TypeVar("T")
 

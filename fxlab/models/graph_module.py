@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx import graph_module as graph_module_of_torch
-from torch.fx._graph_pickler import GraphPickler
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxlab.garbage import without_collecting
 from fxlab.models.safe_code import protect
+from fxlab.torch_private import FakeTensor, dumped, loaded, qualified_name, without_tensors
 from fxlab.values.lazy import deferred
 from fxlab.values.pickling import for_protocol, is_picklable, picklable_entries
 from fxlab.values.tensors import same_bits
@@ -48,8 +46,6 @@ _WITHOUT_PARTS = (
     types.BuiltinFunctionType,
     types.ModuleType,
     Graph,
-    FakeTensorMode,
-    ShapeEnv,
 )
 """What a deep copy shares, or copies without coming to a tensor of the model."""
 
@@ -250,7 +246,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return value
     if isinstance(value, types.MethodType):
         return (value.__self__,)
-    if isinstance(value, _WITHOUT_PARTS):
+    if isinstance(value, _WITHOUT_PARTS) or without_tensors(value):
         return ()
     slots = (name for cls in type(value).__mro__ for name in _slots(cls) if hasattr(value, name))
     return (*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in slots))
@@ -428,7 +424,7 @@ def picklable_target(target: Any) -> Any:
     """
     if not callable(target) or is_picklable(target):
         return target
-    found = FunctionName(torch.fx.node._get_qualified_name(target))
+    found = FunctionName(qualified_name(target))
     if found.find() is not target:
         raise pickle.PicklingError(f"cannot pickle the call of {found.name}: no module has it")
     return found
@@ -444,10 +440,7 @@ def _fake_values_state(graph: Graph) -> bytes | None:
             if not same:
                 values[index] = value
             same.append(index)
-    try:
-        return GraphPickler.dumps((values, list(alike.values()))) if values else None
-    except Exception:  # shapes and dtypes are a help to the reader; a graph pickles without them
-        return None
+    return dumped((values, list(alike.values()))) if values else None
 
 
 def _description(value: Any) -> object:
@@ -466,8 +459,8 @@ def _description(value: Any) -> object:
 
 
 def _fake_values(state: bytes | None) -> dict[int, Any]:
-    if state is None:
+    found = None if state is None else loaded(state)
+    if found is None:
         return {}
-    loaded: Any = GraphPickler.loads(state, FakeTensorMode(shape_env=ShapeEnv()))
-    values, alike = cast("tuple[dict[int, Any], list[list[int]]]", loaded)
+    values, alike = cast("tuple[dict[int, Any], list[list[int]]]", found)
     return {index: values[indices[0]] for indices in alike for index in indices}

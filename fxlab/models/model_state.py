@@ -14,22 +14,18 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
-from fxlab.values.containers import contents, is_a, namespace_of, put_back, slots_of
+from fxlab.torch_private import FakeTensor, modes_disabled, pytree
+from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of, put_back, slots_of
 from fxlab.values.tensors import is_plain, same_bits, storage_of
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
-_NOT_OF_MODELS = {"torch", *sys.stdlib_module_names} - {"__main__", "argparse", "collections", "weakref"}
-"""Packages whose objects are more than their attributes: locks, files, loggers."""
 
 
 def state_kept(
@@ -74,7 +70,7 @@ class _Saved:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Saved:
-        with torch.no_grad(), _disable_current_modes():
+        with torch.no_grad(), modes_disabled():
             version = None if tensor.is_inference() else tensor._version
             return cls(tensor, tensor.detach(), tensor.detach().clone(), version, tensor.grad_fn is not None)
 
@@ -266,21 +262,6 @@ class ModelState:
             self._keep_namespace(own)
             for attribute, item in own.items():
                 self._keep(f"{name}.{attribute}", item)
-
-
-def holds_attributes(value: Any) -> bool:
-    """Tell whether a value is an object of a model's own, whose attributes a run may change.
-
-    What is made in another way, such as members of an enumeration or extensions in C, holds more.
-    """
-    cls: Any = type(value)
-    is_plain = cls.__new__ is object.__new__ and cls.__reduce_ex__ is object.__reduce_ex__
-    return is_plain and _package(cls) not in _NOT_OF_MODELS and not is_a(value, nn.Module)
-
-
-def _package(cls: type) -> str:
-    module: Any = type.__getattribute__(cls, "__module__")
-    return module.partition(".")[0] if type(module) is str else ""
 
 
 def memory_of(tensor: torch.Tensor) -> object:

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from fxlab.torch_private import dispatch_modes, function_modes
 
 _NO_NUMBERS = ("autograd", "backcompat", "graph_exec", "thread_name", "torch_function", "tracing", "warn")
 """How the names of settings begin that say nothing of numbers."""
@@ -60,14 +60,14 @@ class NumericSettings:
     def now(cls) -> NumericSettings:
         """Return the present ones."""
         found = dict(_settings())
-        modes = (*_function_modes(), *_get_current_dispatch_mode_stack())
+        modes = (*_function_modes(), *dispatch_modes())
         unusual = (f"{name} = {found[name]}" for name in _USUAL if _is_unusual(name, found.get(name)))
         named = (f"the mode {type(mode).__name__}" for mode in modes)
         return cls(tuple((name, str(value)) for name, value in found.items()), (*unusual, *named), modes)
 
 
 def _function_modes() -> tuple[Any, ...]:
-    return tuple(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
+    return tuple(function_modes())
 
 
 def _is_unusual(name: str, value: Any) -> bool:

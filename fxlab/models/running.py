@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.ranks import before_run
 from fxlab.models.settings import requires_gradients
+from fxlab.torch_private import pytree
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import is_object, map_tensors, parted, put_together, tensors_inside
 from fxlab.values.tensors import refuse_fake

@@ -20,24 +20,25 @@ from types import EllipsisType, NoneType
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
-from torch.fx.graph import (
-    CodeGen,
-    PythonCode,
-    _custom_builtins,
-    _illegal_names,
-    _is_from_torch,
-    _PyTreeCodeGen,
-    magic_methods,
+from torch.fx.graph import CodeGen, PythonCode, magic_methods
+
+from fxlab.torch_private import (
+    HigherOrderOperator,
+    OpOverload,
+    PyTreeCodeGen,
+    can_write_code,
+    custom_builtins,
+    illegal_names,
+    is_from_torch,
+    qualified_name,
 )
-from torch.fx.node import _get_qualified_name
 
 _PRIMITIVE = (bool, int, float, complex, str, bytes, NoneType, EllipsisType)
 _OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _OPERATORS = (OpOverload, HigherOrderOperator)
-_FIXED = _custom_builtins.keys() | {"slice", "getattr", "range", "Ellipsis"}
+_FIXED = custom_builtins.keys() | {"slice", "getattr", "range", "Ellipsis"}
 """Names that torch writes into code without asking what else is called so."""
 
 
@@ -81,11 +82,13 @@ class SafeCodeGen(_Protected, CodeGen):
     """For a graph whose inputs are the parameters of the function."""
 
 
-class SafePyTreeCodeGen(_Protected, _PyTreeCodeGen):
+class SafePyTreeCodeGen(_Protected, PyTreeCodeGen):
     """For a graph that is given the leaves of nested inputs."""
 
 
-_SAFE: dict[type[CodeGen], type[CodeGen]] = {CodeGen: SafeCodeGen, _PyTreeCodeGen: SafePyTreeCodeGen}
+_SAFE: dict[type[CodeGen], type[CodeGen]] = (
+    {CodeGen: SafeCodeGen, PyTreeCodeGen: SafePyTreeCodeGen} if can_write_code else {}
+)
 
 
 def _may_be_shadowed(nodes: list[Node], root: str) -> bool:
@@ -96,7 +99,7 @@ def _may_be_shadowed(nodes: list[Node], root: str) -> bool:
     renamed = {raw for node in inputs if (raw := _parameter(node)) != node.name}
     if not renamed:
         return False
-    called = (_get_qualified_name(node.target) for node in nodes if node.op == "call_function")  # type: ignore[arg-type]
+    called = (qualified_name(node.target) for node in nodes if node.op == "call_function")
     names = {name.replace(".", "_") for name in called}
     return not renamed.isdisjoint(_FIXED | names | {node.name for node in inputs})
 
@@ -139,7 +142,7 @@ def _is_found(target: Any) -> bool:
     name = getattr(target, "__name__", None)
     if not isinstance(name, str) or name == "<lambda>":
         return False
-    return not _is_from_torch(target) or _at(_get_qualified_name(target)) is target
+    return not is_from_torch(target) or _at(qualified_name(target)) is target
 
 
 def _at(qualified_name: str) -> Any:
@@ -275,12 +278,12 @@ class _Writer:
 
     def _function(self, target: Any) -> str:
         """Return the name of a function in the code."""
-        if (name := getattr(target, "__name__", "")) and _illegal_names.get(name) is target:
+        if (name := getattr(target, "__name__", "")) and illegal_names.get(name) is target:
             return self._global(name, target)
         if not _is_found(target):
             return self._global(_hint(target), target)
-        name = _get_qualified_name(target)
-        return self._of_torch(name) if _is_from_torch(target) else self._global(name, target)
+        name = qualified_name(target)
+        return self._of_torch(name) if is_from_torch(target) else self._global(name, target)
 
     def _of_torch(self, text: str) -> str:
         """Return what begins with ``torch``, by whatever name the code has for it."""
@@ -319,7 +322,7 @@ class _Writer:
     def _global(self, hint: str, value: Any) -> str:
         """Return the name by which the code knows an object: ``hint`` if nothing else is called so."""
         if id(value) not in self._names:
-            is_builtin = _illegal_names.get(hint) is value
+            is_builtin = illegal_names.get(hint) is value
             name = hint if is_builtin and hint not in self._taken else self._free(hint)
             self._names[id(value)], self._globals[name] = name, value
         return self._names[id(value)]
@@ -330,8 +333,8 @@ class _Writer:
 
     def _with_modules_of_pytrees(self, text: str) -> str:
         """Return what torch writes for nested inputs and outputs, by names that nothing shadows."""
-        for name in ("fx_pytree", "pytree") if isinstance(self._codegen, _PyTreeCodeGen) else ():
-            instead = self._global(name, _custom_builtins[name].obj)
+        for name in ("fx_pytree", "pytree") if isinstance(self._codegen, PyTreeCodeGen) else ():
+            instead = self._global(name, custom_builtins[name].obj)
             text = re.sub(rf"(?<![\w.]){name}\.", f"{instead}.", text)
         return text
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from fxlab.models import fused_steps as _  # noqa: F401
-from fxlab.models.model_state import holds_attributes
-from fxlab.values.containers import contents, is_a, namespace_of
+from fxlab.torch_private import FakeTensor
+from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
@@ -167,3 +166,13 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
     is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
     memory = (tensor.data_ptr(), tensor.stride()) if is_plain and not inner_tensors(tensor) else None
     return tensor.device, tensor.dtype, tensor.layout, tuple(tensor.shape), tensor.requires_grad, memory
+
+
+def _count_fused_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Count a step of fused kernels, which write without counting, as torch counts those of all others."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            torch.autograd.graph.increment_version([p for p in group["params"] if p.grad is not None])
+
+
+register_optimizer_step_post_hook(_count_fused_step)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from fxlab.overlays import Overlay
     from fxlab.session import Session
-    from fxlab.tracing.sources import ModelLike
+    from fxlab.sources import ModelLike
     from fxlab.transformations import Transformation
 
 

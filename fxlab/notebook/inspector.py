@@ -12,7 +12,7 @@ from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
 from fxlab.overlays import Overlay, from_table
-from fxlab.validation.arguments import is_session
+from fxlab.sources import is_session
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
 from fxlab.view_model.session_state import model_name, outputs_state
@@ -44,7 +44,8 @@ class Inspector(StackScreen):
     """
 
     def __init__(self, session: Session, *, height: int | None = None) -> None:
-        if not is_session(session):
+        given: object = session
+        if not is_session(given):
             raise TypeError(
                 f"session: expected an fxlab.Session, got {described(session)}. "
                 "fxlab.inspect(model) makes the session too."

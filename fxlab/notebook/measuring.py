@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from fxlab.graphs.unfolded import unfolded
 from fxlab.interrupts import interrupts_noted
 from fxlab.notebook.page.messages import MessageError
-from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.measurements import MEASUREMENTS, Measurement
 from fxlab.view_model.pass_state import located_error
 from fxlab.view_model.wire import clip

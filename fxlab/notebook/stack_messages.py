@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.screen import Screen
 from fxlab.transformations import CandidatePass
-from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model import pass_offer
 from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name
@@ -32,10 +32,9 @@ class StackScreen(Screen):
 
     @answers("set-option", "Compiling with another option", is_slow=True)
     def _set_option(self, name: str, on: bool) -> None:
-        change = getattr(self.session, "set_option", None)
-        if change is None:
+        if self.session.compiled is None:
             raise MessageError("The session is of no compiler, and has no options.")
-        change(name, on)
+        self.session.compiled.set_option(name, on)
 
     @answers("exclude", "Excluding a candidate")
     def _exclude(self, signature: str, node: str) -> None:

@@ -5,71 +5,59 @@ They are read from torch's own schemas and tags. `python_functions.py` has what 
 functions and methods, its modules, and ``aten`` overloads.
 """
 
-from fxlab.operators.autocast import is_lowered_by_autocast
-from fxlab.operators.effects import (
-    argument,
-    argument_of,
-    describes,
-    draws_random_numbers,
-    may_alias,
-    reads_layout,
-    returns_number,
-    sets_global_state,
-    why_not_pure,
-    written_arguments,
-    written_values,
-)
-from fxlab.operators.modules import function_of, operator_called
-from fxlab.operators.operator import (
-    Operator,
-    computes,
-    is_in_place,
-    is_of_python,
-    is_of_torch,
-    operator_for,
-    operator_of,
-)
-from fxlab.operators.products import multiplies_no_matrices
-from fxlab.operators.results import (
-    casts,
-    filled_with,
-    moves_elements,
-    reshapes,
-    rounds,
-    takes_any_strides,
-    takes_steps,
-    told_dtype,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Operator",
-    "argument",
-    "argument_of",
-    "casts",
-    "computes",
-    "describes",
-    "draws_random_numbers",
-    "filled_with",
-    "function_of",
-    "is_in_place",
-    "is_lowered_by_autocast",
-    "is_of_python",
-    "is_of_torch",
-    "may_alias",
-    "moves_elements",
-    "multiplies_no_matrices",
-    "operator_called",
-    "operator_for",
-    "operator_of",
-    "reads_layout",
-    "reshapes",
-    "returns_number",
-    "rounds",
-    "sets_global_state",
-    "takes_any_strides",
-    "takes_steps",
-    "told_dtype",
-    "why_not_pure",
-    "written_arguments",
-    "written_values",
-]
+from fxlab.first_use import on_first_use
+
+if TYPE_CHECKING:
+    from fxlab.operators.autocast import is_lowered_by_autocast as is_lowered_by_autocast
+    from fxlab.operators.effects import argument as argument
+    from fxlab.operators.effects import argument_of as argument_of
+    from fxlab.operators.effects import describes as describes
+    from fxlab.operators.effects import draws_random_numbers as draws_random_numbers
+    from fxlab.operators.effects import may_alias as may_alias
+    from fxlab.operators.effects import reads_layout as reads_layout
+    from fxlab.operators.effects import returns_number as returns_number
+    from fxlab.operators.effects import sets_global_state as sets_global_state
+    from fxlab.operators.effects import why_not_pure as why_not_pure
+    from fxlab.operators.effects import written_arguments as written_arguments
+    from fxlab.operators.effects import written_values as written_values
+    from fxlab.operators.modules import function_of as function_of
+    from fxlab.operators.modules import operator_called as operator_called
+    from fxlab.operators.operator import Operator as Operator
+    from fxlab.operators.operator import computes as computes
+    from fxlab.operators.operator import is_in_place as is_in_place
+    from fxlab.operators.operator import is_of_python as is_of_python
+    from fxlab.operators.operator import is_of_torch as is_of_torch
+    from fxlab.operators.operator import operator_for as operator_for
+    from fxlab.operators.operator import operator_of as operator_of
+    from fxlab.operators.products import multiplies_no_matrices as multiplies_no_matrices
+    from fxlab.operators.results import casts as casts
+    from fxlab.operators.results import filled_with as filled_with
+    from fxlab.operators.results import moves_elements as moves_elements
+    from fxlab.operators.results import reshapes as reshapes
+    from fxlab.operators.results import rounds as rounds
+    from fxlab.operators.results import takes_any_strides as takes_any_strides
+    from fxlab.operators.results import takes_steps as takes_steps
+    from fxlab.operators.results import told_dtype as told_dtype
+
+if not TYPE_CHECKING:  # type checkers go by the imports
+    __all__, __getattr__ = on_first_use(
+        __name__,
+        {
+            "autocast": "is_lowered_by_autocast",
+            "effects": """
+                argument argument_of describes draws_random_numbers may_alias reads_layout
+                returns_number sets_global_state why_not_pure written_arguments written_values
+            """,
+            "modules": "function_of operator_called",
+            "operator": """
+                Operator computes is_in_place is_of_python is_of_torch operator_for operator_of
+            """,
+            "products": "multiplies_no_matrices",
+            "results": """
+                casts filled_with moves_elements reshapes rounds takes_any_strides takes_steps
+                told_dtype
+            """,
+        },
+    )

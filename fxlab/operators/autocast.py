@@ -5,10 +5,9 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.operators.operator import Operator
+from fxlab.torch_private import OpOverload, modes_disabled
 
 DEVICES = ("cpu", "cuda")
 
@@ -60,7 +59,7 @@ def _is_lowered(overload: OpOverload, device: str) -> bool:
     """Call an operator on small tensors that hold nothing: casting is the first thing that autocast does."""
     was_on, dtype = torch.is_autocast_enabled(device), None
     try:
-        with warnings.catch_warnings(), _disable_current_modes(), torch._C.DisableTorchFunction():
+        with warnings.catch_warnings(), modes_disabled(), torch._C.DisableTorchFunction():
             warnings.simplefilter("ignore")
             args, kwargs = _arguments(overload, _Watched(device))
             torch.set_autocast_enabled(device, True)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch._ops import OpOverload
 from torch.fx import Node
 
 from fxlab.operators.exceptions import UNINITIALISED, WRITES_STATE
@@ -19,6 +18,7 @@ from fxlab.operators.python_functions import (
     VIEW_ATTRIBUTES,
 )
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import OpOverload
 
 
 def written_arguments(node: Node) -> list[Node]:

@@ -11,7 +11,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import Node
 
 from fxlab.operators.exceptions import (
@@ -32,6 +31,7 @@ from fxlab.operators.python_functions import (
     SYNTAX,
     VIEWS,
 )
+from fxlab.torch_private import OpOverload, OpOverloadPacket
 
 _PACKAGES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 _NAMESPACES: tuple[Any, ...] = (

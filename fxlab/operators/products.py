@@ -3,10 +3,10 @@
 from functools import lru_cache
 
 import torch
-from torch._ops import OpOverload
 
 from fxlab.operators.operator import one_name
 from fxlab.operators.result_tables import FILLED, INTEGERS, MOVES, STEPS
+from fxlab.torch_private import OpOverload
 
 # Older torches have no tag for reductions; less is known with them.
 _TAG_NAMES = ("pointwise", "reduction", "view_copy", "inplace_view")

@@ -7,7 +7,20 @@
 ('rank', 3.0)
 """
 
-from fxlab.overlays.overlay import Overlay, Source, Subject, Value, from_table
-from fxlab.overlays.sources import SOURCES, source
+from typing import TYPE_CHECKING
 
-__all__ = ["SOURCES", "Overlay", "Source", "Subject", "Value", "from_table", "source"]
+from fxlab.first_use import on_first_use
+
+if TYPE_CHECKING:
+    from fxlab.overlays.overlay import Overlay as Overlay
+    from fxlab.overlays.overlay import Value as Value
+    from fxlab.overlays.overlay import from_table as from_table
+    from fxlab.overlays.sources import SOURCES as SOURCES
+    from fxlab.overlays.sources import Source as Source
+    from fxlab.overlays.sources import Subject as Subject
+    from fxlab.overlays.sources import source as source
+
+if not TYPE_CHECKING:  # type checkers go by the imports
+    __all__, __getattr__ = on_first_use(
+        __name__, {"overlay": "Overlay Value from_table", "sources": "SOURCES Source Subject source"}
+    )

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from torch import fx
-
 from fxlab.checks import described
-from fxlab.models.running import Inputs
-from fxlab.validation import compare_nodes, profile
-from fxlab.validation.module_tensors import tensors_of
-from fxlab.validation.tensor_values.node_values import statistics_by_node
-from fxlab.validation.tensor_values.statistics import Statistics
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 Value = float | str
 Combine = Literal["sum", "max"]
@@ -77,91 +70,6 @@ class Overlay:
             return words.pop() if len(words) == 1 else MIXED
         numbers_ = [float(value) for value in values]
         return math.fsum(numbers_) if self.combine == "sum" else max(numbers_)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The graph, session and inputs that an overlay is measured on."""
-
-    graph_module: fx.GraphModule
-    original: fx.GraphModule | None = None
-    inputs: Inputs | None = None
-    weights: dict[tuple[Any, ...], Statistics] | None = None
-    """Statistics of weights that are known, for subjects that share them."""
-
-    @property
-    def can_run(self) -> bool:
-        """Whether there are inputs and weights."""
-        return self.inputs is not None and not any(t.is_meta for t in tensors_of(self.graph_module))
-
-    @cached_property
-    def profile(self) -> pd.DataFrame:
-        """The cost of each node; measured once for all overlays."""
-        return profile(self.graph_module, self.inputs, rounds=3)  # colours need no more
-
-    @cached_property
-    def statistics(self) -> dict[str, list[Statistics]]:
-        """Statistics of the tensors of each node, by its name; from one run for all overlays."""
-        if self.inputs is None:
-            raise ValueError("inputs: expected what the model is called with, got None.")
-        return statistics_by_node(self.graph_module, self.inputs, self.weights)
-
-    @cached_property
-    def errors(self) -> pd.DataFrame:
-        """The distance of each node from the original's."""
-        if self.original is None:
-            raise ValueError(
-                "An error is the distance from another graph, and there is none here. "
-                "Compare them first: fxlab.compare_nodes(original, transformed, inputs)."
-            )
-        if self.graph_module is self.original:
-            import pandas as pd
-
-            names = [name for name, tensors in self.statistics.items() if tensors]
-            return pd.DataFrame(0.0, index=names, columns=["accumulated", "introduced"])
-        return compare_nodes(self.original, self.graph_module, self.inputs)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A kind of overlay: what it is called, and how it is measured.
-
-    ``measure`` returns a value for each node's name; ``runs`` tells whether it runs the model. ``traced``
-    returns the values at the sizes that were traced, for models that are not run.
-    """
-
-    name: str
-    title: str
-    measure: Callable[[Subject], Mapping[Any, Any]]
-    combine: Combine = "sum"
-    unit: str = ""
-    runs: bool = True
-    traced: Callable[[Subject], Mapping[Any, Any]] | None = None
-
-    def overlay(self, subject: Subject, *, run: bool = True) -> Overlay:
-        """Measure a graph, or without ``run`` say what is known without running it.
-
-        Where the values of some nodes are not known (NaN), sums are lower bounds, and the title says so.
-
-        Raises
-        ------
-        ValueError
-            If the model has to be run and cannot be, for example because it has no weights.
-        """
-        if not self.runs or (run and subject.can_run):
-            measured = self.measure(subject)
-            values = cleaned(measured)
-        else:
-            measured = self.traced(subject) if self.traced else {}
-            values = cleaned(measured)
-            if not values:
-                why = (
-                    "it has no weights" if subject.inputs is not None else "there are no inputs to run it on"
-                )
-                raise ValueError(f"{self.title}: the model has to be run, and {why if run else 'is not'}.")
-        is_lower_bound = self.combine == "sum" and any(value != value for value in measured.values())
-        title = f"{self.title} (at least)" if is_lower_bound else self.title
-        return Overlay(self.name, title, values, self.combine, self.unit)
 
 
 def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum") -> list[Overlay]:

@@ -1,7 +1,20 @@
 """One traced model and its switchable stack of transformations, without a screen."""
 
-from fxlab.session.errors import TransformationError
-from fxlab.session.load_session import load_session
-from fxlab.session.session import Session
+from typing import TYPE_CHECKING
 
-__all__ = ["Session", "TransformationError", "load_session"]
+from fxlab.first_use import on_first_use
+
+if TYPE_CHECKING:
+    from fxlab.session.errors import TransformationError as TransformationError
+    from fxlab.session.loading import load_session as load_session
+    from fxlab.session.session import Session as Session
+
+if not TYPE_CHECKING:  # type checkers go by the imports
+    __all__, __getattr__ = on_first_use(
+        __name__,
+        {
+            "errors": "TransformationError",
+            "loading": "load_session",
+            "session": "Session",
+        },
+    )

@@ -10,11 +10,12 @@ from torch.fx import GraphModule
 from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.running import Inputs
 from fxlab.session.history import Stack
-from fxlab.validation import Evaluation, Reference, Variants, Verdict
-from fxlab.validation.verdicts.comparison import Comparison
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fxlab.validation import Evaluation, Reference, Variants, Verdict
+    from fxlab.validation.verdicts.comparison import Comparison
 
 T = TypeVar("T")
 
@@ -114,21 +115,18 @@ class Comparisons:
             if latest is not None and (latest[0], latest[1].settings) == (stack, NumericSettings.now()):
                 return self.remembered_of_run("verdict", stack, latest[1].verdict)
             return self.remembered_of_run("verdict", stack, lambda: reference.verdict(stage))
-        asked = Reference(
-            self._original, self._runnable(inputs, failure), variants=variants, gradients=gradients
-        )
+        asked = self._new_reference(inputs, failure, variants=variants, gradients=gradients)
         if variants is not False:
             return asked.verdict(stage)
         return self.remembered_of_run("verdict with gradients", stack, lambda: asked.verdict(stage))
 
     def reference_on(self, inputs: Inputs | None, failure: str = "Outputs cannot be compared") -> Reference:
         """Return the original on inputs, which is run once; ``failure`` begins the error if it cannot be."""
-        checked = self._runnable(inputs, failure)
         if self._reference is None:
-            self._reference = Reference(self._original, checked)
+            self._reference = self._new_reference(inputs, failure)
         return self._reference
 
-    def _runnable(self, inputs: Inputs | None, failure: str) -> Inputs:
+    def _new_reference(self, inputs: Inputs | None, failure: str, **choices: Any) -> Reference:
         if inputs is None:
             raise NothingToRunError(
                 f"{failure}: the session has no inputs. Give them: Session(model, inputs)."
@@ -138,4 +136,6 @@ class Comparisons:
                 f"{failure}: the model is on the meta device and has no weights. "
                 "Name the folder that has them: Session(model, inputs, weights=folder)."
             )
-        return inputs
+        from fxlab.validation import Reference
+
+        return Reference(self._original, inputs, **choices)

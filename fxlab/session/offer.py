@@ -9,11 +9,11 @@ from typing import TypeAlias
 from torch.fx import GraphModule
 
 from fxlab.checks import described
+from fxlab.graphs.unfolded import unfolded
 from fxlab.session.history import Candidate, History, Switches
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
 from fxlab.transformations.pass_names import find_name
-from fxlab.validation.graphs.unfolded import unfolded
 
 PassOrName: TypeAlias = Transformation | str
 """A transformation of the session, or its name or signature."""

@@ -1,5 +1,7 @@
 """One traced model and its switchable stack of transformations, without a screen."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
@@ -12,29 +14,21 @@ from torch.fx import GraphModule
 from fxlab.checks import items_of
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments
-from fxlab.models.weight_files import are_in_files, with_weights
 from fxlab.session import saved_file
-from fxlab.session.code import stack_code
 from fxlab.session.history import History
 from fxlab.session.offer import Offer, PassOrName
 from fxlab.session.pass_stack import PassStack
 from fxlab.session.turns import in_turn
-from fxlab.tracing.sources import ModelLike, Source, source_of
+from fxlab.sources import ModelLike, source_of, traced
 from fxlab.transformations import Transformation, offered
-from fxlab.validation import (
-    Changes,
-    Evaluation,
-    Reference,
-    Variants,
-    Verdict,
-    changes_made,
-    evaluate,
-    transformed_nodes,
-)
-from fxlab.validation.evaluation.agreement import Metric
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fxlab.graphs.changes_made import Changes
+    from fxlab.session.compiled import Compiled
+    from fxlab.validation import Evaluation, Reference, Variants, Verdict
+    from fxlab.validation.evaluation.agreement import Metric
 
 
 class Session(PassStack):
@@ -99,12 +93,19 @@ class Session(PassStack):
             history = History((offer.add(pass_, history, "passes"),))
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         self._model = None if isinstance(source.module, GraphModule) else source.module
-        original, self._inputs = _traced(source, inputs)
+        original, self._inputs = traced(source.module, source.inputs if inputs is None else inputs)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
         check_lints(original, "model")
         if weights is not None:
+            from fxlab.models.weight_files import with_weights
+
             original = with_weights(original, source.module, weights)
         super().__init__(original, offer, history)
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """The session itself if a compiler makes its stages, and so can be asked for more; else ``None``."""
+        return None
 
     @property
     def inputs(self) -> Inputs | None:
@@ -118,7 +119,7 @@ class Session(PassStack):
         self._turns.take(lambda: self._look_at(inputs))
 
     @in_turn
-    def compare_outputs(self) -> "pd.DataFrame":
+    def compare_outputs(self) -> pd.DataFrame:
         """Measure how far the outputs are from the original's, as :func:`compare_outputs` does.
 
         Whether that matters is what :meth:`verdict` tells.
@@ -190,6 +191,8 @@ class Session(PassStack):
         chosen, own = self._data if batches is None and self._data else (batches, metrics)
         if batches is None and isinstance(chosen, Iterator):
             raise ValueError("The batches were an iterator, which is read. Give them as a list.")
+        from fxlab.validation import evaluate
+
         found = evaluate(self, chosen or (), own, executor, keep=keep, resume=resume)
         if batches is not None:
             self._data = batches, metrics
@@ -225,11 +228,13 @@ class Session(PassStack):
         return self._comparisons.reference_on(self.inputs)
 
     @in_turn
-    def transformed_nodes(self, pass_: PassOrName | None = None) -> "pd.DataFrame":
+    def transformed_nodes(self, pass_: PassOrName | None = None) -> pd.DataFrame:
         """List the nodes of the present model that a transformation, or any, has changed.
 
         Beside each stands what the original has in its place; see :func:`transformed_nodes`.
         """
+        from fxlab.graphs.transformed_nodes import transformed_nodes
+
         found = None if pass_ is None else self.find(pass_)
         return self._comparisons.remembered(
             "transformed nodes",
@@ -239,7 +244,7 @@ class Session(PassStack):
         ).copy()
 
     @in_turn
-    def explain(self, pass_: PassOrName) -> "pd.DataFrame":
+    def explain(self, pass_: PassOrName) -> pd.DataFrame:
         """Tell what a transformation changes, and what not and why, on the stage that it is applied to."""
         found = self.find(pass_)
         below = self._switches.stack(below=found.name)
@@ -276,6 +281,8 @@ class Session(PassStack):
         below = self._switches.stack(below=name)
         above = (*below, (name, self._switches.excluded_from(name)))
 
+        from fxlab.graphs.changes_made import changes_made
+
         def count() -> Changes:
             stages = self._stages.built(above)
             return changes_made(stages[below], stages[above], found)
@@ -304,6 +311,8 @@ class Session(PassStack):
             session.apply(transformation)
         <BLANKLINE>
         """
+        from fxlab.session.code import stack_code
+
         return stack_code(self.applied)
 
     @in_turn
@@ -382,6 +391,8 @@ class Session(PassStack):
                 f"The session was made of a GraphModule ({type(self.original).__name__}), and does not know "
                 "the model, whose other calls have to be traced. Make it of that: Session(model, inputs)."
             )
+        from fxlab.models.weight_files import are_in_files
+
         if are_in_files(self.original):
             raise ValueError(
                 "The weights of the session are in files, and are read to judge the model. To run it, load "
@@ -391,7 +402,7 @@ class Session(PassStack):
 
         return as_model(self._model, Switched(lambda: self.applied, lambda: self._switches), check=check)
 
-    def on_change(self, callback: Callable[["Session"], None]) -> Callable[[], None]:
+    def on_change(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this.
 
         It is called in the thread that made the change, when the change is complete. If it raises, the change
@@ -407,15 +418,3 @@ class Session(PassStack):
         self._inputs = inputs
         self._comparisons.forget_inputs()
         self._turns.is_changed = True
-
-
-def _traced(source: Source, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
-    known = source.inputs if inputs is None else inputs
-    if isinstance(source.module, GraphModule):
-        if known is not None:
-            call_arguments(known)
-        return source.module, known
-    from fxlab.tracing import example_inputs, symbolic_trace
-
-    given: Inputs = example_inputs(source.module) if known is None else known
-    return symbolic_trace(source.module, given), given

@@ -5,7 +5,7 @@ from typing import Any
 
 from fxlab.checks import described
 from fxlab.session.session import Session
-from fxlab.tracing.sources import ModelLike
+from fxlab.sources import ModelLike
 from fxlab.transformations import Transformation
 
 

@@ -6,12 +6,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import where_raised
 from fxlab.tracing.report import TraceReport, TraceWarning
 from fxlab.tracing.shapes.size_texts import without_marks
+from fxlab.tracing.torch_private import GuardOnDataDependentSymNode
 
 _MOST_LIMITS = 10
 """Listed in a warning."""

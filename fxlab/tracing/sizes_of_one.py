@@ -11,12 +11,11 @@ from dataclasses import replace
 from itertools import count
 from typing import TypeVar
 
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-
 from fxlab.tracing.bound_inputs import Argument, Size
 from fxlab.tracing.recording.opaque.opaque_calls import CannotBeWholeError
 from fxlab.tracing.recording.rungs import Rung
 from fxlab.tracing.shapes.fake_inputs import StandInError
+from fxlab.tracing.torch_private import GuardOnDataDependentSymNode
 from fxlab.values.nested import tensors_inside
 
 _Trace = TypeVar("_Trace")

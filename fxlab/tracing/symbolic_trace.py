@@ -35,6 +35,7 @@ from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, Rung, record_on
 from fxlab.tracing.report import DATA, DYNAMIC, WHOLE, TraceError, TraceReport
 from fxlab.tracing.shapes.leftovers import TensorKeptError
 from fxlab.tracing.sizes_of_one import SizesOfOne
+from fxlab.tracing.torch_private import require_all
 from fxlab.tracing.verification.compare_with_eager import (
     DifferenceError,
     check_against_eager,
@@ -111,6 +112,7 @@ def symbolic_trace(
     >>> traced(torch.randn(7, 4)).shape
     torch.Size([7, 8])
     """
+    require_all()
     model, leaves = traceable(model), LeafModules(leaf_modules)
     flag(dynamic, "dynamic")
     flag(check, "check")

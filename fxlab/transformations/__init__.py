@@ -2,30 +2,33 @@
 
 from typing import TYPE_CHECKING
 
+from fxlab.first_use import on_first_use
 from fxlab.transformations import passes
-from fxlab.transformations.base import ReversibleTransformation as ReversibleTransformation
-from fxlab.transformations.base import Transformation as Transformation
-from fxlab.transformations.compose import compose as compose
-from fxlab.transformations.foreign.from_callable import from_callable as from_callable
-from fxlab.transformations.foreign.from_pattern import from_pattern as from_pattern
-from fxlab.transformations.passes import *  # noqa: F403
-from fxlab.transformations.registry import available as available
-from fxlab.transformations.registry import installed as installed
-from fxlab.transformations.registry import offered as offered
-from fxlab.transformations.rewriting.candidate_pass import CandidatePass as CandidatePass
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass as RewritePass
+
+if TYPE_CHECKING:
+    from fxlab.transformations.base import ReversibleTransformation as ReversibleTransformation
+    from fxlab.transformations.base import Transformation as Transformation
+    from fxlab.transformations.composition import compose as compose
+    from fxlab.transformations.foreign.from_callable import from_callable as from_callable
+    from fxlab.transformations.foreign.from_pattern import from_pattern as from_pattern
+    from fxlab.transformations.passes import *  # noqa: F403
+    from fxlab.transformations.registry import available as available
+    from fxlab.transformations.registry import installed as installed
+    from fxlab.transformations.registry import offered as offered
+    from fxlab.transformations.rewriting.candidate_pass import CandidatePass as CandidatePass
+    from fxlab.transformations.rewriting.rewrite_pass import RewritePass as RewritePass
 
 if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__ = [
-        *passes.__all__,
-        "CandidatePass",
-        "ReversibleTransformation",
-        "RewritePass",
-        "Transformation",
-        "available",
-        "compose",
-        "from_callable",
-        "from_pattern",
-        "installed",
-        "offered",
-    ]
+    __all__, __getattr__ = on_first_use(
+        __name__,
+        {
+            "base": "ReversibleTransformation Transformation",
+            "composition": "compose",
+            "foreign.from_callable": "from_callable",
+            "foreign.from_pattern": "from_pattern",
+            "passes": " ".join(passes.__all__),
+            "registry": "available installed offered",
+            "rewriting.candidate_pass": "CandidatePass",
+            "rewriting.rewrite_pass": "RewritePass",
+        },
+    )

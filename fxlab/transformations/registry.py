@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
-from fxlab.transformations.passes import OFFERED
 
 GROUP = "fxlab.transformations"
 """The group of entry points by which other packages offer transformations."""
@@ -22,7 +22,7 @@ def available() -> list[type[Transformation]]:
     >>> [pass_().name for pass_ in available()][:2]
     ['remove-dead-code', 'remove-identities']
     """
-    return list(OFFERED)
+    return [getattr(passes, name) for name in passes.OFFERED]
 
 
 def installed() -> list[Transformation]:
@@ -41,7 +41,7 @@ def installed() -> list[Transformation]:
         faster-gelu = "my_package.passes:FasterGelu"
     """
     offered: list[Transformation] = []
-    taken: set[str] = {name for cls in OFFERED for name in _names(cls())}
+    taken: set[str] = {name for cls in available() for name in _names(cls())}
     for entry_point in sorted(entry_points(group=GROUP), key=lambda found: (found.name, found.value)):
         try:
             transformation = _loaded(entry_point)

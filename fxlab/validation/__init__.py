@@ -1,59 +1,53 @@
 """Compare transformed models with their originals, and report it as tables."""
 
-from fxlab.validation.bisect import Bisection, bisect
-from fxlab.validation.compare_nodes import Divergence, compare_nodes, first_divergence
-from fxlab.validation.compare_stages import compare_stages
-from fxlab.validation.cost.benchmark import benchmark
-from fxlab.validation.cost.profile import profile
-from fxlab.validation.evaluation.evaluate import evaluate
-from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch
-from fxlab.validation.graphs.changes_made import Changes, changes_made
-from fxlab.validation.graphs.code_diff import CodeDiff, code_diff
-from fxlab.validation.graphs.graph_diff import graph_diff
-from fxlab.validation.graphs.nodes import nodes
-from fxlab.validation.graphs.nodes_by_stage import NodeAtStage, nodes_by_stage
-from fxlab.validation.graphs.transformed_nodes import transformed_nodes
-from fxlab.validation.outputs.compare_outputs import compare_outputs
-from fxlab.validation.outputs.input_variants import Variants, input_variants
-from fxlab.validation.tensor_values.node_values import NodeValues, TensorValue, node_values
-from fxlab.validation.tensor_values.slices import Slice
-from fxlab.validation.tensor_values.statistics import Histogram, Statistics
-from fxlab.validation.verdicts.comparison import Verdict
-from fxlab.validation.verdicts.judgement import Status
-from fxlab.validation.verdicts.verdict import Reference, verdict
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Bisection",
-    "Changes",
-    "CodeDiff",
-    "Divergence",
-    "Evaluation",
-    "Histogram",
-    "NodeAtStage",
-    "NodeValues",
-    "Reference",
-    "Slice",
-    "Statistics",
-    "Status",
-    "TensorValue",
-    "Variants",
-    "Verdict",
-    "WorstBatch",
-    "benchmark",
-    "bisect",
-    "changes_made",
-    "code_diff",
-    "compare_nodes",
-    "compare_outputs",
-    "compare_stages",
-    "evaluate",
-    "first_divergence",
-    "graph_diff",
-    "input_variants",
-    "node_values",
-    "nodes",
-    "nodes_by_stage",
-    "profile",
-    "transformed_nodes",
-    "verdict",
-]
+from fxlab.first_use import on_first_use
+
+if TYPE_CHECKING:
+    from fxlab.validation.cost.benchmark import benchmark as benchmark
+    from fxlab.validation.cost.profile import profile as profile
+    from fxlab.validation.evaluation.evaluate import evaluate as evaluate
+    from fxlab.validation.evaluation.evaluation import Evaluation as Evaluation
+    from fxlab.validation.evaluation.evaluation import WorstBatch as WorstBatch
+    from fxlab.validation.nodes.bisect import Bisection as Bisection
+    from fxlab.validation.nodes.bisect import bisect as bisect
+    from fxlab.validation.nodes.compare_nodes import Divergence as Divergence
+    from fxlab.validation.nodes.compare_nodes import compare_nodes as compare_nodes
+    from fxlab.validation.nodes.compare_nodes import first_divergence as first_divergence
+    from fxlab.validation.outputs.compare_outputs import compare_outputs as compare_outputs
+    from fxlab.validation.outputs.input_variants import Variants as Variants
+    from fxlab.validation.outputs.input_variants import input_variants as input_variants
+    from fxlab.validation.tensor_values.node_values import NodeValues as NodeValues
+    from fxlab.validation.tensor_values.node_values import TensorValue as TensorValue
+    from fxlab.validation.tensor_values.node_values import node_values as node_values
+    from fxlab.validation.tensor_values.slices import Slice as Slice
+    from fxlab.validation.tensor_values.statistics import Histogram as Histogram
+    from fxlab.validation.tensor_values.statistics import Statistics as Statistics
+    from fxlab.validation.verdicts.compare_stages import compare_stages as compare_stages
+    from fxlab.validation.verdicts.comparison import Verdict as Verdict
+    from fxlab.validation.verdicts.judgement import Status as Status
+    from fxlab.validation.verdicts.verdict import Reference as Reference
+    from fxlab.validation.verdicts.verdict import verdict as verdict
+
+if not TYPE_CHECKING:  # type checkers go by the imports
+    __all__, __getattr__ = on_first_use(
+        __name__,
+        {
+            "cost.benchmark": "benchmark",
+            "cost.profile": "profile",
+            "evaluation.evaluate": "evaluate",
+            "evaluation.evaluation": "Evaluation WorstBatch",
+            "nodes.bisect": "Bisection bisect",
+            "nodes.compare_nodes": "Divergence compare_nodes first_divergence",
+            "outputs.compare_outputs": "compare_outputs",
+            "outputs.input_variants": "Variants input_variants",
+            "tensor_values.node_values": "NodeValues TensorValue node_values",
+            "tensor_values.slices": "Slice",
+            "tensor_values.statistics": "Histogram Statistics",
+            "verdicts.compare_stages": "compare_stages",
+            "verdicts.comparison": "Verdict",
+            "verdicts.judgement": "Status",
+            "verdicts.verdict": "Reference verdict",
+        },
+    )

@@ -6,15 +6,20 @@ configuration does. Nor is an object asked for its class, which it may give wron
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import starmap
 from types import MemberDescriptorType
 from typing import Any, TypeGuard, TypeVar
 
+from torch import nn
+
 _BUILT_IN: tuple[type[Any], ...] = (OrderedDict, dict, list, set, deque)
 _Class = TypeVar("_Class")
 _PLAIN = (bool, int, float, complex, str)
+_NOT_OF_MODELS = {"torch", *sys.stdlib_module_names} - {"__main__", "argparse", "collections", "weakref"}
+"""Packages whose objects are more than their attributes: locks, files, loggers."""
 
 
 def is_a(value: Any, *classes: type[_Class]) -> TypeGuard[_Class]:
@@ -116,3 +121,18 @@ def _built_in(value: Any) -> type[Any] | None:
             if issubclass(kind, built_in):
                 return built_in
     return None
+
+
+def holds_attributes(value: Any) -> bool:
+    """Tell whether a value is an object of a model's own, whose attributes a run may change.
+
+    What is made in another way, such as members of an enumeration or extensions in C, holds more.
+    """
+    cls: Any = type(value)
+    is_plain = cls.__new__ is object.__new__ and cls.__reduce_ex__ is object.__reduce_ex__
+    return is_plain and _package(cls) not in _NOT_OF_MODELS and not is_a(value, nn.Module)
+
+
+def _package(cls: type) -> str:
+    module: Any = type.__getattribute__(cls, "__module__")
+    return module.partition(".")[0] if type(module) is str else ""

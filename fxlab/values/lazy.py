@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
+
+from fxlab.torch_private import modes_disabled, pytree
 
 _lock = threading.Lock()
 _depth = 0
@@ -113,7 +113,7 @@ class LazyTensor(torch.Tensor):
 
         They are those that the tensor stands for, whatever modes are on: a float64 run widens them later.
         """
-        with torch.no_grad(), _disable_current_modes():
+        with torch.no_grad(), modes_disabled():
             return self._source.read()
 
     @property

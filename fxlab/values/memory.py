@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from fxlab.torch_private import FakeTensor
 from fxlab.values.lazy import LazyTensor, is_lazy
 from fxlab.values.tensors import inner_tensors, is_plain, storage_of
 

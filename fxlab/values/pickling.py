@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.immutable_collections import immutable_dict, immutable_list
+
+from fxlab.torch_private import FakeTensor
 
 _CONSTANTS = frozenset({str, int, float, bool, complex, bytes, type(None)})
 _LISTS = frozenset({tuple, list, immutable_list})

@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from fxlab.torch_private import FakeTensor
 from fxlab.values.lazy import LazyTensor, is_lazy
 
 NUMBERS = (bool, int, float, complex)

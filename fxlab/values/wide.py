@@ -3,7 +3,8 @@
 from functools import cache
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from fxlab.torch_private import modes_disabled
 
 
 def has_float64(device: torch.device) -> bool:
@@ -14,7 +15,7 @@ def has_float64(device: torch.device) -> bool:
 @cache
 def _has_float64(kind: str) -> bool:
     try:
-        with _disable_current_modes():
+        with modes_disabled():
             torch.empty(0, dtype=torch.float64, device=kind)
     except Exception:  # each kind of device says so in its own way
         return False

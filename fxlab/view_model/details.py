@@ -11,11 +11,11 @@ import pandas as pd
 from torch import Tensor, fx, nn
 
 from fxlab.drawing import Group, Hierarchy
+from fxlab.graphs.unfolded import is_in_body, unfolded
 from fxlab.node_info import attribute_at, modules_by_path, parameters_of, target_text
 from fxlab.transformations.marks import marks_of
 from fxlab.units import with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
-from fxlab.validation.graphs.unfolded import is_in_body, unfolded
 from fxlab.view_model.wire import clip
 
 MOST_LINKS = 100

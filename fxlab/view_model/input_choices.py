@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from fxlab.models.running import Inputs
+from fxlab.torch_private import pytree
 from fxlab.units import counted
 from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
 from fxlab.validation.outputs.input_variants import named_inputs

@@ -62,5 +62,5 @@ class MeasuredOverlays:
 
     def _known(self) -> dict[str, Overlay]:
         """Return what a person has made, and what the session knows by itself."""
-        own: list[Overlay] = getattr(self._session, "overlays", list)()
+        own = self._session.compiled.overlays() if self._session.compiled else []
         return {overlay.name: overlay for overlay in own} | self._own

@@ -6,18 +6,11 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fxlab.graphs.graph_diff import graph_diff
+from fxlab.graphs.nodes_by_stage import nodes_by_stage
+from fxlab.graphs.unfolded import unfolded
 from fxlab.units import counted, percent
-from fxlab.validation import (
-    Evaluation,
-    Status,
-    benchmark,
-    compare_nodes,
-    compare_stages,
-    graph_diff,
-    nodes_by_stage,
-    profile,
-)
-from fxlab.validation.graphs.unfolded import unfolded
+from fxlab.validation import Evaluation, Status, benchmark, compare_nodes, compare_stages, profile
 from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import batches_state, measured_state, stages_state
@@ -150,8 +143,8 @@ def _speed(session: Session) -> Made:
 
 
 def _patterns(session: Session) -> Made:
-    table: pd.DataFrame = session.patterns()  # type: ignore[attr-defined]
-    graphs = session.pattern_graphs()  # type: ignore[attr-defined]
+    assert session.compiled is not None
+    table, graphs = session.compiled.patterns(), session.compiled.pattern_graphs()
     table = table.assign(picture=[pattern_picture(pattern.graph) for pattern in graphs])
     found = int((table["matches"] > 0).sum())
     near = int(((table["matches"] == 0) & (table["tried"] > 0)).sum())
@@ -163,7 +156,8 @@ def _patterns(session: Session) -> Made:
 
 
 def _kernels(session: Session) -> Made:
-    table: pd.DataFrame = session.kernels()  # type: ignore[attr-defined]
+    assert session.compiled is not None
+    table = session.compiled.kernels()
     if table.empty:
         return table, (
             "The compiler has not noted which kernel a node went into. For a script that is recorded, it "
@@ -243,7 +237,7 @@ PATTERNS = Measurement(
     busy="Listing the patterns",
     index_title="Pattern",
     make=_patterns,
-    is_made_of=lambda session: hasattr(session, "patterns"),
+    is_made_of=lambda session: session.compiled is not None,
 )
 KERNELS = Measurement(
     name="kernels",
@@ -253,7 +247,7 @@ KERNELS = Measurement(
     busy="Listing the kernels",
     index_title="Node",
     make=_kernels,
-    is_made_of=lambda session: bool(getattr(session, "has_code", False)),
+    is_made_of=lambda session: session.compiled is not None and session.compiled.has_code,
 )
 DATA = Measurement(
     name="data",

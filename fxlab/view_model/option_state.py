@@ -15,9 +15,9 @@ def option_states(session: Session) -> list[dict[str, Any]]:
 
     Those that were changed come first, then those that are on.
     """
-    if not getattr(session, "has_options", False):
+    if session.compiled is None or not session.compiled.has_options:
         return []
-    table = session.options()  # type: ignore[attr-defined]
+    table = session.compiled.options()
     states = [
         {
             "name": clip(str(name)),

@@ -119,7 +119,7 @@ def add(session: Session, key: str, texts: Mapping[str, str]) -> Transformation:
 
 def _instances(session: Session, taken: set[str]) -> Iterator[Offer]:
     """Yield what is offered by default, what the session adds, and what a notebook holds in variables."""
-    known = (*offered(), *getattr(session, "addable", tuple)())
+    known = (*offered(), *(session.compiled.addable() if session.compiled else ()))
     made = [(f"{type(p).__module__}.{p.name}", readable_name(p), p) for p in known]
     for variable, value in list(vars(sys.modules[_NOTEBOOK]).items()):
         if isinstance(value, Transformation) and not variable.startswith("_"):

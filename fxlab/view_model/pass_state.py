@@ -11,13 +11,13 @@ import pandas as pd
 from torch import fx
 
 from fxlab.author_frames import author_line
+from fxlab.graphs.changes_made import counted_kinds, kinds_by_name
+from fxlab.graphs.unfolded import unfolded
 from fxlab.reasons import Reason
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.base import explanation
 from fxlab.transformations.signature import arguments_of
 from fxlab.units import counted
-from fxlab.validation.graphs.changes_made import counted_kinds, kinds_by_name
-from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
 
     They are those that torch's compiler has run and that have changed nothing.
     """
-    ask = getattr(session, "explain_unchanged", None)
     try:
-        return {} if ask is None else dict(ask())
+        return {} if session.compiled is None else dict(session.compiled.explain_unchanged())
     except Exception:  # of a compile that fails now; its passes say so
         return {}
 

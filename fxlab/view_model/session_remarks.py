@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from fxlab.view_model.trace_remarks import MOST_REMARKS, remark, trace_remarks
 from fxlab.view_model.wire import clip
@@ -21,14 +21,6 @@ _BREAK_ADVICE = "Write the line so that Dynamo can follow it, or move it out of 
 _HINT = re.compile(r"^\s*Hint: (.+)$", flags=re.MULTILINE)
 
 
-@runtime_checkable
-class Compiled(Protocol):
-    """The additions of sessions of compiled graphs; their package takes long to import."""
-
-    graph_break: GraphBreak | None
-    remarks: tuple[str, ...]
-
-
 def session_remarks(session: Session) -> dict[str, Any]:
     """Return what to know before a session's graph is taken for the whole model.
 
@@ -37,11 +29,12 @@ def session_remarks(session: Session) -> dict[str, Any]:
     dict
         ``about``: one sentence for all of them; ``list``: as :func:`trace_remarks` returns it.
     """
-    if not isinstance(session, Compiled):
+    compiled = session.compiled
+    if compiled is None:
         return {"about": _OF_TRACE, "list": trace_remarks(session.original)}
-    broken = [] if session.graph_break is None else [break_remark(session.graph_break)]
+    broken = [] if compiled.graph_break is None else [break_remark(compiled.graph_break)]
     about = _OF_BREAK if broken else _OF_COMPILE
-    others = [remark(words, "", "", "") for words in session.remarks]
+    others = [remark(words, "", "", "") for words in compiled.remarks]
     return {"about": about, "list": (broken + others)[:MOST_REMARKS]}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from fxlab.graphs.unfolded import unfolded
 from fxlab.session.comparisons import NothingToRunError
 from fxlab.transformations.marks import marks_of
 from fxlab.validation import Status
-from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.pass_state import describe_error, readable_name
 from fxlab.view_model.table_state import output_state, table_state
 from fxlab.view_model.wire import clip

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from fxlab.graphs.nodes_by_stage import NodeAtStage
 from fxlab.units import counted, with_unit
-from fxlab.validation import NodeAtStage, Status, Verdict
+from fxlab.validation import Status, Verdict
 from fxlab.view_model.pattern_picture import PatternPicture
 from fxlab.view_model.wire import clip, to_json
 

@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fxlab import Capture, Session, draw, graph_diff, nodes
 from fxlab.drawing import View, build_hierarchy
 from fxlab.drawing.hierarchy.changes import merged_graph
-from fxlab.validation.graphs.unfolded import unfolded
+from fxlab.graphs.unfolded import unfolded
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 

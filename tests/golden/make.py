@@ -26,9 +26,9 @@ from fxlab import Session
 from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
+from fxlab.graphs.provenance import Provenance
 from fxlab.overlays import Overlay
 from fxlab.units import percent, with_unit
-from fxlab.validation.graphs.provenance import Provenance
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import graph_data
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS

@@ -116,6 +116,16 @@ def _trace_bert() -> str:
     return f"{len(symbolic_trace(BertModel(config).eval()).graph.nodes)} nodes"
 
 
+def _private_names() -> str:
+    from fxlab.torch_private import MISSING
+    from fxlab.tracing.torch_private import require_all
+
+    require_all()
+    if MISSING:
+        raise LookupError("; ".join(f"torch has no {name}: {lost}" for name, lost in MISSING.items()))
+    return "all there"
+
+
 def _draw() -> str:
     from fxlab.drawing import draw
 
@@ -150,6 +160,7 @@ _EXTRAS = {
 
 _TRIALS: tuple[tuple[str, Callable[[], str], bool, str], ...] = (
     ("trace, apply a pass, judge", _trace_and_judge, True, "reinstall torch and fxlab"),
+    ("private names of torch", _private_names, False, "use a torch that fxlab is tested with"),
     ("models of transformers", _trace_bert, False, 'pip install --upgrade "fxlab[transformers]"'),
     ("draw", _draw, True, "pip install --force-reinstall pygraphviz"),
     ("report", _report, True, "pip install --force-reinstall fxlab"),

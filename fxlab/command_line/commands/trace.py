@@ -51,7 +51,7 @@ def _save(graph_module: GraphModule, path: str) -> None:
 
 
 def _node_table(graph_module: GraphModule) -> pd.DataFrame:
-    from fxlab.validation import nodes
+    from fxlab.graphs.nodes import nodes
 
     table = nodes(graph_module).rename_axis("node").reset_index()
     table["inputs"] = table["inputs"].map(", ".join)

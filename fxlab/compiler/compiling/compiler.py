@@ -92,6 +92,8 @@ class Compiler:
 
     why_no_options = ""
     """Why options cannot be changed; empty if they can."""
+    recorded_by = ""
+    """The Python that records what cannot be compiled again here; empty if it can be."""
 
     def frame_of(self, number: int) -> StageFrame:
         """Return what the stages of a graph have in common."""

@@ -103,6 +103,11 @@ class CompilerStack:
         return {step.name for done in self._compiles if self._is_asked(done) for step in self._steps(done)}
 
     @property
+    def recorded_by(self) -> str:
+        """The Python that records what cannot be compiled again here; empty if it can be."""
+        return self._compiler.recorded_by
+
+    @property
     def why_no_options(self) -> str:
         """Why options cannot be changed, in words; empty if they can."""
         if self._kind != WHOLE:

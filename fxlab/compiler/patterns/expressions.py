@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -65,9 +66,7 @@ def names_of(pattern: Any) -> tuple[str, ...]:
 def written(pattern: Any) -> str:
     """Return a pattern as torch writes patterns."""
     try:
-        from torch._inductor.pattern_matcher import PatternPrettyPrinter
-
-        run: Any = PatternPrettyPrinter.run
+        run: Any = import_module("torch._inductor.pattern_matcher").PatternPrettyPrinter.run
         return str(getattr(run, "__wrapped__", run)(pattern))
     except Exception:  # of a pattern that has no such text
         return repr(pattern)

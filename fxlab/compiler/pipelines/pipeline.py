@@ -11,17 +11,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import tree_leaves
 
 from fxlab.compiler.graphs.slots import Slot, random_like
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot, State, attribute
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.running import Inputs, bound_values, call_arguments
+from fxlab.torch_private import FakeTensor, pytree
 from fxlab.values.tensors import is_floating, known_number, same_bits
 
 BETWEEN = "between passes, after {}"
@@ -240,7 +239,7 @@ class Known:
 def known_values(program: ExportedProgram) -> list[Known | None]:
     """Return what the placeholders of a program's graph stand for, in their order; ``None`` is not known."""
     specs = program.graph_signature.input_specs
-    inputs: list[Any] = tree_leaves(program.example_inputs, is_leaf=lambda value: value is None)
+    inputs: list[Any] = pytree.tree_leaves(program.example_inputs, is_leaf=lambda value: value is None)
     of_user = [spec for spec in specs if spec.kind is InputKind.USER_INPUT]
     are_known = len(of_user) == len(inputs)
     values = iter(inputs)

@@ -21,7 +21,7 @@ from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame, known_values
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.recording.snapshot import State
-from fxlab.compiler.scripts.record import COUNTS, Recorded, RecordedSession, alone, counts_of, linked
+from fxlab.compiler.scripts.record import COUNTS, Recorded, alone, counts_of, linked
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running import Inputs, given_arguments
 
@@ -166,6 +166,8 @@ class _PassRecorder:
 class _RecordedPipelines(Recorded):
     """Recorded pipelines, in place of a compiler."""
 
+    recorded_by = "with fxlab.record_passes() as record:\n    run()  # the pipeline"
+
     def __init__(self, frames: list[PipelineFrame]) -> None:
         recorder = Recorder(lambda kind, name: True, lambda kind, name, anchor, made: True)
         super().__init__(recorder, [], [frame.pipeline.recording for frame in frames])
@@ -181,16 +183,6 @@ class _PipelineStack(CompilerStack):
     def inputs(self) -> dict[str, Any] | None:
         frame = self._frame
         return super().inputs if isinstance(frame, PipelineFrame) and frame.is_runnable else None
-
-
-class PipelineSession(RecordedSession):
-    """The session of a graph that a pipeline has changed."""
-
-    def to_python(self) -> str:
-        """Return code that records the session again."""
-        lines = "import fxlab\n\nwith fxlab.record_passes() as record:\n    run()  # the pipeline\n"
-        number = next((name for name, session in self.graphs.items() if session is self), "")
-        return f"{lines}session = record.sessions[{number!r}]\n"
 
 
 def _complete(
@@ -216,7 +208,7 @@ def _complete(
     recorded = _RecordedPipelines([*frames.values()])
     for place, name in enumerate(frames):
         try:
-            sessions[name] = PipelineSession(_PipelineStack(recorded, place, "whole"), ())
+            sessions[name] = CompileSession(_PipelineStack(recorded, place, "whole"), ())
         except Exception as error:
             told.append(f"{name}: its stages cannot be made: {error_words(error)}")
     record.sessions, record.remarks = linked(sessions, told)

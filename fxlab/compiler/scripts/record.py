@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from fxlab.author_frames import error_words
-from fxlab.compiler.compiler_pass import CompilerPass
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.graphs.flat import Frame
@@ -24,7 +23,6 @@ from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.recording.recorder import WHOLE, Recorder, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.session.offer import PassOrName
 from fxlab.tracing.dynamo.hooks import origin_of
 from fxlab.transformations.candidate_filter import Limit
 
@@ -260,6 +258,7 @@ class Recorded(Compiler):
     """Recorded compiles of a script, in place of a compiler."""
 
     why_no_options = _ONCE
+    recorded_by = "with fxlab.record_compile() as record:\n    run()  # what compiles"
 
     def __init__(self, recorder: Recorder, frames: list[Frame], recordings: list[Recording]) -> None:
         recorder.recordings = recordings
@@ -278,33 +277,6 @@ class Recorded(Compiler):
     ) -> NoReturn:
         """Refuse: what the script did between its compiles is not done again."""
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
-
-
-class RecordedSession(CompileSession):
-    """The session of a graph that a script has compiled.
-
-    Its stages are looked at, run, judged and bisected, and passes other than the compiler's can be applied
-    on top of them.
-    """
-
-    def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
-        """Exclude candidates of a pass; see :meth:`fxlab.Session.exclude`.
-
-        Raises
-        ------
-        ValueError
-            If it is a pass of the compiler.
-        """
-        found = self.find(pass_)
-        if isinstance(found, CompilerPass):
-            raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
-        super().exclude(pass_, *nodes)
-
-    def to_python(self) -> str:
-        """Return code that records the session again."""
-        lines = "import fxlab\n\nwith fxlab.record_compile() as record:\n    run()  # what compiles\n"
-        number = next((name for name, session in self.graphs.items() if session is self), "")
-        return f"{lines}session = record.sessions[{number!r}]\n"
 
 
 def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[str]) -> None:
@@ -328,7 +300,7 @@ def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[st
     for place, (name, _, recording) in enumerate(frames):
         for kind, stack in recording.stacks.items():
             try:
-                session = RecordedSession(CompilerStack(compiler, place, kind), tuple(told))
+                session = CompileSession(CompilerStack(compiler, place, kind), tuple(told))
             except Exception as error:
                 told.append(f"{name}, {stack.name}: its stages cannot be made: {error_words(error)}")
                 continue

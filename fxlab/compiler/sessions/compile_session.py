@@ -42,6 +42,11 @@ class CompileSession(PatternQuestions):
         As given.
     """
 
+    @property
+    def compiled(self) -> CompileSession:
+        """The session itself."""
+        return self
+
     @in_turn
     def verdict(
         self, pass_: PassOrName | None = None, *, variants: Variants = False, gradients: bool = False
@@ -154,14 +159,16 @@ class CompileSession(PatternQuestions):
         raise ValueError("A compile session cannot be saved. Its code can: session.to_python().")
 
     def to_python(self) -> str:
-        """Return code that makes a session of ``model`` and ``inputs`` with what is on here."""
+        """Return code that makes a session with the passes that are on here, or that records it again."""
+        name = next((name for name, session in self.graphs.items() if session is self), "")
+        if recorded_by := self._compiled.recorded_by:
+            return f"import fxlab\n\n{recorded_by}\nsession = record.sessions[{name!r}]\n"
         left_out = {"training": False, "options": {}, "dynamic": None}
         given = {name: value for name, value in self._compiled.settings.items() if value != left_out[name]}
         words = "".join(
             f", {name}={'options' if name == 'options' else value}" for name, value in given.items()
         )
         own = "model, inputs and options are" if "options" in given else "model and inputs are"
-        name = next((name for name, session in self.graphs.items() if session is self), "")
         which = f".graphs[{name!r}]" if name != next(iter(self.graphs), "") else ""
         lines = [
             f"# {own} yours: what the session was made of.",

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torch.fx import Node
+
 from fxlab.compiler.compiler_pass import CompilerPass, pass_of
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.options.hooks import values
@@ -54,6 +56,20 @@ class SwitchedCompile(Session):
         """
         self._check_switchable(pass_)
         super().revert(pass_)
+
+    @in_turn
+    def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
+        """Exclude candidates of a pass: the model is compiled again without these matches.
+
+        Raises
+        ------
+        ValueError
+            If it is a pass of the compiler that was recorded while a script ran.
+        """
+        found = self.find(pass_)
+        if self._compiled.recorded_by and isinstance(found, CompilerPass):
+            raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
+        super().exclude(pass_, *nodes)
 
     @in_turn
     def remove(self, pass_: PassOrName) -> None:

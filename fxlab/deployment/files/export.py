@@ -10,8 +10,9 @@ from fxlab.checks import flag, path_text
 from fxlab.deployment.files.judge_file import file_verdict
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.deployment.files.write_file import SUFFIXES, missing_package, write_file
+from fxlab.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.validation import Verdict
-from fxlab.validation.arguments import SessionLike, check_runs, checked_session, inputs_or_examples
+from fxlab.validation.arguments import check_runs
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import torch
 
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.deployment.files.write_file import read_file
+from fxlab.sources import SessionLike, inputs_or_examples
 from fxlab.validation import Reference, Verdict
-from fxlab.validation.arguments import SessionLike, inputs_or_examples
 from fxlab.validation.verdicts.run_elsewhere import verdict_on_outputs
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import fx
 
+from fxlab.graphs.graph_diff import changes_by_name
+from fxlab.graphs.unfolded import held_by, to_look_at, unfolded
 from fxlab.models.input_order import after_inputs
 from fxlab.transformations.journal.name_order import merged_order
-from fxlab.validation.graphs.graph_diff import changes_by_name
-from fxlab.validation.graphs.unfolded import held_by, to_look_at, unfolded
 
 CHANGES = ("added", "removed", "changed", "rewired")
 """The marks of a merged graph, in the order that numbers them."""

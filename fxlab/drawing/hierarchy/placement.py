@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import fx, nn
 
+from fxlab.graphs.unfolded import PLACE, BodyPlace
 from fxlab.models.containers import is_container
 from fxlab.node_info import bare_class_name, module_stack, modules_by_path, stack_entry
-from fxlab.validation.graphs.unfolded import PLACE, BodyPlace
 
 CALLS = ("call_module", "call_function", "call_method")
 _CALL_NUMBER = re.compile(r"@\d+$")

@@ -13,9 +13,9 @@ from torch import fx, nn
 from fxlab.drawing.hierarchy.bookkeeping import GUARDS, MASK, ORDER, RESULTS
 from fxlab.drawing.hierarchy.folding import NUMBERED, short_name
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
+from fxlab.graphs.unfolded import bare_name
 from fxlab.node_info import result_text, target_text
 from fxlab.units import counted, short_count
-from fxlab.validation.graphs.unfolded import bare_name
 
 MOST_RUNS = 2
 """Of equal blocks that the box around them names."""

@@ -28,7 +28,7 @@ from fxlab.drawing.rendering.palette import (
 from fxlab.drawing.rendering.typography import FONT
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.node_info import result_text
-from fxlab.overlays import Overlay
+from fxlab.overlays.overlay import Overlay
 from fxlab.units import counted
 
 POINTS = 72.0

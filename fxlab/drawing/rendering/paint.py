@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
 from fxlab.drawing.rendering.typography import shorten
 from fxlab.drawing.view import View
-from fxlab.overlays import Overlay, Value
+from fxlab.overlays.overlay import Overlay, Value
 from fxlab.units import with_unit
 
 LONGEST_WORDS = 30

@@ -18,7 +18,7 @@ from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.picture import EdgeInfo, Picture
 from fxlab.drawing.rendering.safe_svg import safe_svg
 from fxlab.drawing.view import View, VisibleEdge
-from fxlab.overlays import Overlay
+from fxlab.overlays.overlay import Overlay
 
 _LONGEST_TOOLTIP = 300
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
 from fxlab.tracing.dynamo.model_graph import model_graph
+from fxlab.tracing.torch_private import FakeTensor
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,23 +9,47 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dynamo import config
-from torch._dynamo.exc import raise_observed_exception
-from torch._dynamo.guards import GuardBuilder, install_guard
-from torch._dynamo.source import AttrSource, TypeSource
-from torch._dynamo.symbolic_convert import InliningInstructionTranslator
-from torch._dynamo.types import ConvertFrameReturn
-from torch._dynamo.variables import torch as variables_of_torch
-from torch._dynamo.variables.dicts import ConstDictVariable
-from torch._dynamo.variables.functions import SkipFunctionVariable
-from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
-from torch.utils._device import DeviceContext
 
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.dynamo.hooks import graph_break, reasons_noted
+from fxlab.tracing.torch_private import needed
+
+if TYPE_CHECKING:
+    from torch._dynamo import config
+    from torch._dynamo import types as types_of_dynamo
+    from torch._dynamo.eval_frame import optimize
+    from torch._dynamo.exc import Unsupported, raise_observed_exception
+    from torch._dynamo.external_utils import is_compiling
+    from torch._dynamo.guards import GuardBuilder, install_guard
+    from torch._dynamo.source import AttrSource, TypeSource
+    from torch._dynamo.symbolic_convert import InliningInstructionTranslator
+    from torch._dynamo.types import ConvertFrameReturn
+    from torch._dynamo.variables import torch as variables_of_torch
+    from torch._dynamo.variables.dicts import ConstDictVariable
+    from torch._dynamo.variables.functions import SkipFunctionVariable
+    from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+    from torch.utils._device import DeviceContext
+else:
+
+    def _of_dynamo(name: str) -> Any:
+        return needed(f"torch._dynamo.{name}", "as_model compiles a model with it")
+
+    config, types_of_dynamo = _of_dynamo("config"), _of_dynamo("types")
+    optimize, Unsupported = _of_dynamo("eval_frame.optimize"), _of_dynamo("exc.Unsupported")
+    raise_observed_exception = _of_dynamo("exc.raise_observed_exception")
+    is_compiling = _of_dynamo("external_utils.is_compiling")
+    GuardBuilder, install_guard = _of_dynamo("guards.GuardBuilder"), _of_dynamo("guards.install_guard")
+    AttrSource, TypeSource = _of_dynamo("source.AttrSource"), _of_dynamo("source.TypeSource")
+    InliningInstructionTranslator = _of_dynamo("symbolic_convert.InliningInstructionTranslator")
+    ConvertFrameReturn = _of_dynamo("types.ConvertFrameReturn")
+    variables_of_torch = _of_dynamo("variables.torch")
+    ConstDictVariable = _of_dynamo("variables.dicts.ConstDictVariable")
+    SkipFunctionVariable = _of_dynamo("variables.functions.SkipFunctionVariable")
+    UserDefinedObjectVariable = _of_dynamo("variables.user_defined.UserDefinedObjectVariable")
+    DeviceContext = needed("torch.utils._device.DeviceContext", "as_model tells modes apart with it")
 
 _TRIES = 2
 """How often a function is tried that Dynamo cannot compile, although it runs."""
@@ -54,7 +78,7 @@ _SETTINGS: dict[str, Any] = {
 }
 _AS_EAGERLY: dict[Callable[[], bool], bool] = {
     torch.compiler.is_compiling: False,
-    torch._dynamo.external_utils.is_compiling: False,
+    is_compiling: False,
 }
 """What code is told that does something else where it is compiled, such as not to look into a mask."""
 
@@ -65,7 +89,7 @@ _GUARDED = [
 ]
 """Settings of torch that Dynamo does not know as such: code decides on them, so they are guarded on."""
 
-_ACTIONS: Any = torch._dynamo.types
+_ACTIONS: Any = types_of_dynamo
 
 
 def why_not_compiled() -> str:
@@ -100,7 +124,7 @@ class CompiledFunction:
         self, function: Callable[..., Any], backend: Callable[..., Any], note: Callable[[str], None]
     ) -> None:
         own = types.FunctionType(function.__code__.replace(), dict(function.__globals__), function.__name__)
-        context: Any = torch._dynamo.optimize(backend, dynamic=True)
+        context: Any = optimize(backend, dynamic=True)
         self._compiles: _Conversion | None = None
         if (callback := getattr(context, "callback", None)) is not None:
             self._compiles = _Conversion(callback._torchdynamo_orig_backend, note)
@@ -181,7 +205,7 @@ class _Conversion:
             return _eagerly(recursively=True)
         self._note(_words(error, code))
         self._failed_now.append(code)
-        return _eagerly(recursively=not isinstance(error, torch._dynamo.exc.Unsupported))
+        return _eagerly(recursively=not isinstance(error, Unsupported))
 
 
 def _eagerly(*, recursively: bool) -> ConvertFrameReturn:

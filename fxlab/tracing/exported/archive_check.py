@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
+
+from fxlab.torch_private import HigherOrderOperator, OpOverload
 
 _TENSOR = re.compile(r"(weight|tensor)_\d+")
 _TENSORS = re.compile(rf"data/(weights|constants)/{_TENSOR.pattern}")

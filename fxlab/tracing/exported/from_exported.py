@@ -7,16 +7,16 @@ from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.graph import _PyTreeCodeGen
-from torch.utils import _pytree as pytree
 
 from fxlab.models.containers import close_containers
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.safe_code import SafeCodeGen, protect
 from fxlab.node_info import model_path
+from fxlab.torch_private import pytree
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.report import EXPORTED, TraceReport
 from fxlab.tracing.shapes.held_inputs import hold_inputs, hold_mode
+from fxlab.tracing.torch_private import PyTreeCodeGen
 from fxlab.values.nested import part_of
 
 _ADVICE = "Export the model in the mode in which it is to run."
@@ -84,7 +84,7 @@ def _put_placeholders_first(graph: Graph) -> None:
 def _take_and_return_structures(graph: Graph) -> None:
     """Make nodes of what torch does beside the graph: take inputs apart and put outputs together."""
     codegen = graph._codegen
-    if not isinstance(codegen, _PyTreeCodeGen):
+    if not isinstance(codegen, PyTreeCodeGen):
         return
     info = codegen.pytree_info
     args, kwargs = pytree.tree_unflatten(graph.find_nodes(op="placeholder"), info.in_spec)

@@ -9,12 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
@@ -25,6 +19,12 @@ from fxlab.tracing.model_code.surroundings import run_alone
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import fake_twin
 from fxlab.tracing.shapes.leftovers import put_back_after
+from fxlab.tracing.torch_private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedOperatorException,
+)
 
 _UNKNOWN = (
     DataDependentOutputException,

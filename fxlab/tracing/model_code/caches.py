@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
 from fxlab.tracing.model_code.surroundings import Surroundings, put_name
+from fxlab.tracing.torch_private import disable_current_modes
 from fxlab.values.containers import is_a
 
 _OF_RUNS: tuple[type[Any], ...] = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, nn.Module)
@@ -87,7 +87,7 @@ class _RememberedForOneRun:
         if isinstance(owner, nn.Module):
             return self._own.func(owner)
         # Of what is no module the model makes a constant, in its first run.
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
+        with disable_current_modes(), torch._C.DisableTorchFunction():
             value = self._own.func(owner)
         if self._made is not None:
             self._made.allow(value)

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
 from fxlab.exchanged import exchanged, instead
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.model_files import files_of, names_in
+from fxlab.tracing.torch_private import FakeTensor
 
 _ATTENTION = functional.scaled_dot_product_attention
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.model_state import generator_state, holds_attributes, is_generator
-from fxlab.values.containers import contents, fill, is_a, is_same, namespace_of, slots_of
+from fxlab.models.model_state import generator_state, is_generator
+from fxlab.values.containers import contents, fill, holds_attributes, is_a, is_same, namespace_of, slots_of
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, deque)

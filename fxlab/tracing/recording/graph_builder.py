@@ -14,7 +14,6 @@ import numpy as np
 import sympy
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -36,6 +35,7 @@ from fxlab.tracing.shapes.symbolic_sizes import (
     expression_of,
 )
 from fxlab.tracing.shapes.uncounted_lists import is_unread
+from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import Path, steps_of, taken, tensors_inside
 from fxlab.values.tensors import is_floating
 

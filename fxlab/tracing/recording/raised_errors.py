@@ -6,16 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-
 from fxlab.operators.python_functions import MEMORY
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.torch_private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    UnsupportedOperatorException,
+)
 
 _OF_TRACING = (
     TraceError,

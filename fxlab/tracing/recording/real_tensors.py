@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.operators.python_functions import ADDRESSES
 from fxlab.tracing.model_code.threads import OneThread
@@ -16,6 +15,7 @@ from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.recording.torch_calls import is_part_of_sparse, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
+from fxlab.tracing.torch_private import TorchDispatchMode
 from fxlab.values.nested import tensors_inside
 
 _PLAIN_CLASSES = (torch.Tensor, nn.Parameter, nn.Buffer)

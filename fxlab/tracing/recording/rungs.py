@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
-from torch._dispatch.python import enable_python_dispatcher
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
@@ -37,6 +36,7 @@ from fxlab.tracing.shapes.fake_state import fake_twin
 from fxlab.tracing.shapes.leftovers import put_back_after, require_gone, still_there
 from fxlab.tracing.shapes.size_cache import arithmetic_remembered
 from fxlab.tracing.shapes.size_texts import size_texts_marked
+from fxlab.tracing.torch_private import enable_python_dispatcher
 
 
 @dataclass(frozen=True)

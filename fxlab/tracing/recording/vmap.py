@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.safe_code import protect
+from fxlab.torch_private import pytree
 from fxlab.tracing.recording.output_objects import output_argument
 
 

@@ -12,26 +12,27 @@ from typing import Any
 import sympy
 import torch
 from sympy.logic.boolalg import BooleanAtom
-from torch._dynamo.source import TensorProperty, TensorPropertySource
-from torch._guards import Source
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.symbolic_shapes import (
-    GuardOnDataDependentSymNode,
-    ShapeEnv,
-    canonicalize_bool_expr,
-)
-from torch.utils._sympy import functions
 
+from fxlab.torch_private import OpOverload
 from fxlab.tracing.model_code.running_calls import Reason, parts_running
 from fxlab.tracing.model_code.source_lines import is_model_code, where_asked
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.size_cache import SizeWork
 from fxlab.tracing.shapes.uncounted_lists import Uncounted
+from fxlab.tracing.torch_private import (
+    FakeTensor,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    Source,
+    TensorProperty,
+    TensorPropertySource,
+    canonicalize_bool_expr,
+    functions,
+)
 
 _REMAINDERS = (functions.Mod, functions.PythonMod)
-_COUNTING = (FakeTensor.tolist.__code__, Uncounted.read.__code__)
+_COUNTING = tuple(getattr(read, "__code__", None) for read in (FakeTensor.tolist, Uncounted.read))
 """Where it is asked how many numbers there are in a tensor."""
 
 

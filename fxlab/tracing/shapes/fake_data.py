@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch._dispatch.python import no_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+from fxlab.tracing.torch_private import FakeTensor, no_python_dispatcher, unset_fake_temporarily
 from fxlab.values.nested import map_tensors
 
 

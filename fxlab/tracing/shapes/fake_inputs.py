@@ -8,11 +8,7 @@ from typing import Any
 
 import sympy
 import torch
-import torch._functorch.config
-from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 from torch.fx import Graph
-from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
 from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors, name_of_size, resized
 from fxlab.tracing.model_code.running_calls import Reason
@@ -21,6 +17,14 @@ from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.shapes.symbolic_sizes import expression_of, holds, put_hints
+from fxlab.tracing.torch_private import (
+    ConstantSource,
+    DimDynamic,
+    FakeTensor,
+    StatelessSymbolicContext,
+    config,
+    in_kernel_invocation_manager,
+)
 from fxlab.values.nested import Path, map_tensors, name_of_part, tensors_inside
 
 FREE_OPERATIONS, OPERATIONS_PER_CALL = 1500, 10
@@ -103,7 +107,7 @@ class FakeInputs:
             allow_scalar_outputs=True,
             allow_dynamic_output_shape_ops=True,
         )
-        with torch._functorch.config.patch(fake_tensor_propagate_real_tensors=with_data):
+        with config.patch(fake_tensor_propagate_real_tensors=with_data):
             self.mode = FakeMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
         # To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
         self.mode.remembers_views = not dynamic

@@ -8,14 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._higher_order_ops.utils import registered_hop_fake_fns
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 from fxlab.exchanged import exchanged, instead
+from fxlab.torch_private import HigherOrderOperator, OpOverload
 from fxlab.tracing.model_code.source_lines import is_model_code
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
+from fxlab.tracing.torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+    registered_hop_fake_fns,
+)
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]

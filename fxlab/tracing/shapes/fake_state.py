@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fxlab.tracing.model_code.mode_reads import set_modes
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.shapes.fake_data import data_of, give_data, has_data
+from fxlab.tracing.torch_private import FakeTensor, FakeTensorMode
 from fxlab.values.containers import is_a, replace_item, replaceable_items
 
 

@@ -10,11 +10,11 @@ from types import CellType, FrameType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fxlab.interrupts import InterruptsHeld
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.torch_private import FakeTensor, FakeTensorMode
 from fxlab.values.containers import is_a
 
 _MOST_SEARCHED = 50

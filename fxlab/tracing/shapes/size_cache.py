@@ -14,11 +14,9 @@ from functools import partial
 from typing import Any
 
 import sympy
-from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.functions import ToFloat
 
 from fxlab.exchanged import exchanged
+from fxlab.tracing.torch_private import ShapeEnv, SymNode, functions
 
 _REMEMBERED = (
     "add",
@@ -99,6 +97,9 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
     work
         Counts what is computed and not remembered.
     """
+    if not _can_remember(sizes):
+        yield
+        return
     known: dict[Any, Any] = {}
     version = sizes._version_counter
 
@@ -128,11 +129,21 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
         yield
 
 
+def _can_remember(sizes: ShapeEnv) -> bool:
+    """Tell whether this torch has the parts that are read here; nothing is remembered otherwise."""
+    parts = getattr(SymNode.__init__, "__code__", _remainder.__code__).co_names
+    return (
+        hasattr(sizes, "_version_counter")
+        and all(hasattr(SymNode, name) for name in (*_REMEMBERED, "mod"))
+        and {"_expr", "pytype", "_hint", "_optimized_summation"}.issubset(parts)
+    )
+
+
 def _remainder(compute: Callable[..., Any]) -> Callable[..., Any]:
     """Do without torch where it raises: a whole number modulo a half, a quarter and so on."""
 
     def remainder(number: SymNode, other: SymNode) -> Any:
-        is_whole = isinstance(number._expr, ToFloat) and number._expr.args[0].is_integer
+        is_whole = isinstance(number._expr, functions.ToFloat) and number._expr.args[0].is_integer
         if is_whole and isinstance(other.constant, float) and Fraction(other.constant).numerator == 1:
             return number.wrap_float(0.0)
         return compute(number, other)

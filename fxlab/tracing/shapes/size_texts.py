@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import sympy
-from torch.fx.experimental.sym_node import SymNode
 
 from fxlab.tracing.shapes.condition_text import condition_text
+from fxlab.tracing.torch_private import SymNode
 from fxlab.values.nested import texts_inside
 
 _MARK = "\u2063"

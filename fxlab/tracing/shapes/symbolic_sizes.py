@@ -11,9 +11,8 @@ from typing import Any
 import sympy
 import torch
 from torch.fx import Graph, Node, Proxy
-from torch.utils._sympy import functions
-from torch.utils._sympy.interp import _run_sympy_handler
-from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from fxlab.tracing.torch_private import PythonReferenceAnalysis, functions, run_sympy_handler
 
 SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
 
@@ -118,7 +117,7 @@ class SizeNodes:
         if isinstance(expression, sympy.Add):
             # Sizes first, so that it reads `size + 1` and not `1 + size`.
             return functools.reduce(operator.add, sorted(parts, key=lambda part: not isinstance(part, Proxy)))
-        return _run_sympy_handler(PythonReferenceAnalysis, parts, expression)  # type: ignore[no-untyped-call]
+        return run_sympy_handler(PythonReferenceAnalysis, parts, expression)  # type: ignore[no-untyped-call]
 
     def _called(self, function: Callable[..., Any], parts: list[Any]) -> Any:
         """Return a proxy for a call, or what it gives where all is known."""
@@ -129,21 +128,25 @@ class SizeNodes:
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    functions.CeilToInt: math.ceil,
-    functions.CleanDiv: operator.floordiv,
-    functions.FloatPow: operator.pow,
-    functions.FloatTrueDiv: operator.truediv,
-    functions.FloorDiv: operator.floordiv,
-    functions.FloorToInt: math.floor,
-    functions.IntTrueDiv: operator.truediv,
-    functions.Mod: operator.mod,
-    functions.OpaqueUnaryFn_sqrt: torch.sym_sqrt,
-    functions.PowByNatural: operator.pow,
-    functions.PythonMod: operator.mod,
-    functions.RoundDecimal: round,
-    functions.RoundToInt: round,
-    functions.ToFloat: torch.sym_float,
-    functions.TruncToInt: math.trunc,
+    getattr(functions, name): function
+    for name, function in {
+        "CeilToInt": math.ceil,
+        "CleanDiv": operator.floordiv,
+        "FloatPow": operator.pow,
+        "FloatTrueDiv": operator.truediv,
+        "FloorDiv": operator.floordiv,
+        "FloorToInt": math.floor,
+        "IntTrueDiv": operator.truediv,
+        "Mod": operator.mod,
+        "OpaqueUnaryFn_sqrt": torch.sym_sqrt,
+        "PowByNatural": operator.pow,
+        "PythonMod": operator.mod,
+        "RoundDecimal": round,
+        "RoundToInt": round,
+        "ToFloat": torch.sym_float,
+        "TruncToInt": math.trunc,
+    }.items()
+    if hasattr(functions, name)
 }
 """What Python calls that sympy has a class for."""
 _OF_ANY_NUMBER: dict[Any, Callable[..., Any]] = {

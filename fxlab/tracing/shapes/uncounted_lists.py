@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, _constrain_range_for_size
 
 from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
+from fxlab.tracing.torch_private import FakeTensor, ShapeEnv, constrain_range_for_size
 from fxlab.values.tensors import is_floating
 
 Count = Callable[[Any], bool]
@@ -173,7 +172,7 @@ def _parts_of(tensor: torch.Tensor, sizes: Uncounted, dim: int, count: Count) ->
     # The graph's own call raises if they do not add up.
     parts = [_like(tensor, (*tensor.shape[:dim], number, *tensor.shape[dim + 1 :])) for number in numbers]
     for number in numbers:
-        _constrain_range_for_size(number)
+        constrain_range_for_size(number)
     if has_data(tensor):
         known = _environment(tensor).real_tensor_prop_unbacked_vals
         counts = [int(known[expression_of(number)]) for number in numbers]

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
 from fxlab.models.bodies import Body, bodies_called
@@ -29,6 +28,7 @@ from fxlab.operators import (
     sets_global_state,
     written_arguments,
 )
+from fxlab.torch_private import HigherOrderOperator
 from fxlab.transformations.journal.module_tree import find_module, split_path
 from fxlab.values.tensors import storage_of
 

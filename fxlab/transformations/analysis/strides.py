@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxlab.node_info import known_shape
 from fxlab.operators import computes, operator_called, reads_layout, takes_any_strides
+from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view, written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 

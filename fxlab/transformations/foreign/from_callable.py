@@ -16,9 +16,8 @@ from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.foreign.adoption import adopt
 from fxlab.transformations.foreign.snapshot import Snapshot
 from fxlab.transformations.journal.journal import Journal, Record
-from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.transformations.journal.journaled import JournaledTransformation, restored_on_failure
 from fxlab.transformations.journal.module_tree import parents_of
-from fxlab.transformations.journal.rollback import restored_on_failure
 from fxlab.transformations.marks import add_mark
 
 if TYPE_CHECKING:

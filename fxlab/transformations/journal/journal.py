@@ -17,15 +17,55 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.models.tensor_state import TensorState
 from fxlab.transformations.journal.module_fingerprint import ModulePrint
 from fxlab.transformations.journal.module_tree import child_names, parents_of, split_path
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.journal.node_state import NodeState
-from fxlab.transformations.journal.weight_sources import Source
 from fxlab.values.pickling import is_picklable
 
 KEY = "fxlab.transformations"
 """Where in ``graph_module.meta`` the journal is."""
+
+
+@dataclass(eq=False)
+class WeightSource:
+    """A parameter or a buffer that a rewrite has computed new values from.
+
+    Copies and pickles keep whether it had changed by then, and go on from what it is in them.
+    """
+
+    holder: nn.Module
+    name: str
+    state: TensorState | None = None
+    """What it was; ``None`` after unpickling, until it is asked for."""
+    had_changed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.state is None and self._tensor is not None:
+            self.state = TensorState.of(self._tensor)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether it was written, moved or replaced since."""
+        if self.state is None:
+            self.__post_init__()
+        return self.had_changed or (self.state is not None and not self.state.is_of(self._tensor))
+
+    @property
+    def _tensor(self) -> torch.Tensor | None:
+        value = getattr(self.holder, self.name, None)
+        return value if isinstance(value, torch.Tensor) else None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "WeightSource":
+        result = WeightSource.__new__(WeightSource)
+        memo[id(self)] = result
+        vars(result).update(name=self.name, state=None, had_changed=self.has_changed)
+        result.holder = copy.deepcopy(self.holder, memo)
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "state": None, "had_changed": self.has_changed}
 
 
 class Recorded(Protocol):
@@ -117,7 +157,7 @@ class Record:
     attributes: list[AttributeChange] = field(default_factory=list)
     read: dict[str, NodeState] = field(default_factory=dict)
     """The readings of attributes that changed or erased nodes gave up, which may be removed as dead code."""
-    sources: list[Source] = field(default_factory=list)
+    sources: list[WeightSource] = field(default_factory=list)
     """The tensors that new weights were computed from."""
     order: tuple[str, ...] = ()
     """The nodes in the order in which they stood, if some were moved."""

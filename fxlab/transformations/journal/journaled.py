@@ -1,8 +1,9 @@
 """Transformations that write what they do to the journal of the module, and take it back from there."""
 
+import copy
 import warnings
-from collections.abc import Collection
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -10,12 +11,11 @@ from torch.fx import GraphModule, Node
 
 from fxlab.garbage import without_collecting
 from fxlab.models.bodies import graphs_of
-from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.graph_module import deep_copy, ensure_picklable
 from fxlab.transformations.base import ReversibleTransformation
 from fxlab.transformations.journal.journal import Journal, Recorded
+from fxlab.transformations.journal.module_tree import attributes_of
 from fxlab.transformations.journal.name_order import merged_order
-from fxlab.transformations.journal.rollback import restored_on_failure
-from fxlab.transformations.journal.undo import undo
 from fxlab.transformations.marks import marks
 
 
@@ -60,6 +60,8 @@ class JournaledTransformation(ReversibleTransformation):
 
     def _taken_back(self, graph_module: GraphModule, signatures: set[str]) -> dict[str, Recorded]:
         """Take back what was done to one graph, and return what is to be applied again, by signatures."""
+        from fxlab.transformations.journal.undo import undo
+
         journal = Journal.of(graph_module)
         signature = self.signature
         records = journal.depending_on(signatures)
@@ -139,3 +141,45 @@ def _stale_nodes(graph_module: GraphModule, signature: str) -> list[Node]:
         for name in record.marked
     }
     return [node for node in graph_module.graph.nodes if node.name in stale]
+
+
+@contextmanager
+def restored_on_failure(graph_module: GraphModule) -> Iterator[None]:
+    """Put the graph, the module tree, the flags and the metadata back if the block raises.
+
+    What was written in place into a tensor is not put back: that would take a copy of all weights.
+
+    Parameters
+    ----------
+    graph_module
+        The module that the block changes.
+    """
+    point = _RestorePoint(graph_module)
+    try:
+        yield
+    except BaseException:
+        point.restore()
+        raise
+
+
+class _RestorePoint:
+    def __init__(self, graph_module: GraphModule) -> None:
+        self._graphs = [
+            (module, deep_copy(module.graph), copy.copy(Journal.of(module)))
+            for module in graphs_of(graph_module).values()
+        ]
+        originals = (original for _, _, journal in self._graphs for original in journal.originals)
+        roots = (graph_module, *originals)
+        modules = {module: None for root in roots for module in root.modules()}
+        self._attributes = [(module, attributes_of(module)) for module in modules]
+        self._trained = [(p, p.requires_grad) for root in roots for p in root.parameters()]
+
+    def restore(self) -> None:
+        for module, attributes in self._attributes:
+            vars(module).clear()
+            vars(module).update(attributes)
+        for parameter, is_trained in self._trained:
+            parameter.requires_grad_(is_trained)
+        for module, graph, journal in self._graphs:
+            journal.keep_in(module)
+            module.graph = graph

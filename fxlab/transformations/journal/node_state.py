@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any, SupportsIndex, cast
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
 from fxlab.models.graph_module import FunctionName, picklable_target
+from fxlab.torch_private import FakeTensor
 from fxlab.values.pickling import for_protocol, picklable_entries
 
 

@@ -1,73 +1,79 @@
-"""The passes. This is the table of their names: a pass is a file, an import here, and its place in the order.
+"""The passes. This is the table of their names: a pass is a file, a line here, and its place in the order.
 
 The names are exported by :mod:`fxlab` and :mod:`fxlab.transformations`, which take them from here.
 """
 
 from typing import TYPE_CHECKING
 
-from fxlab.transformations.base import Transformation
-from fxlab.transformations.passes.change_true_div_to_mul_by_inverse import (
-    ChangeTrueDivToMulByInverse as ChangeTrueDivToMulByInverse,
-)
-from fxlab.transformations.passes.deep_copy import DeepCopy as DeepCopy
-from fxlab.transformations.passes.eliminate_common_subexpressions import (
-    EliminateCommonSubexpressions as EliminateCommonSubexpressions,
-)
-from fxlab.transformations.passes.fold_constants import FoldConstants as FoldConstants
-from fxlab.transformations.passes.fuse_activation import FuseActivation as FuseActivation
-from fxlab.transformations.passes.fuse_attention import FuseAttention as FuseAttention
-from fxlab.transformations.passes.fuse_batch_norm.before_conv import (
-    FuseBatchNormBeforeConv as FuseBatchNormBeforeConv,
-)
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
-    FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d,
-)
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
-    FuseBatchNorm2dInConv2d as FuseBatchNorm2dInConv2d,
-)
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
-    FuseBatchNorm3dInConv3d as FuseBatchNorm3dInConv3d,
-)
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
-    FuseBatchNormInConvTranspose as FuseBatchNormInConvTranspose,
-)
-from fxlab.transformations.passes.fuse_batch_norm.in_linear import (
-    FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear,
-)
-from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
-from fxlab.transformations.passes.fuse_norms.layer_norm import FuseLayerNorm as FuseLayerNorm
-from fxlab.transformations.passes.fuse_norms.rms_norm import FuseRMSNorm as FuseRMSNorm
-from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
-from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
-from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
-from fxlab.transformations.passes.remove_identities import RemoveIdentities as RemoveIdentities
-from fxlab.transformations.passes.remove_redundant_views import (
-    RemoveRedundantViews as RemoveRedundantViews,
-)
-from fxlab.transformations.passes.remove_repeated_heads import RemoveRepeatedHeads as RemoveRepeatedHeads
+from fxlab.first_use import on_first_use
 
-OFFERED: tuple[type[Transformation], ...] = (
-    RemoveDeadCode,
-    RemoveIdentities,
-    FoldConstants,
-    EliminateCommonSubexpressions,
-    FuseBatchNorm2dInConv2d,
-    FuseBatchNorm1dInConv1d,
-    FuseBatchNorm3dInConv3d,
-    FuseBatchNormInConvTranspose,
-    FuseBatchNormBeforeConv,
-    FuseBatchNorm1dInLinear,
-    MergeLinears,
-    FuseBiasInLinear,
-    FuseAttention,
-    RemoveRepeatedHeads,
-    FuseRMSNorm,
-    FuseLayerNorm,
-    FuseActivation,
-    ChangeTrueDivToMulByInverse,
-    RemoveRedundantViews,
-)
-"""Those that sessions offer, in the order of their application."""
+if TYPE_CHECKING:
+    from fxlab.transformations.passes.change_true_div_to_mul_by_inverse import (
+        ChangeTrueDivToMulByInverse as ChangeTrueDivToMulByInverse,
+    )
+    from fxlab.transformations.passes.deep_copy import DeepCopy as DeepCopy
+    from fxlab.transformations.passes.eliminate_common_subexpressions import (
+        EliminateCommonSubexpressions as EliminateCommonSubexpressions,
+    )
+    from fxlab.transformations.passes.fold_constants import FoldConstants as FoldConstants
+    from fxlab.transformations.passes.fuse_activation import FuseActivation as FuseActivation
+    from fxlab.transformations.passes.fuse_attention import FuseAttention as FuseAttention
+    from fxlab.transformations.passes.fuse_batch_norm.before_conv import (
+        FuseBatchNormBeforeConv as FuseBatchNormBeforeConv,
+    )
+    from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
+        FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d,
+    )
+    from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
+        FuseBatchNorm2dInConv2d as FuseBatchNorm2dInConv2d,
+    )
+    from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
+        FuseBatchNorm3dInConv3d as FuseBatchNorm3dInConv3d,
+    )
+    from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
+        FuseBatchNormInConvTranspose as FuseBatchNormInConvTranspose,
+    )
+    from fxlab.transformations.passes.fuse_batch_norm.in_linear import (
+        FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear,
+    )
+    from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
+    from fxlab.transformations.passes.fuse_norms.layer_norm import FuseLayerNorm as FuseLayerNorm
+    from fxlab.transformations.passes.fuse_norms.rms_norm import FuseRMSNorm as FuseRMSNorm
+    from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
+    from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
+    from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
+    from fxlab.transformations.passes.remove_identities import RemoveIdentities as RemoveIdentities
+    from fxlab.transformations.passes.remove_redundant_views import (
+        RemoveRedundantViews as RemoveRedundantViews,
+    )
+    from fxlab.transformations.passes.remove_repeated_heads import RemoveRepeatedHeads as RemoveRepeatedHeads
+
+_OFFERED = {
+    "remove_dead_code": "RemoveDeadCode",
+    "remove_identities": "RemoveIdentities",
+    "fold_constants": "FoldConstants",
+    "eliminate_common_subexpressions": "EliminateCommonSubexpressions",
+    "fuse_batch_norm.in_conv": """
+        FuseBatchNorm2dInConv2d FuseBatchNorm1dInConv1d FuseBatchNorm3dInConv3d FuseBatchNormInConvTranspose
+    """,
+    "fuse_batch_norm.before_conv": "FuseBatchNormBeforeConv",
+    "fuse_batch_norm.in_linear": "FuseBatchNorm1dInLinear",
+    "merge_linears": "MergeLinears",
+    "fuse_bias_in_linear": "FuseBiasInLinear",
+    "fuse_attention": "FuseAttention",
+    "remove_repeated_heads": "RemoveRepeatedHeads",
+    "fuse_norms.rms_norm": "FuseRMSNorm",
+    "fuse_norms.layer_norm": "FuseLayerNorm",
+    "fuse_activation": "FuseActivation",
+    "change_true_div_to_mul_by_inverse": "ChangeTrueDivToMulByInverse",
+    "remove_redundant_views": "RemoveRedundantViews",
+}
+"""Module -> its passes that sessions offer, in the order of their application."""
+
+_OTHERS = {"deep_copy": "DeepCopy", "lint_and_recompile": "LintAndRecompile"}
+
+OFFERED = tuple(name for names in _OFFERED.values() for name in names.split())
+"""The names of those that sessions offer, in the order of their application."""
 
 if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__ = [cls.__name__ for cls in (*OFFERED, DeepCopy, LintAndRecompile)]
+    __all__, __getattr__ = on_first_use(__name__, _OFFERED | _OTHERS)

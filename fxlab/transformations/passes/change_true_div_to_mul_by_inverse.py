@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 
 from fxlab.node_info import dtype_name
 from fxlab.operators import is_of_python, operator_of
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import OpOverload
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.rewriting.editor import Editor

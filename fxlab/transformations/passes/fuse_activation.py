@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 from torch.nn import functional
 
 from fxlab.node_info import dtype_name
 from fxlab.operators import told_dtype
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import OpOverload
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype

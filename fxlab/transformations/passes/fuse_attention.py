@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import dtype_name, known_shape
 from fxlab.operators import operator_of
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
 from fxlab.transformations.analysis.first_column import first_column

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxlab.node_info import dtype_name, known_result, known_shape
 from fxlab.operators import argument
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere

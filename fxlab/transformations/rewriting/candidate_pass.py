@@ -10,7 +10,6 @@ from torch.fx import GraphModule, Node
 from fxlab.transformations.base import Transformation
 from fxlab.transformations.candidate_filter import Limit, node_names
 from fxlab.transformations.journal.journal import Record
-from fxlab.transformations.journal.records_in_bodies import records_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +30,8 @@ class CandidatePass(Transformation):
 
     def rewrites(self, graph_module: GraphModule) -> list[Record]:
         """Return what this pass has written to the journal of a module: a record for each rewrite."""
+        from fxlab.transformations.journal.records_in_bodies import records_of
+
         self._check_graph_module(graph_module)
         signature = self.signature
         own = (record for record in records_of(graph_module) if record.signature == signature)

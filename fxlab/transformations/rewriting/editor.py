@@ -19,6 +19,7 @@ from fxlab.transformations.journal.journal import (
     ModuleChange,
     NodeChange,
     Record,
+    WeightSource,
 )
 from fxlab.transformations.journal.module_fingerprint import ModulePrint
 from fxlab.transformations.journal.module_tree import (
@@ -31,7 +32,6 @@ from fxlab.transformations.journal.module_tree import (
     unused_name,
 )
 from fxlab.transformations.journal.node_state import NodeState
-from fxlab.transformations.journal.weight_sources import Source
 from fxlab.transformations.marks import add_mark
 from fxlab.transformations.views.layer import Layer
 
@@ -252,7 +252,7 @@ class Editor:
                     self._journal.note_order_of_children(self.graph_module, parent)
         originals = {path: cast(nn.Module, find_module(self.graph_module, path)) for path in paths}
         self._record.sources += [
-            Source(module, name)
+            WeightSource(module, name)
             for module in originals.values()
             for name, tensor in (*module._parameters.items(), *module._buffers.items())
             if tensor is not None
@@ -290,7 +290,7 @@ class Editor:
             parent, attribute = split_path(str(node.target))
             holder = find_module(root, parent)
             if holder is not None:
-                self._record.sources.append(Source(holder, attribute))
+                self._record.sources.append(WeightSource(holder, attribute))
 
     def add_check(self, required: Requirement) -> str:
         """Give the graph module one that checks something, which goes on reversal; return its name."""

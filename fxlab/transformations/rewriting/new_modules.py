@@ -4,11 +4,11 @@ from typing import TypeVar
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
+from fxlab.torch_private import AnyConv
 from fxlab.transformations.views.linear import TransposedLinear
 
-Conv = TypeVar("Conv", bound=_ConvNd)
+Conv = TypeVar("Conv", bound=AnyConv)
 
 
 def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear) -> nn.Linear:
@@ -55,14 +55,14 @@ def new_conv(weight: torch.Tensor, bias: torch.Tensor | None, like: Conv) -> Con
 
 
 def new_layer(
-    weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | _ConvNd
-) -> nn.Linear | _ConvNd:
+    weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | AnyConv
+) -> nn.Linear | AnyConv:
     """Make a linear layer or a convolution, whichever the other one is."""
     return new_linear(weight, bias, like) if isinstance(like, nn.Linear) else new_conv(weight, bias, like)
 
 
 def _set_parameters(
-    module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | _ConvNd
+    module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | AnyConv
 ) -> None:
     module._parameters["weight"] = nn.Parameter(weight, like.weight.requires_grad)
     module._parameters["bias"] = None

@@ -5,10 +5,10 @@ import operator
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fxlab.node_info import known_shape
 from fxlab.operators import argument
+from fxlab.torch_private import AnyBatchNorm
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.layer import (
     Layer,
@@ -28,11 +28,11 @@ _RETURN_STATISTICS = (
 )
 """What batch norms are decomposed to: their first result is that of the layer."""
 _STATISTICS = ("running_mean", "running_var")
-_CLASSES: dict[int, type[_BatchNorm]] = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+_CLASSES: dict[int, type[AnyBatchNorm]] = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 """The classes by the dimensions of their inputs; others have ``nn.BatchNorm1d``."""
 
 
-def as_batch_norm(node: Node, facts: GraphFacts) -> Layer[_BatchNorm] | None:
+def as_batch_norm(node: Node, facts: GraphFacts) -> Layer[AnyBatchNorm] | None:
     """Return a call of a batch norm, in any dialect; ``None`` for any other node.
 
     Its module is in training mode where the call normalises by the batch.
@@ -47,7 +47,7 @@ def as_batch_norm(node: Node, facts: GraphFacts) -> Layer[_BatchNorm] | None:
     [('batch_norm', False)]
     """
     if node.op == "call_module":
-        return layer_of_module(node, facts, _BatchNorm)
+        return layer_of_module(node, facts, AnyBatchNorm)
     call, taken_from = node, None
     if node.target is operator.getitem and node.args[1] == 0 and isinstance(node.args[0], Node):
         call = taken_from = node.args[0]

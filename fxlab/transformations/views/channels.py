@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from fxlab.torch_private import AnyConv, AnyConvTranspose
 from fxlab.transformations.views.linear import TransposedLinear
 
-LayerModule: TypeAlias = nn.Linear | _ConvNd
+LayerModule: TypeAlias = nn.Linear | AnyConv
 
-_INPUTS_FIRST = (_ConvTransposeNd, TransposedLinear)
+_INPUTS_FIRST = (AnyConvTranspose, TransposedLinear)
 
 
 def output_channels(layer: LayerModule) -> int:

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import nn
 from torch.fx import Node
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from fxlab.operators import argument
+from fxlab.torch_private import AnyConv, AnyConvTranspose
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.layer import (
     Layer,
@@ -19,7 +19,7 @@ from fxlab.transformations.views.layer import (
     tensors_given,
 )
 
-_CLASSES: dict[tuple[bool, int], type[_ConvNd]] = {
+_CLASSES: dict[tuple[bool, int], type[AnyConv]] = {
     (False, 1): nn.Conv1d,
     (False, 2): nn.Conv2d,
     (False, 3): nn.Conv3d,
@@ -30,7 +30,7 @@ _CLASSES: dict[tuple[bool, int], type[_ConvNd]] = {
 _NAME = re.compile(r"conv(?P<transposed>_transpose)?(?P<dimensions>[123])d|convolution")
 
 
-def as_convolution(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
+def as_convolution(node: Node, facts: GraphFacts) -> Layer[AnyConv] | None:
     """Return a call of a convolution, in any dialect; ``None`` for any other node.
 
     One that is given tensors pads with zeros, if at all. Its weight is a parameter or buffer of the
@@ -47,7 +47,7 @@ def as_convolution(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
     [('conv2d', Conv2d(3, 8, kernel_size=(3, 3), stride=(2, 2), bias=False))]
     """
     if node.op == "call_module":
-        layer = layer_of_module(node, facts, _ConvNd)
+        layer = layer_of_module(node, facts, AnyConv)
         return layer or _transposed_to_a_size(node, facts)
     name = _NAME.fullmatch(computed_by(node))
     if name is None:
@@ -79,11 +79,11 @@ def as_convolution(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
     return layer_of_tensors(node, value, module, tensors, facts)
 
 
-def _transposed_to_a_size(node: Node, facts: GraphFacts) -> Layer[_ConvNd] | None:
+def _transposed_to_a_size(node: Node, facts: GraphFacts) -> Layer[AnyConv] | None:
     """Return a call of a transposed convolution that is told the size of its result."""
     module = facts.module(node)
     value = node.args[0] if node.args else node.kwargs.get("input")
-    if not isinstance(module, _ConvTransposeNd) or not isinstance(value, Node):
+    if not isinstance(module, AnyConvTranspose) or not isinstance(value, Node):
         return None
     return Layer(node, value, module, str(node.target))
 

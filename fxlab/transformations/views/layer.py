@@ -6,11 +6,12 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
-from torch._ops import OpOverload
 from torch.fx import Node
 
+from fxlab.node_info import only_input
 from fxlab.operators import operator_of
 from fxlab.reasons import Refusal
+from fxlab.torch_private import OpOverload
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import (
     why_not_replaceable,
@@ -18,7 +19,6 @@ from fxlab.transformations.analysis.module_safety import (
     why_tensors_not_copied,
     why_tensors_not_replaceable,
 )
-from fxlab.transformations.analysis.node_arguments import only_input
 from fxlab.transformations.journal.module_tree import split_path, unused_name
 
 M = TypeVar("M", bound=nn.Module)

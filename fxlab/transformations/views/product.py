@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxlab.node_info import known_shape
 from fxlab.operators import argument
+from fxlab.torch_private import statically_known_true
 from fxlab.transformations.views.layer import computed_by
 
 _ATEN = torch.ops.aten

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import is_concrete_int, statically_known_true
 
 from fxlab.node_info import known_shape
 from fxlab.operators import argument, reshapes
+from fxlab.torch_private import is_concrete_int, statically_known_true
 from fxlab.transformations.views.layer import computed_by
 
 _ALL = slice(None, None, None)

@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule
 
 from fxlab.checks import duration, flag, positive_int
+from fxlab.graphs.graph_diff import graph_diff
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
+from fxlab.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.transformations import Transformation
-from fxlab.validation.arguments import (
-    SessionLike,
-    check_runs,
-    checked_session,
-    inputs_or_examples,
-    passes_of,
-)
+from fxlab.validation.arguments import check_runs, passes_of
 from fxlab.validation.cost.in_turns import Spread, seconds_in_turns
-from fxlab.validation.graphs.graph_diff import graph_diff
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from fxlab.models.bodies import run_under
 from fxlab.operators import multiplies_no_matrices
 from fxlab.operators.products import TORCH_NAMESPACES
+from fxlab.torch_private import TorchDispatchMode, pytree
 from fxlab.values.tensors import is_floating
 
 _aten = torch.ops.aten

@@ -3,12 +3,10 @@
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.models.bodies import run_under
+from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, pytree
 from fxlab.values.tensors import stored_parts
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
-from torch.utils import _pytree as pytree
 
 from fxlab.checks import positive_int
 from fxlab.interrupts import RestoringStack
@@ -23,16 +22,9 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.node_info import module_path, parameter_counts, target_text
-from fxlab.validation.arguments import (
-    Model,
-    check_runs,
-    check_runs_by_node,
-    graph_of,
-    inputs_of,
-    inputs_or_examples,
-    module_of,
-    resolved,
-)
+from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, module_of, resolved
+from fxlab.torch_private import pytree
+from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.cost.flops import FlopCount
 from fxlab.validation.cost.peak_memory import PeakMemory
 

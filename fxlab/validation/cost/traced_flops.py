@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
-from torch.utils import _pytree as pytree
 
+from fxlab.torch_private import pytree
 from fxlab.validation.cost.flops import FlopCount
 from fxlab.values.tensors import known_number
 

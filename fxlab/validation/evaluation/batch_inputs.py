@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from fxlab.checks import described
 from fxlab.models.running import Inputs
+from fxlab.torch_private import pytree
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.nested import map_tensors, parted, put_together
 from fxlab.values.tensors import bits_of

@@ -11,7 +11,8 @@ from tqdm import tqdm
 
 from fxlab.checks import described, path_text, positive_int
 from fxlab.models.running import generators_kept
-from fxlab.validation.arguments import SessionLike, check_runs, checked_session
+from fxlab.sources import SessionLike, checked_session
+from fxlab.validation.arguments import check_runs
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
 from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, copied_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, Row, WorstBatch, badness, verdict_over

@@ -17,12 +17,12 @@ from torch.fx import GraphModule
 
 from fxlab._version import __version__
 from fxlab.kept_values import read_as
+from fxlab.models.module_tensors import tensors_of
 from fxlab.models.numeric_settings import NumericSettings
 from fxlab.transformations.signature import digest
 from fxlab.validation.evaluation.agreement import LOSS, MEAN, SHARE
 from fxlab.validation.evaluation.batch_inputs import add_to
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
-from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.verdicts.judgement import Status
 
 _FORMAT = 3

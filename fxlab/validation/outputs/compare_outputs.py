@@ -9,7 +9,7 @@ import torch
 from fxlab.checks import number
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
-from fxlab.validation.arguments import Model, compared_models, inputs_or_examples
+from fxlab.sources import Model, compared_models, inputs_or_examples
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.ulp import max_ulp_distance

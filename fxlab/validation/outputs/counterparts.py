@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from fxlab.models.call_record import Place
+from fxlab.models.module_tensors import place_of
 from fxlab.models.running import Inputs, argument_names
 from fxlab.models.tensor_state import named_tensors
-from fxlab.validation.module_tensors import place_of
 from fxlab.validation.outputs.computed_tensors import GRADIENT, INPUT, STATE, Observed
 from fxlab.values.lazy import is_lazy
 from fxlab.values.tensors import is_plain

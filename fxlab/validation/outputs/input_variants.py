@@ -12,7 +12,7 @@ from fxlab.checks import positive_int
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
-from fxlab.validation.arguments import inputs_or_examples
+from fxlab.sources import inputs_or_examples
 from fxlab.values.nested import map_tensors, parted, put_together, tensors_inside
 from fxlab.values.wide import to_float64
 

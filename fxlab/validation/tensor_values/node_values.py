@@ -11,12 +11,12 @@ import torch
 from torch import fx, nn
 
 from fxlab.checks import described
+from fxlab.graphs.provenance import Provenance
+from fxlab.models.module_tensors import tensors_of
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import attribute_at
+from fxlab.sources import Model, graph_of, inputs_of, is_session, resolved
 from fxlab.units import counted
-from fxlab.validation.arguments import Model, graph_of, inputs_of, is_session, resolved
-from fxlab.validation.graphs.provenance import Provenance
-from fxlab.validation.module_tensors import tensors_of
 from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
 from fxlab.validation.tensor_values.statistics import Histogram, Statistics, histogram_of, statistics_of
 from fxlab.validation.tensor_values.visited_run import visit_values

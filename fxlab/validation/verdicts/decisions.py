@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from fxlab.operators import argument_of, operator_for, takes_steps
+from fxlab.torch_private import pytree
 from fxlab.validation.verdicts.draws import Draws, DrawsMode
 from fxlab.values.wide import to_float64
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Node
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from fxlab.models.bodies import run_under
+from fxlab.torch_private import HigherOrderOperator, OpOverload, TorchDispatchMode, modes_disabled
 from fxlab.values.wide import to_float64
 
 _NAMES = {
@@ -98,7 +97,7 @@ class Draws:
         """Call an operator that draws, or let it return what the given numbers make of it."""
         if self.given is None:
             result = func(*args, **kwargs)
-            with _disable_current_modes():
+            with modes_disabled():
                 self.drawn.append(_noted(func, args, kwargs, result, self._node))
             return result
         place = len(self.drawn)

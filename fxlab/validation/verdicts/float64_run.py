@@ -5,10 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import torch
-from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.bodies import run_under
@@ -24,6 +21,7 @@ from fxlab.models.running import (
     seed_generators,
     torch_generators_now,
 )
+from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draws, may_draw
@@ -287,7 +285,7 @@ class Float64Interpreter(OtherTensors):
         """Return a tensor in float64."""
         if (kept := self._kept.get(id(tensor))) is not None:
             return kept
-        with _disable_current_modes():  # or the mode would widen it first, to be copied
+        with modes_disabled():  # or the mode would widen it first, to be copied
             return self._widen(tensor) if tensor.is_floating_point() else _wide_copy(tensor)
 
     def _run_in_own_dtype(self, node: Node, reason: Exception) -> Any:

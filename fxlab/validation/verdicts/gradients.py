@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
+from fxlab.models.module_tensors import place_of
 from fxlab.models.running import (
     Inputs,
     bound_values,
@@ -19,7 +19,7 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.models.tensor_state import named_tensors
-from fxlab.validation.module_tensors import place_of
+from fxlab.torch_private import pytree
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import Draw, given_draws

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import GraphModule
 
-from fxlab.validation.module_tensors import place_of, tensors_of
+from fxlab.models.module_tensors import place_of, tensors_of
 from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import bits_of, is_plain
 from fxlab.values.wide import to_float64, wide_device

@@ -11,7 +11,8 @@ from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import Inputs
 from fxlab.models.weight_files import are_in_files
-from fxlab.validation.arguments import Model, as_graph, check_runs, compared_models
+from fxlab.sources import Model, compared_models
+from fxlab.validation.arguments import as_graph, check_runs
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import Comparison, Verdict

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from fxlab.validation.module_tensors import place_of
+from fxlab.models.module_tensors import place_of
 from fxlab.values.wide import to_float64
 
 MOST_BYTES = 2**30

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import fx
 
+from fxlab.graphs.code_diff import CodeDiff
 from fxlab.models.generated_code import GeneratedCode, generated_code
-from fxlab.validation import CodeDiff
 from fxlab.view_model.graph_data.tables import Table
 from fxlab.view_model.wire import clip
 

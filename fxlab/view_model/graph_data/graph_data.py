@@ -24,9 +24,9 @@ from fxlab.drawing.rendering.dot import outline
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
 from fxlab.garbage import without_collecting
+from fxlab.graphs.provenance import Provenance
 from fxlab.node_info import result_text
 from fxlab.overlays import Overlay
-from fxlab.validation.graphs.provenance import Provenance
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.codes import Codes
 from fxlab.view_model.graph_data.facts import Facts

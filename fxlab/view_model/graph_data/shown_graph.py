@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from torch import fx
 
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between, merged_graph
+from fxlab.graphs.unfolded import unfolded
 from fxlab.transformations.marks import marks_of
-from fxlab.validation.graphs.unfolded import unfolded
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:

@@ -30,14 +30,13 @@ from torch import fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.passes.shape_prop import ShapeProp
 
-from fxlab import Session, from_callable
+from fxlab import Session, from_callable, graph_diff
 from fxlab.transformations import (
     ChangeTrueDivToMulByInverse,
     FuseBatchNorm2dInConv2d,
     MergeLinears,
     compose,
 )
-from fxlab.validation import graph_diff
 
 X = torch.randn(2, 2, 3, 3)
 changes = pytest.mark.parametrize("function", CHANGES, ids=lambda function: function.__name__)

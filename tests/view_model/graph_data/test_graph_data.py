@@ -14,8 +14,8 @@ from torch import fx, nn
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, graph_diff
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import outline
+from fxlab.graphs.provenance import Provenance
 from fxlab.overlays import from_table
-from fxlab.validation.graphs.provenance import Provenance
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import GraphData, graph_data
 from fxlab.view_model.graph_data.shown_graph import ShownGraph, differences

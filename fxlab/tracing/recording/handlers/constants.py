@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from fxlab.exchanged import exchanged
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import Call
+from fxlab.tracing.torch_private import unset_fake_temporarily
 
 _OF_NUMPY = (torch.tensor, torch.as_tensor, torch.asarray)
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.exchanged import exchanged
 from fxlab.tracing.model_code.python_builtins import as_python_number
@@ -21,6 +20,7 @@ from fxlab.tracing.shapes.uncounted_lists import (
     uncounted,
     uncounted_result,
 )
+from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import Path
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.exchanged import exchanged, instead
 from fxlab.operators.python_functions import ADDRESSES
@@ -18,6 +17,7 @@ from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import is_part_of_sparse
 from fxlab.tracing.shapes.fake_mode import FakeMode
+from fxlab.tracing.torch_private import FakeTensor
 
 _STORAGES = frozenset({"storage", "untyped_storage", "_typed_storage"})
 _COMPARED = ("_is_alias_of", "_overlaps", "_storage_address", "_storage_id")

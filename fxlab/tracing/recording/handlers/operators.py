@@ -9,10 +9,10 @@ from typing import Any
 import sympy
 import torch
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
+from fxlab.torch_private import pytree
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import is_asked_by_own_code
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
@@ -105,7 +105,8 @@ def _hold_told(run: Run, made: _Made) -> None:
 
 def _record_requirement(run: Run, call: Call) -> None:
     """Record a call that gives nothing, which is made for what it does: it may raise, for one thing."""
-    args, kwargs = tree_map_only(str, without_marks, (call.args, dict(call.kwargs)))  # what it says then
+    # The words that it raises with.
+    args, kwargs = pytree.tree_map_only(str, without_marks, (call.args, dict(call.kwargs)))
     call = replace(call, args=args, kwargs=kwargs)
     if _has_nodes(run.recording.argument((args, kwargs))):
         run.recorded(call, None, False, impure=True)
@@ -167,7 +168,7 @@ def _may_tell_a_shape(result: Any) -> bool:
 
 
 def _has_nodes(argument: Any) -> bool:
-    return any(isinstance(leaf, Node) for leaf in tree_leaves(argument))
+    return any(isinstance(leaf, Node) for leaf in pytree.tree_leaves(argument))
 
 
 def _gives_new_values(result: Any, known: Mapping[sympy.Symbol, Any]) -> bool:

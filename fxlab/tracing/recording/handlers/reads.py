@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-
 from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import NUMBER_OF
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.python_builtins import as_python_number
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
+from fxlab.tracing.torch_private import FakeTensor, unset_fake_temporarily
 from fxlab.values.nested import map_tensors, tensors_inside
 
 _HOOKS_OF_GRADIENTS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._functorch import eager_transforms
 
 from fxlab.exchanged import exchanged
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run
+from fxlab.tracing.torch_private import eager_transforms
 
 _DERIVATIVES = ("grad_increment_nesting", "jvp_increment_nesting")
 """What each derivative of ``torch.func`` goes through."""

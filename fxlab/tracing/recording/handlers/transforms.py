@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._functorch import apis
 from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
 
@@ -18,6 +17,7 @@ from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.recording.vmap import VmapBody
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.torch_private import apis
 
 
 @contextmanager

@@ -14,12 +14,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._dispatch.python import no_python_dispatcher
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.node import has_side_effect
-from torch.utils._pytree import tree_structure
 
 from fxlab.interrupts import RestoringStack
+from fxlab.torch_private import pytree
 from fxlab.tracing.model_code.exchanged_code import code_that_calls
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.recording.opaque.bound_methods import NeedsModuleError
@@ -29,6 +27,7 @@ from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import data_in_place
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread, items_of
+from fxlab.tracing.torch_private import no_python_dispatcher, unset_fake_temporarily
 from fxlab.values.nested import Path, tensors_inside
 from fxlab.values.tensors import is_floating
 
@@ -117,7 +116,7 @@ class WholeParts:
         """
         given = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
         real_args, real_kwargs = self._numbers.given((args, dict(kwargs)))
-        structure = tree_structure((real_args, real_kwargs))
+        structure = pytree.tree_structure((real_args, real_kwargs))
         unseen = torch._C.DisableTorchFunction(), unset_fake_temporarily(), no_python_dispatcher()
         with RestoringStack(*unseen, torch.no_grad()) as stack:
             state = stack.enter_context(data_in_place(module))
@@ -128,7 +127,7 @@ class WholeParts:
             except NeedsModuleError as error:
                 raise CannotBeWholeError(part, str(error)) from error
             written = before != [tensor._version for tensor in touched]
-        if tree_structure((real_args, real_kwargs)) != structure:
+        if pytree.tree_structure((real_args, real_kwargs)) != structure:
             raise CannotBeWholeError(part, "it changes a list or mapping that it is given")
         requires_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*given, *state))
 

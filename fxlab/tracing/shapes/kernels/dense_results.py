@@ -13,10 +13,10 @@ from typing import Any
 import sympy
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.tracing.shapes.kernels.made_tensors import are_equal, are_plain, made, spreads_over
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
+from fxlab.tracing.torch_private import FakeTensor
 
 
 def _activation(input: torch.Tensor, *options: Any, **named: Any) -> torch.Tensor | None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
@@ -24,6 +23,7 @@ from fxlab.tracing.shapes.kernels.made_tensors import (
     made,
     spreads_over,
 )
+from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
 
 

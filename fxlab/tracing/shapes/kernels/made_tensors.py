@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 from torch.autograd import Function
 
 from fxlab.tracing.shapes.fake_mode import FakeMode
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
+from fxlab.tracing.torch_private import FakeTensor, in_kernel_invocation_manager
 
 
 def made(shape: tuple[Any, ...], *given: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
+from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
 from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
+from fxlab.tracing.torch_private import FakeTensor
 
 _STREAMS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Transformer: ("src", "tgt"),

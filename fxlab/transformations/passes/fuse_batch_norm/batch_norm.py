@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fxlab.node_info import dtype_name
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import AnyBatchNorm
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.views.channels import precise
 from fxlab.values.tensors import same_bits
@@ -25,7 +25,7 @@ class ScaleAndShift:
     shift: torch.Tensor
 
     @classmethod
-    def of(cls, batch_norm: _BatchNorm) -> "ScaleAndShift":
+    def of(cls, batch_norm: AnyBatchNorm) -> "ScaleAndShift":
         """Compute them from the running statistics."""
         with torch.no_grad():
             mean, variance = (precise(statistic) for statistic in running_statistics(batch_norm))
@@ -38,7 +38,7 @@ class ScaleAndShift:
         return cls(scale, shift)
 
 
-def running_statistics(batch_norm: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
+def running_statistics(batch_norm: AnyBatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the running mean and variance."""
     mean, variance = batch_norm.running_mean, batch_norm.running_var
     if mean is None or variance is None:
@@ -46,7 +46,7 @@ def running_statistics(batch_norm: _BatchNorm) -> tuple[torch.Tensor, torch.Tens
     return mean, variance
 
 
-def why_not_constant(batch_norm: _BatchNorm) -> Refusal | None:
+def why_not_constant(batch_norm: AnyBatchNorm) -> Refusal | None:
     """Return why a batch norm is not the same scaling and shift for every batch; ``None`` if it is."""
     if batch_norm.training:
         return Reason.TRAINING_MODE(module="the batch norm")
@@ -55,7 +55,7 @@ def why_not_constant(batch_norm: _BatchNorm) -> Refusal | None:
     return None
 
 
-def why_not_per_channel(batch_norm: _BatchNorm, channels: int) -> Refusal | None:
+def why_not_per_channel(batch_norm: AnyBatchNorm, channels: int) -> Refusal | None:
     """Return why a batch norm does not fit a layer with that many channels; ``None`` if it does."""
     for tensor in (*running_statistics(batch_norm), batch_norm.weight, batch_norm.bias):
         if tensor is not None and tensor.shape != (channels,):
@@ -70,7 +70,7 @@ def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> Refusal | None:
     return Reason.NOT_FINITE(dtype=dtype_name(weight.dtype))
 
 
-def why_only_norm_is_trained(layer: nn.Module, batch_norm: _BatchNorm) -> Refusal | None:
+def why_only_norm_is_trained(layer: nn.Module, batch_norm: AnyBatchNorm) -> Refusal | None:
     """Return why what is trained would be trained no more; ``None`` if it still would.
 
     The parameters of the fused layer are trained where those of the layer are.
@@ -101,13 +101,13 @@ def is_cast_of(folded: tuple[torch.Tensor, torch.Tensor], replacement: nn.Module
     )
 
 
-def precise_bias(batch_norm: _BatchNorm) -> torch.Tensor:
+def precise_bias(batch_norm: AnyBatchNorm) -> torch.Tensor:
     """Return the bias of a batch norm, which is zero where it has none."""
     return torch.zeros(()) if batch_norm.bias is None else precise(batch_norm.bias)
 
 
 def carry_bias(
-    layer: nn.Module, batch_norm: _BatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
+    layer: nn.Module, batch_norm: AnyBatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
 ) -> bool:
     """Bring a new bias back, to the layer if it has one, else to the batch norm; tell whether either has."""
     for module, value in ((layer, to_layer), (batch_norm, to_norm)):

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import AnyConv
 from fxlab.transformations.passes.fuse_batch_norm.batch_norm import ScaleAndShift
 from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm, why_no_batch
 
@@ -45,7 +45,7 @@ class FuseBatchNormBeforeConv(FuseBatchNorm):
 def _why_shift_is_padded(candidate: LayerAndNorm) -> Refusal | None:
     """Return why not every output sees all of the shift; other padding than with zeros is shifted itself."""
     conv = candidate.layer.module
-    if not isinstance(conv, _ConvNd) or conv.padding_mode != "zeros" or not _pads(conv):
+    if not isinstance(conv, AnyConv) or conv.padding_mode != "zeros" or not _pads(conv):
         return None
     shift = ScaleAndShift.of(candidate.norm.module).shift
     if not shift.is_meta and not bool(shift.any()):
@@ -53,7 +53,7 @@ def _why_shift_is_padded(candidate: LayerAndNorm) -> Refusal | None:
     return Reason.ZERO_PADDING()
 
 
-def _pads(conv: _ConvNd) -> bool:
+def _pads(conv: AnyConv) -> bool:
     if isinstance(conv.padding, str):
         return conv.padding == "same" and any(size > 1 for size in conv.weight.shape[2:])
     return any(conv.padding)

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
 from fxlab.node_info import known_shape
 from fxlab.operators import computes, moves_elements
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import AnyBatchNorm, AnyConv
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
@@ -54,8 +53,8 @@ _FURTHEST = 3
 class LayerAndNorm:
     """A linear layer or a convolution and the batch norm that reads it, or that it reads."""
 
-    layer: Layer[nn.Linear] | Layer[_ConvNd]
-    norm: Layer[_BatchNorm]
+    layer: Layer[nn.Linear] | Layer[AnyConv]
+    norm: Layer[AnyBatchNorm]
     expected: tuple[type[nn.Module], type[nn.Module]]
     """The classes that the two must have."""
     norm_first: bool
@@ -86,7 +85,7 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
     layer can do as well. The layer's node is the one that is marked.
     """
 
-    pairs: ClassVar[Mapping[type[nn.Module], type[_BatchNorm]]]
+    pairs: ClassVar[Mapping[type[nn.Module], type[AnyBatchNorm]]]
     """The layers, and the batch norm that each may be fused with."""
     norm_may_be_first: ClassVar[bool] = False
     """Whether batch norms are fused that the layer reads."""
@@ -155,9 +154,9 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
         """Divide the scaling out of weights that were trained since; move what was moved."""
-        norm_first = isinstance(originals[0], _BatchNorm)
+        norm_first = isinstance(originals[0], AnyBatchNorm)
         layer, norm = reversed(originals) if norm_first else originals
-        if not isinstance(layer, LayerModule) or not isinstance(norm, _BatchNorm):
+        if not isinstance(layer, LayerModule) or not isinstance(norm, AnyBatchNorm):
             raise TypeError("A layer and a batch norm were expected.")
         unchanged = is_cast_of(folded(layer, norm, norm_first), replacement)
         move_like(originals, replacement)
@@ -177,7 +176,7 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
         return None
 
 
-def folded(layer: LayerModule, norm: _BatchNorm, norm_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def folded(layer: LayerModule, norm: AnyBatchNorm, norm_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weight and the bias of a layer that computes what a layer and a batch norm do."""
     affine, dtype = ScaleAndShift.of(norm), layer.weight.dtype
     with torch.no_grad():
@@ -210,7 +209,7 @@ def why_no_batch(candidate: LayerAndNorm) -> Refusal | None:
     return None
 
 
-def _as_layer(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | Layer[_ConvNd] | None:
+def _as_layer(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | Layer[AnyConv] | None:
     return as_linear(node, facts) or as_convolution(node, facts)
 
 
@@ -234,7 +233,7 @@ def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> Ref
     return None
 
 
-def _erase(norm: Layer[_BatchNorm], pass_on_to: Node | None, edit: Editor) -> None:
+def _erase(norm: Layer[AnyBatchNorm], pass_on_to: Node | None, edit: Editor) -> None:
     """Erase a batch norm; what reads it reads the layer."""
     if norm.is_module:
         edit.erase(norm.node, pass_on_to=pass_on_to)
@@ -247,7 +246,7 @@ def _erase(norm: Layer[_BatchNorm], pass_on_to: Node | None, edit: Editor) -> No
 
 
 def _carry_after(
-    layer: LayerModule, norm: _BatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
+    layer: LayerModule, norm: AnyBatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
 ) -> bool:
     """Bring new weights back to a layer and the batch norm behind it. Tell whether there was a place."""
     shift = bias - affine.shift
@@ -259,7 +258,7 @@ def _carry_after(
 
 
 def _carry_before(
-    layer: LayerModule, norm: _BatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
+    layer: LayerModule, norm: AnyBatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
 ) -> bool:
     """Bring new weights back to a layer and the batch norm before it. Tell whether there was a place."""
     if layer.bias is None:

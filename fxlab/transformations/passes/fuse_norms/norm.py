@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import is_concrete_int, statically_known_true
 
 from fxlab.node_info import dtype_name, known_shape
 from fxlab.operators import computes, told_dtype
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import OpOverload, is_concrete_int, statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype

@@ -1,0 +1,137 @@
+"""Counts of what a pass has done: its rewrites, and the kinds of nodes that became others."""
+
+from collections import Counter
+from collections.abc import Container
+from dataclasses import dataclass
+
+from torch.fx import GraphModule
+
+from fxlab.checks import check_is
+from fxlab.graphs.graph_diff import changes_by_name
+from fxlab.graphs.unfolded import unfolded
+from fxlab.node_info import kind_text, modules_by_path
+from fxlab.transformations import CandidatePass, Transformation
+from fxlab.transformations.journal.journal import Journal
+from fxlab.transformations.journal.journaled import JournaledTransformation
+from fxlab.units import counted
+
+_MOST_KINDS = 3
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The rewrites of a pass: their number, and the nodes before and after; as text, one sentence.
+
+    Every screen, table, report and command says it in these words.
+
+    Examples
+    --------
+    >>> print(Changes(12, {"linear": 36}, {"linear": 12}))
+    12 rewrites: 36 linears become 12
+    >>> print(Changes(2, {"conv": 2, "batch norm": 2}, {"conv": 2}))
+    2 rewrites: 2 convs and 2 batch norms become 2 convs
+    >>> print(Changes(25, {"dropout": 25}, {}), Changes(None, {"gelu": 1}, {"gelu": 1}), sep="; ")
+    25 rewrites: 25 dropouts removed; 1 gelu changed
+    >>> print(Changes(0, {}, {}))
+    no changes
+    """
+
+    rewrites: int | None
+    """How many; ``None`` for a pass that does not tell its rewrites apart."""
+    before: dict[str, int]
+    """Kind -> how many nodes were replaced, of the stage below."""
+    after: dict[str, int]
+    """Kind -> how many nodes stand for them."""
+
+    def __bool__(self) -> bool:
+        return bool(self.rewrites or self.before or self.after)
+
+    @property
+    def nodes(self) -> str:
+        """The nodes before and after, without the number of rewrites."""
+        before, after = counted_kinds(self.before), counted_kinds(self.after)
+        if self.before == self.after:
+            return f"{before} changed" if before else ""
+        if not self.before or not self.after:
+            return f"{before} removed" if before else f"{after} added"
+        if self.before.keys() == self.after.keys() and len(self.before) == 1:
+            (after,) = (f"{count:,}" for count in self.after.values())
+        return f"{before} {'becomes' if sum(self.before.values()) == 1 else 'become'} {after}"
+
+    def __str__(self) -> str:
+        if not self:
+            return "no changes"
+        rewrites = "" if self.rewrites is None else counted(self.rewrites, "rewrite")
+        return ": ".join(filter(None, (rewrites, self.nodes)))
+
+
+def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) -> Changes:
+    """Count what a pass has done to the stage below it.
+
+    The journal knows which nodes were replaced by which. Where a pass keeps none, the graphs are compared.
+
+    Parameters
+    ----------
+    below, above
+        The stage below the pass, and the one that the pass has made of it.
+    pass_
+        The pass.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import MergeLinears
+    >>> class Projections(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+    ...
+    ...     def forward(self, x):
+    ...         return self.query(x) * self.key(x)
+    >>> model, merge = Projections(), MergeLinears()
+    >>> print(changes_made(torch.fx.symbolic_trace(model), merge(torch.fx.symbolic_trace(model)), merge))
+    1 rewrite: 2 linears become 1
+    """
+    check_is(GraphModule, below, "below")
+    check_is(GraphModule, above, "above")
+    check_is(Transformation, pass_, "pass_")
+    below, above = unfolded(below), unfolded(above)
+    rewrites: int | None = None
+    if isinstance(pass_, JournaledTransformation | CandidatePass):
+        # Only one pass of a signature can be on, so all of its records were made between the two.
+        records = [r for r in Journal.of(above).records if r.signature == pass_.signature]
+        # Others change what is passed to a body for the sake of a candidate in it.
+        records = [record for record in records if record.candidate or record.is_opaque]
+        replaced = set[str]().union(*(record.replaced for record in records))
+        standing = set[str]().union(*(record.stand_ins for record in records))
+        if not any(record.is_opaque for record in records):
+            rewrites = len(records)
+    else:
+        changes = changes_by_name(below, above)
+        replaced = {name for name, change in changes.items() if change in ("removed", "changed")}
+        standing = {name for name, change in changes.items() if change in ("added", "changed")}
+    return Changes(rewrites, _count_kinds(below, replaced), _count_kinds(above, standing))
+
+
+def _count_kinds(graph_module: GraphModule, names: Container[str]) -> dict[str, int]:
+    """Count nodes of a graph by their kinds, the most frequent first; names of other nodes count nothing."""
+    kinds = kinds_by_name(graph_module)
+    return dict(Counter(kind for name, kind in kinds.items() if name in names).most_common())
+
+
+def kinds_by_name(graph_module: GraphModule) -> dict[str, str]:
+    """Return the kind of each node of a graph, as people name it, by the node's name."""
+    graph_module = unfolded(graph_module)
+    modules = modules_by_path(graph_module)
+    return {node.name: kind_text(node, modules) for node in graph_module.graph.nodes}
+
+
+def counted_kinds(counts: dict[str, int]) -> str:
+    """Return counts of kinds as people list them: ``53 convs and 53 batch norms``."""
+    kinds = [counted(count, kind) for kind, count in counts.items()]
+    if len(kinds) > _MOST_KINDS:
+        rest = sum(list(counts.values())[_MOST_KINDS - 1 :])
+        kinds = [*kinds[: _MOST_KINDS - 1], counted(rest, "other node")]
+    *first, last = kinds or [""]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,177 @@
+"""Nodes of two captures of one model that stand for one another: before and after decomposition, in two
+dialects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.fx import GraphModule, Node
+
+from fxlab.graphs.line_diff import in_order
+from fxlab.node_info import ancestry, frames_of, kind_text, module_path, modules_by_path
+from fxlab.torch_private import OpOverload
+
+_CALLS = ("call_function", "call_method", "call_module")
+_SAME_CAPTURE = 0.5
+"""The share of calls with a namesake of the same place and kind from which two graphs are of one capture."""
+
+
+@dataclass
+class Lineage:
+    """The nodes of one graph by those of another that they come from."""
+
+    origins: dict[Node, list[Node]] = field(default_factory=dict)
+    """Node of the second graph -> those of the first that it comes from, in their order."""
+    pairs: dict[Node, Node] = field(default_factory=dict)
+    """Node of the second -> the one of the first that ends the same step, so that both compute the same."""
+
+
+def lineage(original: GraphModule, transformed: GraphModule) -> Lineage:
+    """Find where the nodes of a graph come from in another capture of the same model.
+
+    What torch has noted in ``meta["from_node"]`` decides. Where it says nothing, calls are of one step if
+    they were made in the same call of a module by the same line; of several, those of one kind, in their
+    order. Two graphs of which one was made of the other by passes have a lineage only where names say
+    nothing.
+
+    Examples
+    --------
+    >>> import torch, warnings
+    >>> from fxlab import from_exported
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
+    >>> before, after = from_exported(program), from_exported(program.run_decompositions())
+    >>> origins = lineage(before, after).origins
+    >>> {str(new): str(*old) for new, old in origins.items() if "aten" in str(new.target)}
+    {'permute': 'linear', 'addmm': 'linear'}
+    """
+    found = _by_ancestry(original, transformed)
+    _by_place(original, transformed, found)
+    _by_path(original, transformed, found)
+    return found
+
+
+def is_same_capture(original: GraphModule, transformed: GraphModule) -> bool:
+    """Tell whether the names of one graph are those of the other: one is a copy of it that passes have
+    changed.
+    """
+    calls = [node for node in transformed.graph.nodes if node.op in _CALLS and _is_placed(node)]
+    if not calls or not any(_is_placed(node) for node in original.graph.nodes if node.op in _CALLS):
+        return True
+    named = {node.name: node for node in original.graph.nodes}
+    alike = [node for node in calls if (other := named.get(node.name)) and _place(node) == _place(other)]
+    if len(alike) >= _SAME_CAPTURE * len(calls):
+        return True
+    return _dialect(original) == _dialect(transformed) and not _by_ancestry(original, transformed).pairs
+
+
+def _dialect(graph_module: GraphModule) -> tuple[str, bool]:
+    """Return how a graph was captured, and whether most of its calls are those of ATen."""
+    rung = str(getattr(graph_module.meta.get("trace"), "rung", ""))
+    calls = [isinstance(node.target, OpOverload) for node in graph_module.graph.nodes if node.op in _CALLS]
+    return rung, 2 * sum(calls) > len(calls)
+
+
+def _place(node: Node) -> tuple[str, str, str]:
+    return node.op, str(node.target), module_path(node)
+
+
+def _is_placed(node: Node) -> bool:
+    return bool(module_path(node) or node.meta.get("stack_trace"))
+
+
+def _by_ancestry(original: GraphModule, transformed: GraphModule) -> Lineage:
+    before = {node: ancestry(node) for node in original.graph.nodes if node.op in _CALLS}
+    after = {node: ancestry(node) for node in transformed.graph.nodes if node.op in _CALLS}
+    known = {key for keys in before.values() for key in keys}
+    shared = known & {key for keys in after.values() for key in keys}
+    return _grouped(*(_first_shared(nodes, shared) for nodes in (before, after)))
+
+
+def _first_shared(nodes: dict[Node, list[Any]], shared: set[Any]) -> dict[Hashable, list[Node]]:
+    groups: dict[Hashable, list[Node]] = defaultdict(list)
+    for node, keys in nodes.items():
+        if (key := next((key for key in keys if key in shared), None)) is not None:
+            groups[key].append(node)
+    return groups
+
+
+def _grouped(before: dict[Hashable, list[Node]], after: dict[Hashable, list[Node]]) -> Lineage:
+    """Pair the last nodes of groups that stand for one another: what others read of the step."""
+    found = Lineage()
+    for key, nodes in after.items():
+        if others := before.get(key):
+            found.origins |= dict.fromkeys(nodes, others)
+            found.pairs[nodes[-1]] = others[-1]
+    return found
+
+
+def _by_place(original: GraphModule, transformed: GraphModule, found: Lineage) -> None:
+    """Find calls by the call of a module and the line that made them, where nothing else is known."""
+    taken = {other for others in found.origins.values() for other in others}
+    rest = [n for n in transformed.graph.nodes if n.op in _CALLS and n not in found.origins and _is_placed(n)]
+    others = [n for n in original.graph.nodes if n.op in _CALLS and n not in taken and _is_placed(n)]
+    whole = {module_path(node) for node in (*rest, *others) if node.op == "call_module"}
+    before, after = ({node: _steps(node, whole) for node in nodes} for nodes in (others, rest))
+    shared = {step for steps in before.values() for step in steps}
+    shared &= {step for steps in after.values() for step in steps}
+    ours, theirs = (_first_shared(nodes, shared) for nodes in (before, after))
+    kinds = _Kinds(original, transformed)
+    for step, nodes in theirs.items():
+        if step in ours:
+            _align(ours[step], nodes, kinds, found)
+
+
+def _steps(node: Node, whole: set[str]) -> list[Hashable]:
+    """Return what a node may be a step of, the closest first: the call of a module, or lines in one."""
+    path = module_path(node)
+    lines = [(path, frame["file"], frame["line"]) for frame in frames_of(node)]
+    return [path, *lines] if path in whole else [*lines]
+
+
+class _Kinds:
+    """Kinds of nodes of two graphs, in words."""
+
+    def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
+        self._modules = {module.graph: modules_by_path(module) for module in (original, transformed)}
+
+    def numbered(self, nodes: list[Node]) -> list[tuple[str, int]]:
+        """Return the kind of each node, and how many of the kind come before it."""
+        counts: Counter[str] = Counter()
+        found = []
+        for node in nodes:
+            kind = kind_text(node, self._modules[node.graph])
+            if kind == "getitem":
+                kind = f"{kind} {node.args[1]}"
+            found.append((kind, counts[kind]))
+            counts[kind] += 1
+        return found
+
+
+def _align(before: list[Node], after: list[Node], kinds: _Kinds, found: Lineage) -> None:
+    """Pair the calls of one step that are of one kind, in their order; what lies between stands for the
+    same.
+    """
+    i = j = 0
+    pairs = in_order(kinds.numbered(before), kinds.numbered(after))
+    for next_i, next_j in [*pairs, (len(before), len(after))]:
+        if i < next_i and j < next_j:
+            found.origins |= dict.fromkeys(after[j:next_j], before[i:next_i])
+            last, other = after[next_j - 1], before[next_i - 1]
+            if last.all_input_nodes and other.all_input_nodes:  # a new tensor ends no step
+                found.pairs[last] = other
+        if next_i < len(before):
+            found.origins[after[next_j]], found.pairs[after[next_j]] = [before[next_i]], before[next_i]
+        i, j = next_i + 1, next_j + 1
+
+
+def _by_path(original: GraphModule, transformed: GraphModule, found: Lineage) -> None:
+    """Match what reads the same parameter or buffer."""
+    paths = {str(node.target): node for node in reversed(original.graph.find_nodes(op="get_attr"))}
+    for node in transformed.graph.find_nodes(op="get_attr"):
+        if (other := paths.get(str(node.target))) is not None:
+            found.origins[node], found.pairs[node] = [other], other

@@ -1,0 +1,159 @@
+"""Match nodes of a transformed graph with the nodes of the original that compute the same."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch.fx import GraphModule, Node
+
+from fxlab.graphs.lineage import Lineage, is_same_capture, lineage
+from fxlab.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.graphs.unfolded import is_in_body
+from fxlab.node_info import attribute_at
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Pairs of nodes of two graphs."""
+
+    originals: dict[Node, Node]
+    """Node of the transformed graph -> node of the original."""
+    unchanged: frozenset[Node]
+    """The nodes of the transformed graph that do the same as their originals, on the same values."""
+    origins: Mapping[Node, Sequence[Node]] = field(default_factory=dict)
+    """Node of the transformed graph -> what it comes from, where the two are captures of one model in two
+    dialects.
+    """
+
+
+def matched(
+    original: GraphModule, transformed: GraphModule, inputs: Mapping[Node, Node] | None = None
+) -> Matching:
+    """Match the nodes of two graphs.
+
+    Inputs match by their order, other nodes by name; two captures of one model, such as an exported
+    program before and after it is decomposed, by what torch has noted of them (:func:`lineage`). A node
+    that was erased matches the one that is read in its stead: where an unchanged reader, such as an
+    activation, now reads ``conv`` and not ``norm`` any more, and ``conv`` has changed, then ``conv``
+    computes what ``norm`` did. That holds for every pass, whether it keeps a journal or not.
+
+    Parameters
+    ----------
+    original, transformed
+        Two graph modules, the second made from the first or a copy of it.
+    inputs
+        The inputs that match, where that is known, as of bodies, which a pass may give others. Left out, they
+        match by their order.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
+    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
+    >>> {str(node): str(other) for node, other in matched(graph, fused).originals.items()}
+    {'input_1': 'input_1', '_0': '_1', '_2': '_2', 'output': 'output'}
+    """
+    named = {node.name: node for node in original.graph.nodes}
+    kept = {node.name for node in transformed.graph.nodes}
+    found = Lineage()
+    if is_same_capture(original, transformed):
+        originals = {node: named[node.name] for node in transformed.graph.nodes if node.name in named}
+    else:
+        found = lineage(original, transformed)
+        originals = dict(found.pairs) | _outputs(original, transformed)
+    if inputs is None:
+        inputs = dict(zip(_placeholders(transformed), _placeholders(original), strict=False))
+    else:
+        originals = {node: other for node, other in originals.items() if node.op != "placeholder"}
+    originals |= inputs
+    weights = _Weights(original, transformed, inputs)
+    alike = {
+        node
+        for node, other in originals.items()
+        if not what_differs(other, node, original, transformed) and weights.are_same(other, node)
+    }
+    read_instead: dict[Node, set[Node]] = defaultdict(set)
+    for reader in alike:
+        for before, after in zip(inputs_in_order(originals[reader]), inputs_in_order(reader), strict=True):
+            if after not in alike:
+                read_instead[after].add(before)
+    for node, others in read_instead.items():
+        if len(others) == 1 and (other := next(iter(others))).name not in kept:
+            originals[node] = other
+    # What computes something else, and is read by nobody, may have taken over from anything or nothing.
+    originals = {node: other for node, other in originals.items() if node in alike or node.users}
+    originals = _one_to_one(originals)
+    other_bodies = {
+        user
+        for node in transformed.graph.find_nodes(op="get_attr")
+        if node not in alike and isinstance(attribute_at(transformed, str(node.target), None), GraphModule)
+        for user in node.users
+    }
+    unchanged = frozenset(node for node in alike - other_bodies if _reads_the_same(node, originals))
+    return Matching(originals, unchanged, found.origins)
+
+
+class _Weights:
+    """The values of two graphs that follow from their tensors alone, as the weight that a call is given.
+
+    A call that is given another weight computes something else, as a module does that holds another one.
+    """
+
+    def __init__(self, original: GraphModule, transformed: GraphModule, inputs: Mapping[Node, Node]) -> None:
+        self._modules = original, transformed
+        self._constants = _constants(original) | _constants(transformed)
+        both = {*inputs, *inputs.values()}
+        self._new_inputs = {
+            node for module in self._modules for node in _placeholders(module) if node not in both
+        }
+
+    def are_same(self, other: Node, node: Node) -> bool:
+        """Tell whether a node of the transformed graph is given the weights that one of the original is."""
+        return all(map(self._is_same, inputs_in_order(other), inputs_in_order(node)))
+
+    def _is_same(self, before: Node, after: Node) -> bool:
+        if not self._new_inputs.isdisjoint((before, after)):
+            return False
+        if not self._constants.issuperset((before, after)):
+            return True
+        differs = what_differs(before, after, *self._modules)
+        is_moved = differs == ["target"] and before.op == "get_attr"
+        return (not differs or is_moved) and self.are_same(before, after)
+
+
+def _constants(module: GraphModule) -> set[Node]:
+    """Return the nodes whose values follow from the tensors of a module alone."""
+    found: set[Node] = set()
+    for node in module.graph.nodes:
+        inputs = node.all_input_nodes
+        if node.op == "get_attr" or (inputs and node.op != "output" and found.issuperset(inputs)):
+            found.add(node)
+    return found
+
+
+def _placeholders(module: GraphModule) -> list[Node]:
+    return [node for node in module.graph.find_nodes(op="placeholder") if not is_in_body(node)]
+
+
+def _outputs(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:
+    return {transformed.graph.output_node(): original.graph.output_node()}
+
+
+def _one_to_one(originals: dict[Node, Node]) -> dict[Node, Node]:
+    taken: set[Node] = set()
+    result: dict[Node, Node] = {}
+    for node, other in originals.items():
+        if other not in taken:
+            taken.add(other)
+            result[node] = other
+    return result
+
+
+def _reads_the_same(node: Node, originals: dict[Node, Node]) -> bool:
+    return node in originals and all(
+        originals.get(after) is before
+        for before, after in zip(inputs_in_order(originals[node]), inputs_in_order(node), strict=True)
+    )

@@ -1,0 +1,59 @@
+"""The protocol of sessions whose stages a compiler makes, through which screens and reports reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch.fx import GraphModule
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.overlays import Overlay
+    from fxlab.tracing import GraphBreak
+    from fxlab.transformations import Transformation
+
+
+class Compiled(Protocol):
+    """The additions of such a session to those of :class:`fxlab.Session`; ``session.compiled`` is one."""
+
+    @property
+    def graph_break(self) -> GraphBreak | None:
+        """The reason why the graph ends, and the line; ``None`` at the end of the model."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The parts of the compile that could not be recorded, in words."""
+
+    @property
+    def has_options(self) -> bool:
+        """Whether options can be changed."""
+
+    @property
+    def has_code(self) -> bool:
+        """Whether code was generated for the passes that are on."""
+
+    def options(self) -> pd.DataFrame:
+        """List the options that switch passes on and off."""
+
+    def set_option(self, name: str, value: Any) -> None:
+        """Change an option: the model is compiled again with it."""
+
+    def patterns(self) -> pd.DataFrame:
+        """List the patterns of the passes that have run."""
+
+    def pattern_graphs(self) -> list[GraphModule]:
+        """Return the patterns as graphs to look at, one for each row of :meth:`patterns`."""
+
+    def explain_unchanged(self) -> Mapping[str, pd.DataFrame]:
+        """Return the candidates of each pass that has changed nothing, by its name."""
+
+    def kernels(self) -> pd.DataFrame:
+        """List the kernel of the generated code that each node went into."""
+
+    def overlays(self) -> list[Overlay]:
+        """Return overlays of its own."""
+
+    def addable(self) -> tuple[Transformation, ...]:
+        """Return passes of its own that can be added to the stack."""

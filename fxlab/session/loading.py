@@ -1,0 +1,151 @@
+"""A session with the choices of one that was saved."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fxlab.models.running import Inputs
+from fxlab.session import saved_file
+from fxlab.session.history import Switches
+from fxlab.session.session import Session
+from fxlab.sources import ModelLike
+from fxlab.transformations import Transformation
+from fxlab.transformations.candidate_filter import listed
+
+
+def load_session(
+    path: str | os.PathLike[str],
+    /,
+    model: ModelLike,
+    inputs: Inputs | None = None,
+    *,
+    passes: Iterable[Transformation] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+) -> Session:
+    """Make a session with the choices of one that was saved: what is on, in which order, what is excluded.
+
+    The file has no weights and no code; the model is yours. It need not be the one that the session was of:
+    what is different is a warning, which names it.
+
+    Parameters
+    ----------
+    path
+        A file that :meth:`fxlab.Session.save` wrote.
+    model, inputs, passes, weights
+        As for :class:`fxlab.Session`. Passes that are not fxlab's own, or have arguments, have to be given.
+
+    Returns
+    -------
+    Session
+        A new session, in which there is nothing to undo.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the model, its graph, the versions or the transformed graph are not those of the saved session, or
+        a candidate that it excluded is none here.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is no saved session, or a pass is missing or has other arguments.
+    TransformationError
+        If a pass raises on this model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from torch import nn
+    >>> model, folder = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), tempfile.mkdtemp()
+    >>> session = Session(model, torch.ones(2, 4))
+    >>> session.apply("remove-identities")
+    >>> path = session.save(f"{folder}/stack.json")
+    >>> again = load_session(path, model, torch.ones(2, 4))
+    >>> [pass_.name for pass_ in again.applied], again.can_undo
+    (['remove-identities'], False)
+    """
+    saved = saved_file.read(Path(path))  # first: tracing the model may take long
+    session = Session(model, inputs, passes=passes, weights=weights)
+    found = take_over(session, saved, os.fspath(path))
+    if found:
+        warnings.warn(
+            f"{path}: not the session that was saved: {'; '.join(found)}. session.verdict() judges this one.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return session
+
+
+def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str]:
+    """Let the choices of a saved session be those that a new one begins with; return what is different.
+
+    Raises
+    ------
+    ValueError
+        If a pass is missing or has other arguments; ``name`` is that of the file.
+    TransformationError
+        If a pass raises on this model.
+    """
+    rows: list[dict[str, Any]] = saved["passes"]
+    known = {str(pass_.name): pass_ for pass_ in session.passes}
+    _check_passes(rows, known, name)
+    names = [row["name"] for row in rows if row["name"] in known]
+    excluded = {(row["name"], tuple(candidate)) for row in rows for candidate in row["excluded"]}
+    switches = Switches(
+        tuple(names + [name for name in known if name not in names]),
+        frozenset(row["name"] for row in rows if row["on"]),
+        frozenset(entry for entry in excluded if entry[0] in known),
+    )
+    session._begin_with(switches)
+    now = saved_file.facts_of(session.original, session.graph_module)
+    return [*_differences(saved, now), *_excluded_in_vain(session)]
+
+
+def _differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    found = [
+        f"{key} {saved_file.shown(saved['made_with'].get(key))} in the file, {version} here"
+        for key, version in now["made_with"].items()
+        if version != saved["made_with"].get(key)
+    ]
+    model = saved["model"]
+    if (was := model.get("class")) != now["model"]["class"]:
+        found.append(f"a {saved_file.shown(was)} in the file, a {now['model']['class']} here")
+    words = {"parameters": "names, shapes or dtypes of parameters and buffers", "graph": "the graph"}
+    found += [f"{what} differ" for key, what in words.items() if model.get(key) != now["model"][key]]
+    if model.get("graph") == now["model"]["graph"] and saved["transformed"] != now["transformed"]:
+        found.append("the passes make another graph of the same one")
+    return found
+
+
+def _check_passes(rows: list[dict[str, Any]], known: Mapping[str, Transformation], path: str) -> None:
+    missing = [saved_file.shown(row["name"]) for row in rows if row["name"] not in known]
+    if missing:
+        raise ValueError(
+            f"{path}: the session had passes that are not on offer: {listed(missing)}. "
+            "Give them: fxlab.load_session(path, model, inputs, passes=[...])."
+        )
+    other = [row["name"] for row in rows if known[row["name"]].signature != row["signature"]]
+    if other:
+        raise ValueError(
+            f"{path}: passes of the same name that have other arguments or are of another class: "
+            f"{listed(other)}. Give those of the session: passes=[...]."
+        )
+
+
+def _excluded_in_vain(session: Session) -> list[str]:
+    found = []
+    for pass_ in session.passes:
+        if excluded := session.excluded(pass_):
+            candidates = {*session.explain(pass_).index}
+            gone = sorted(name for candidate in excluded for name in candidate if name not in candidates)
+            if gone:
+                names = listed([*map(saved_file.shown, gone)])
+                found.append(f"{pass_.name} excluded {names}, which are no candidates here")
+    return found

@@ -1,0 +1,202 @@
+"""The forms in which a model is given: a module, a graph, a session, an exported program, a file of one.
+
+Only here the rest of fxlab comes to the tracer, and only for a model that is no graph yet.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from fxlab.checks import described
+from fxlab.models.graph_module import check_lints
+from fxlab.models.running import Inputs, call_arguments, given_arguments
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.tracing import CapturedGraph
+    from fxlab.transformations import Transformation
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module, traced or to be traced, and the inputs that come with it."""
+
+    module: torch.nn.Module
+    inputs: Inputs | None = None
+
+
+class SessionLike(Protocol):
+    """The part of :class:`fxlab.Session` that comparisons use."""
+
+    @property
+    def original(self) -> GraphModule:
+        """The model without any pass."""
+
+    @property
+    def graph_module(self) -> GraphModule:
+        """The model with all passes that are on."""
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """The inputs of the model, if there are any."""
+
+    @property
+    def passes(self) -> tuple[Transformation, ...]:
+        """The passes on offer, in the order in which they apply."""
+
+    @property
+    def applied(self) -> tuple[Transformation, ...]:
+        """The passes that are on, in the order in which they were applied."""
+
+    @property
+    def stages(self) -> tuple[GraphModule, ...]:
+        """The original, and the module after each of these passes."""
+
+    def reference_run(self) -> Any:
+        """Return the original as stages are judged against it."""
+
+    def compare_outputs(self) -> pd.DataFrame:
+        """Measure how far the outputs of the present model are from the original's."""
+
+
+_MEMBERS = tuple(name for name in vars(SessionLike) if not name.startswith("_"))
+
+ModelLike: TypeAlias = Union[torch.nn.Module, ExportedProgram, "CapturedGraph", Source, str, os.PathLike[str]]
+"""A model in any of the forms that :func:`source_of` takes."""
+Model: TypeAlias = ModelLike | SessionLike
+"""A model in any of its forms: those that :func:`source_of` takes, or a session."""
+
+
+def source_of(model: Any, name: str = "model") -> Source:
+    """Return the module of a ``model`` argument; its form is decided here alone.
+
+    Parameters
+    ----------
+    model
+        A module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a
+        :class:`fxlab.CapturedGraph`; a ``torch.export.ExportedProgram``, or the path of one that
+        ``torch.export.save`` wrote.
+    name
+        The argument, for the words of an error.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these, or ``torch.jit`` made it.
+    OSError, ValueError
+        If the file cannot be read, is broken, or could run code when it is loaded.
+
+    Examples
+    --------
+    >>> program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
+    >>> source_of(program).inputs[0].shape
+    torch.Size([3, 4])
+    """
+    if isinstance(model, Source):
+        return model
+    if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
+        return Source(model)
+    from fxlab.tracing.from_elsewhere import graph_from_elsewhere
+
+    return Source(*graph_from_elsewhere(model, name))
+
+
+def traced(module: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
+    """Return the graph of a module and its inputs; one that is not traced yet is traced on them."""
+    if isinstance(module, GraphModule):
+        if inputs is not None:
+            call_arguments(inputs)
+        return module, inputs
+    from fxlab.tracing import symbolic_trace
+
+    given = inputs_or_examples(inputs, module)
+    return symbolic_trace(module, given), given
+
+
+def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:
+    """Return inputs that are some, or make them from the configuration of a module."""
+    if inputs is None:
+        from fxlab.tracing import example_inputs
+
+        return cast(Inputs, example_inputs(original))
+    call_arguments(inputs)
+    return inputs
+
+
+def is_session(value: Any) -> TypeGuard[SessionLike]:
+    """Tell whether a value is a session; classes are none."""
+    # Not asked of the object itself: reading a stage may build it.
+    known = {*dir(type(value)), *getattr(value, "__dict__", ())}
+    return not isinstance(value, type) and known.issuperset(_MEMBERS)
+
+
+def checked_session(value: Any) -> SessionLike:
+    """Return a session, or raise the ``TypeError`` that asks for one."""
+    if not is_session(value):
+        raise TypeError(
+            f"session: expected an fxlab.Session, got {described(value)}. "
+            "Make one: fxlab.Session(model, inputs)."
+        )
+    return value
+
+
+def compared_models(
+    original: Model, transformed: Model | None, inputs: Any
+) -> tuple[torch.nn.Module, torch.nn.Module, Any]:
+    """Return the two modules of a comparison, and the inputs to compare on.
+
+    A session stands for its present graph module; alone, it is compared with its own original.
+    """
+    if transformed is None and is_session(original):
+        given = original.inputs if inputs is None else inputs
+        return original.original, original.graph_module, given
+    if transformed is None:
+        raise TypeError(
+            "transformed: expected a model, graph module or session to compare original with, got None. "
+            "Only a session is compared with its own original."
+        )
+    before, after = resolved(original, "original"), resolved(transformed, "transformed")
+    given = inputs_of(after, inputs_of(before, inputs))
+    return module_of(before, "original"), module_of(after, "transformed"), given
+
+
+def resolved(model: Any, name: str) -> SessionLike | Source:
+    """Return a session as it is, and the source of any other model; a file is read here, once."""
+    return model if is_session(model) else source_of(model, name)
+
+
+def module_of(model: Any, name: str) -> torch.nn.Module:
+    """Return a module, of a session its present one, or raise the ``TypeError`` that names the argument."""
+    found = resolved(model, name)
+    module = found.module if isinstance(found, Source) else found.graph_module
+    if isinstance(module, GraphModule):
+        check_lints(module, name)
+    return module
+
+
+def graph_of(model: Any, name: str, inputs: Inputs | None = None) -> GraphModule:
+    """Return the graph module of a model; one that is not traced yet is traced on the inputs."""
+    module = module_of(model, name)
+    return module if isinstance(module, GraphModule) else traced(module, inputs)[0]
+
+
+def compared_graphs(
+    original: Model, transformed: Model | None, inputs: Inputs | None
+) -> tuple[GraphModule, GraphModule]:
+    """Return the two graph modules of a comparison that runs nothing."""
+    before, after, known = compared_models(original, transformed, inputs)
+    if inputs is not None:
+        given_arguments(inputs)
+    return graph_of(before, "original", known), graph_of(after, "transformed", known)
+
+
+def inputs_of(model: Any, inputs: Any) -> Any:
+    """Return the inputs that are given, or else those of a session or source."""
+    return model.inputs if inputs is None and (isinstance(model, Source) or is_session(model)) else inputs

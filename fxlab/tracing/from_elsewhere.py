@@ -1,0 +1,65 @@
+"""Graphs that fxlab has not traced: exported programs, files of them, and graphs that Dynamo captured."""
+
+from __future__ import annotations
+
+import os
+from inspect import isroutine
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule
+
+from fxlab.checks import described
+from fxlab.models.running import Inputs, named_arguments
+from fxlab.torch_private import pytree
+from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
+from fxlab.tracing.exported.from_exported import from_exported
+from fxlab.tracing.exported.saved_program import SUFFIX, load_program
+from fxlab.tracing.model_code.attributes import refuse_torch_script
+from fxlab.tracing.torch_private import FakeTensor
+
+
+def graph_from_elsewhere(model: object, name: str) -> tuple[GraphModule, Inputs | None]:
+    """Return the graph of an argument that is no module, and the inputs that come with it.
+
+    Raises
+    ------
+    TypeError
+        If it is neither a program, the path of one, nor a captured graph.
+    OSError, ValueError
+        If the file cannot be read, is broken, or could run code when it is loaded.
+    """
+    if isinstance(model, CapturedGraph):
+        return model.graph_module, model.inputs
+    refuse_torch_script(model, name)
+    if isinstance(model, ExportedProgram):
+        return of_program(model)
+    if isinstance(model, os.PathLike) or (isinstance(model, str) and model.endswith(SUFFIX)):
+        if not os.fspath(model).endswith(SUFFIX):
+            raise ValueError(f"{name}: expected a file that ends in {SUFFIX}, got {os.fspath(model)!r}.")
+        return of_program(load_program(model))
+    raise _no_model(model, name)
+
+
+def of_program(program: ExportedProgram) -> tuple[GraphModule, Inputs | None]:
+    """Return the graph of a program, and the inputs that it was exported with, if it has them."""
+    module = from_exported(program)
+    args, kwargs = program.example_inputs or ((), {})
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    if not (args or kwargs) or any(isinstance(tensor, FakeTensor) for tensor in tensors):
+        return module, None
+    return module, named_arguments(module, tuple(args), kwargs) if kwargs else tuple(args)
+
+
+def _no_model(value: object, name: str) -> TypeError:
+    advice = "Load or build the model first."
+    if isinstance(value, Capture):
+        advice = f"Give one of its graphs: {name}.graphs[0]."
+    elif isinstance(value, Graph):
+        advice = f"Give its module, or make one: torch.fx.GraphModule(root, {name})."
+    elif isroutine(value):
+        advice = f"Give a graph of it: torch.fx.experimental.proxy_tensor.make_fx({name})(*inputs)."
+    return TypeError(
+        f"{name}: expected a torch.nn.Module, a torch.fx.GraphModule, a torch.export.ExportedProgram, "
+        f"the path of a {SUFFIX} file or an fxlab.Session, got {described(value)}. {advice}"
+    )

@@ -1,0 +1,1 @@
+"""Two graphs run in step, node by node, and the node or pass from which values differ."""

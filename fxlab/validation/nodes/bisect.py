@@ -1,0 +1,199 @@
+"""Find the pass, and the rewrite in it, that breaks a model."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torch.fx import GraphModule
+
+from fxlab.models.graph_module import changed_copy
+from fxlab.models.running import Inputs
+from fxlab.sources import SessionLike, checked_session
+from fxlab.transformations import CandidatePass, Transformation
+from fxlab.transformations.journal.journal import Record
+from fxlab.validation.nodes.compare_nodes import Divergence, first_divergence
+from fxlab.validation.outputs.input_variants import Variants
+from fxlab.validation.verdicts.comparison import Verdict
+from fxlab.validation.verdicts.judgement import Status
+from fxlab.validation.verdicts.verdict import Reference
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The result of :func:`bisect`. ``str()`` of it is a line for people."""
+
+    pass_: Transformation
+    """The first pass with which the model is different."""
+    rewrites: tuple[str, ...]
+    """Those of its rewrites that it takes, by the nodes they marked; empty if they cannot be told apart."""
+    divergence: Divergence | None
+    """The first node that goes wrong with these rewrites."""
+    reason: str
+    """Why the model is different with these rewrites, in words."""
+    runs: int
+    """How many models were judged."""
+
+    def __str__(self) -> str:
+        rewrites = f", by rewriting {', '.join(self.rewrites)}" if self.rewrites else ""
+        node = f" The first node that goes wrong is {self.divergence}." if self.divergence else ""
+        return f"{self.pass_.name} makes it different{rewrites}: {self.reason}.{node}"
+
+
+def bisect(
+    session: SessionLike,
+    inputs: Inputs | Iterator[Inputs] | None = None,
+    *,
+    variants: Variants = False,
+) -> Bisection | None:
+    """Find the pass, and the smallest set of its rewrites, with which a model is different.
+
+    As with LLVM's ``-opt-bisect-limit``, the passes that are on are halved until the first is found with
+    which :func:`verdict` says *different*. Then its rewrites are halved, on top of the passes below, until
+    those are found that it takes. That is about ``log2`` of their number of runs for each of those (which
+    mostly is one).
+
+    Parameters
+    ----------
+    session
+        A session with passes on. It is not changed.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
+        session.
+    variants
+        Other inputs to compare on as well, as for :func:`verdict`.
+
+    Returns
+    -------
+    Bisection or None
+        The pass, the rewrites and the first node that goes wrong; ``None`` if the model is the same up to
+        rounding. A model that a pass has made raise counts as different.
+
+    Raises
+    ------
+    TypeError
+        If ``session`` is none, or ``inputs`` nothing that a model can be called with.
+    ValueError
+        If the original does not run on the inputs, or cannot be judged (see :func:`verdict`), or its outputs
+        have nothing to compare: all of them are NaN, infinite or empty.
+
+    Notes
+    -----
+    Rewrites are told apart for each ``RewritePass``, as those of fxlab are: the
+    pass is applied anew, limited to some of its candidates (:meth:`Transformation.only`).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab import ChangeTrueDivToMulByInverse, Session
+    >>> class Model(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return (x / 2 + 1) / 3
+    >>> class Careless(ChangeTrueDivToMulByInverse):
+    ...     def rewrite(self, candidate, edit):
+    ...         node = super().rewrite(candidate, edit)
+    ...         node.args = (node.args[0], round(node.args[1], 2))
+    ...         return node
+    >>> session = Session(torch.fx.symbolic_trace(Model()), torch.randn(8), passes=[Careless()])
+    >>> session.apply("careless")
+    >>> bisect(session).rewrites
+    ('truediv_1',)
+    """
+    checked_session(session)
+    applied, stages = session.applied, session.stages
+    given = session.inputs if inputs is None else inputs
+    trials = _Trials(Reference(stages[0], given, variants=variants))
+    if not trials.breaks(stages[-1]):
+        return None
+    first = _first(range(1, len(stages)), lambda position: trials.breaks(stages[position]))
+    pass_, below, above = applied[first - 1], stages[first - 1], stages[first]
+    rewrites: list[Record] = []
+    if isinstance(pass_, CandidatePass):
+        rewrites = pass_.rewrites(above)
+
+        def some(chosen: Sequence[Record]) -> GraphModule:
+            nodes = [node for record in chosen for node in record.candidate]
+            return changed_copy(below, pass_.only(*nodes, missing_ok=True), writes_tensors=False)
+
+        # A pass may do more in ``transform`` than rewrite its candidates; then they do not tell.
+        if trials.breaks(some(rewrites)) and not trials.breaks(some([])):
+            rewrites = _needed(rewrites, lambda chosen: trials.breaks(some(chosen)))
+            above = some(rewrites)
+        else:
+            rewrites = []
+    reason = trials.reason(above)
+    return Bisection(pass_, tuple(map(_name, rewrites)), trials.divergence(below, above), reason, trials.runs)
+
+
+def _name(record: Record) -> str:
+    """Return what a rewrite is called: the node that it marked, or the candidate where that is gone."""
+    return (record.marked or record.candidate)[0]
+
+
+class _Trials:
+    """Judges models against the original."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.runs = 0
+        self._reference = reference
+        self._inputs = next(iter(reference.inputs.values()))
+        """Those that last told a difference."""
+        # What the original cannot be judged by is an error, not a difference.
+        reference.verdict(reference.original)
+
+    def breaks(self, module: GraphModule) -> bool:
+        """Tell whether a model is different."""
+        return bool(self.reason(module))
+
+    def reason(self, module: GraphModule) -> str:
+        """Return why a model is different, ``""`` if it is not."""
+        self.runs += 1
+        try:
+            verdict: Verdict = self._reference.verdict(module)
+        except ValueError as error:
+            if not str(error).startswith("transformed:"):
+                raise
+            return str(error)
+        if verdict.status is Status.NOTHING_COMPARED:
+            raise ValueError(f"inputs: on these, nothing can be compared: {verdict.reason}.")
+        if verdict.agrees:
+            return ""
+        self._inputs = self._reference.inputs[verdict.decided_by]
+        return verdict.reason
+
+    def divergence(self, below: GraphModule, above: GraphModule) -> Divergence | None:
+        """Return the first node that goes wrong from one model to another, if both run."""
+        try:
+            return first_divergence(below, above, self._inputs)
+        except ValueError:
+            return None
+
+
+def _first(positions: Sequence[int], breaks: Callable[[int], bool]) -> int:
+    """Return the first position that breaks, where the last one does; halving, so there may be one before."""
+    low, high = 0, len(positions) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if breaks(positions[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return positions[high]
+
+
+def _needed(items: list[T], breaks: Callable[[list[T]], bool]) -> list[T]:
+    """Return items that break together, each of which it takes, where all of them do and none does not.
+
+    The last item of the shortest prefix that breaks is needed; then the same is asked of what is before it.
+    """
+    found: list[T] = []
+    while not found or not breaks(found):
+        last = _last_of_shortest_prefix(items, found, breaks)
+        found.insert(0, items[last])
+        items = items[:last]
+    return found
+
+
+def _last_of_shortest_prefix(items: list[T], found: list[T], breaks: Callable[[list[T]], bool]) -> int:
+    return _first(range(len(items)), lambda last: breaks([*items[: last + 1], *found]))

@@ -1,0 +1,278 @@
+"""Find where along the graph values begin to differ."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxlab.checks import flag
+from fxlab.models.running import Inputs, generators_kept
+from fxlab.node_info import module_path, shape_and_dtype, target_text
+from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples
+from fxlab.validation.arguments import check_runs, check_runs_by_node
+from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
+from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
+from fxlab.values.tensors import same_bits, tensors_by_path
+from fxlab.values.wide import to_float64
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "original",
+    "op",
+    "target",
+    "module_path",
+    "shape",
+    "dtype",
+    "accumulated",
+    "max_accumulated",
+    "introduced",
+    "max_introduced",
+)
+JUDGED = "status", "hidden", "reason"
+
+
+def compare_nodes(
+    original: Model,
+    transformed: Model | None = None,
+    inputs: Inputs | None = None,
+    *,
+    judge: bool = False,
+) -> "pd.DataFrame":
+    """Run two graphs in step and compare what their nodes compute.
+
+    Nodes match by name; a fused convolution matches the batch norm that it now stands for, and the slices
+    of a merged linear match the linears they replace. For each pair, two differences are told apart: what
+    has *accumulated* up to the node, and what the node itself *introduces*. For that it is run once more on
+    the original's values, together with the new nodes before it; unchanged nodes introduce nothing and are
+    not run again. Both graphs run in step, and values are dropped after their last use.
+
+    Parameters
+    ----------
+    original, transformed, inputs
+        As for :func:`compare_outputs`. A module that is not traced yet is traced on the inputs.
+    judge
+        Whether to say of each node whether it differs by more than rounding, as :func:`first_divergence`
+        does of the first. Nodes that introduce something run in float64 as well.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each pair of nodes that compute tensors, in the order of the transformed graph, indexed by
+        its ``node``: the ``original`` node, ``op``, ``target``, ``module_path``, and ``shape`` and ``dtype``
+        where known, of the transformed one. Nodes of bodies are among them (``true_graph_0/mul``): of several
+        runs, such as the steps of a loop, their row has the largest differences, and there is none where a
+        body has not run. The other columns are
+
+        ``accumulated``, ``max_accumulated``
+            The difference when both graphs run by themselves: its norm relative to the original's, and the
+            largest absolute difference of an element.
+        ``introduced``, ``max_introduced``
+            The same where the node runs on the original's values.
+        ``status``, ``hidden``, ``reason``
+            With ``judge``: what :func:`verdict` would say of the node by itself, and the largest relative
+            mistake of it that could be taken for rounding (missing where every bit is the same).
+
+        Elements that are NaN or infinite in one of the two only make a difference infinite.
+
+    Raises
+    ------
+    TypeError
+        If a model is no module or session, or ``inputs`` nothing that a model can be called with.
+    ValueError
+        If a node does not run on the inputs, or a module has no weights (the meta device); with ``judge``
+        also if a node does not run in float64.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
+    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
+    >>> table = compare_nodes(graph, fused, torch.randn(1, 3, 8, 8))
+    >>> table["original"].tolist(), (table["introduced"] < 1e-6).all().item()
+    (['input_1', '_1', '_2'], True)
+    """
+    import pandas as pd
+
+    pairs = _pairs(original, transformed, inputs, in_float64=flag(judge, "judge"))
+    with generators_kept():
+        rows: dict[str, list[Any]] = {}
+        for pair in pairs.pairs():
+            if tensors_by_path(pair.expected):
+                row = _row(pair) + (_judged_row(pair) if judge else [])
+                rows[pair.name] = _worse(rows[pair.name], row) if pair.name in rows else row
+    columns = [*COLUMNS, *(JUDGED if judge else ())]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("node")
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The node that :func:`first_divergence` found. ``str()`` of it is one line for people."""
+
+    node: str
+    """Its name in the transformed graph."""
+    original: str
+    """The name of the node of the original that it does not agree with."""
+    judgement: Judgement
+    """What was found of it, with the reason in words."""
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.judgement.reason}"
+
+
+def first_divergence(
+    original: Model, transformed: Model | None = None, inputs: Inputs | None = None
+) -> Divergence | None:
+    """Find the first node that differs by more than rounding, on the values that the original gives it.
+
+    The question and the bounds are those of :func:`verdict`, asked of each node by itself: it runs on the
+    original's values, as it is and in float64, so that rounding before it does not count, and a mistake
+    that the rounding after it drowns is found as well.
+
+    Parameters
+    ----------
+    original, transformed, inputs
+        As for :func:`compare_nodes`.
+
+    Returns
+    -------
+    Divergence or None
+        The node and the reason; ``None`` if all nodes that match agree.
+
+    Raises
+    ------
+    TypeError
+        If a model is no module or session, or ``inputs`` nothing that a model can be called with.
+    ValueError
+        If a node does not run on the inputs, or not in float64, or a module has no weights.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+    >>> import copy
+    >>> wrong = copy.deepcopy(graph)
+    >>> with torch.no_grad():
+    ...     _ = wrong.get_submodule("1").weight.mul_(1.01)
+    >>> first_divergence(graph, wrong, torch.ones(1, 4)).node
+    '_1'
+    """
+    pairs = _pairs(original, transformed, inputs, in_float64=True)
+    with generators_kept():
+        for pair in pairs.pairs():
+            judgement = _worst(_judgements(pair))
+            if judgement is not None and judgement.status is Status.DIFFERENT:
+                return Divergence(pair.name, pair.original_name, judgement)
+    return None
+
+
+def _pairs(
+    original: Model, transformed: Model | None, inputs: Inputs | None, *, in_float64: bool = False
+) -> SideBySide:
+    first, second, known = compared_models(original, transformed, inputs)
+    check_runs(first, "original")
+    check_runs(second, "transformed")
+    given = inputs_or_examples(known, first)
+    first, second = graph_of(first, "original", given), graph_of(second, "transformed", given)
+    check_runs_by_node(first, "original")
+    check_runs_by_node(second, "transformed")
+    return SideBySide(first, second, given, in_float64=in_float64)
+
+
+def _judgements(pair: Pair) -> list[Judgement]:
+    """Judge each tensor of a pair, if the node introduces anything."""
+    if pair.introduced is pair.expected:
+        return []
+    ours, theirs = tensors_by_path(pair.expected), tensors_by_path(pair.introduced)
+    found = {path: judged_by_bits(ours.get(path), theirs.get(path)) for path in {**ours, **theirs}}
+    result = [judgement for judgement in found.values() if judgement is not None]
+    if len(result) < len(found):
+        exact = pair.exact()
+        original, transformed = tensors_by_path(exact.original), tensors_by_path(exact.transformed)
+        anew = [tensors_by_path(value) for value in exact.rounded_anew]
+        result += [
+            judged(
+                Versions(
+                    ours[path],
+                    theirs[path],
+                    original[path],
+                    transformed[path],
+                    [tensors[path] for tensors in anew],
+                )
+            )
+            for path, judgement in found.items()
+            if judgement is None
+        ]
+    return result
+
+
+def _worst(judgements: list[Judgement]) -> Judgement | None:
+    return max(judgements, key=lambda judgement: list(Status).index(judgement.status), default=None)
+
+
+def _judged_row(pair: Pair) -> list[Any]:
+    """Return the status, what could hide and the reason; of all the tensors of a node the worst."""
+    judgements = _judgements(pair)
+    worst = _worst(judgements)
+    if worst is None:
+        return [str(Status.SAME_BITS), None, ""]
+    known = [judgement.hidden for judgement in judgements if judgement.hidden is not None]
+    is_known = worst.status is Status.WITHIN_ROUNDING
+    return [str(worst.status), max(known, default=None) if is_known else None, worst.reason]
+
+
+def _row(pair: Pair) -> list[Any]:
+    shape, dtype = shape_and_dtype(pair.node)
+    return [
+        pair.original_name,
+        pair.node.op,
+        target_text(pair.node),
+        module_path(pair.node),
+        shape,
+        dtype,
+        *_difference(pair.expected, pair.accumulated),
+        *_difference(pair.expected, pair.introduced),
+    ]
+
+
+def _worse(row: list[Any], other: list[Any]) -> list[Any]:
+    """Return one row for two runs of a node in a body: the largest differences, and the worse judgement."""
+    first = COLUMNS.index("accumulated")
+    numbers = [max(pair) for pair in zip(row[first : len(COLUMNS)], other[first : len(COLUMNS)], strict=True)]
+    judgements = [each[len(COLUMNS) :] for each in (row, other)]
+    return [*row[:first], *numbers, *max(judgements, key=_badness)]
+
+
+def _badness(judged: list[Any]) -> tuple[int, float]:
+    """Return what is larger for a judgement that is worse, or tells less."""
+    if not judged:
+        return 0, 0.0
+    status, hidden, _ = judged
+    return list(Status).index(Status(status)), 0.0 if hidden is None else hidden
+
+
+def _difference(expected: Any, value: Any) -> tuple[float, float]:
+    """Return the norm of a difference relative to the expected one's, and its largest element."""
+    squares = total = largest = 0.0
+    ours, theirs = tensors_by_path(expected), tensors_by_path(value)
+    if value is expected or all(same_bits(ours[path], theirs[path]) for path in ours):
+        return 0.0, 0.0
+    for path in ours:
+        x, y = _wide(ours[path]), _wide(theirs[path])
+        equal = (x == y) | (x.isnan() & y.isnan())
+        difference = torch.where(equal, 0.0, (y - x).abs()).nan_to_num(nan=math.inf)
+        squares += float(difference.square().sum())
+        total += float(x.abs().nan_to_num(nan=0.0, posinf=0.0).square().sum())
+        largest = max(largest, float(difference.max()) if difference.numel() else 0.0)
+    if squares == 0:
+        return 0.0, 0.0
+    return math.sqrt(squares / total) if total else math.inf, largest
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    wide = to_float64(tensor.detach())
+    return wide if wide.is_complex() else wide.to(torch.float64)

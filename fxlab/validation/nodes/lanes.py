@@ -1,0 +1,155 @@
+"""Lanes: graphs that are run one node at a time, as they are and in float64."""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+
+from fxlab.models.running import Inputs, placeholder_values, seed_generators
+from fxlab.operators import draws_random_numbers
+from fxlab.torch_private import pytree
+from fxlab.validation.nodes.body_runs import BodyRuns
+from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode
+from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened
+from fxlab.validation.verdicts.new_values import TRIES, NewValues
+from fxlab.validation.verdicts.own_run import Dtypes, dtypes_of
+from fxlab.validation.verdicts.own_state import with_own_state
+
+NOT_THERE = object()
+"""Stands for the value of a node that has none in the run of the original."""
+
+
+class Lane:
+    """Runs nodes of a graph one at a time."""
+
+    def __init__(
+        self, module: GraphModule, name: str, inputs: Inputs, given: tuple[Any, ...] | None = None
+    ) -> None:
+        self.module, self.graph = module, module.graph
+        self.runs = BodyRuns()
+        """The runs of the bodies that the latest node of this lane calls."""
+        self.values: dict[Node, Any] = {}
+        self.dtypes: dict[Node, Dtypes] = {}
+        self.drawn: dict[Node, list[Draw]] = {}
+        """The random numbers that nodes have drawn."""
+        self._name = name
+        own = with_own_state(module)
+        self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
+        self._interpreter.extra_traceback = False
+        try:
+            arguments = placeholder_values(module, inputs) if given is None else given
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        self._interpreter.args_iter = iter(module.graph.process_inputs(*arguments))
+        inputs_of_graph = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self.given = {node: self._interpreter.run_node(node) for node in inputs_of_graph}
+
+    def run(self, node: Node, values: dict[Node, Any]) -> None:
+        """Run a node and keep its value, and what the bodies that it calls are given."""
+        self.values[node] = self.computed(node, self.runs.noted(node, self.module, values))
+        self.dtypes[node] = dtypes_of(self.values[node])
+
+    def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
+        """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
+        if node.op == "placeholder":
+            return self.given[node]
+        seed_generators(0)
+        self._interpreter.env = values  # type: ignore[assignment]
+        draws = Draws()
+        try:
+            with DrawsMode(draws) if self._may_draw(node) else nullcontext():
+                result = self._interpreter.run_node(node)
+            self.drawn[node] = draws.drawn
+            return result
+        except Exception as error:  # whatever a model raises for inputs that it does not take
+            raise ValueError(
+                f"{self._name}: node {node.name!r} does not run on these inputs: {error}"
+            ) from error
+
+    def _may_draw(self, node: Node) -> bool:
+        if node.op != "call_module":
+            return draws_random_numbers(node)
+        return any(part.training for part in self.module.get_submodule(str(node.target)).modules())
+
+
+def _exact_interpreter(module: GraphModule, lane: Lane, widen: Widen | None = None) -> Float64Interpreter:
+    """Return what runs the nodes of a lane in float64, on the tensors of a copy of its module."""
+    return Float64Interpreter(module, widen, own_dtypes=lane.dtypes.__getitem__)
+
+
+class ExactLanes:
+    """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
+
+    def __init__(self, original: Lane, transformed: Lane, new: NewValues | None = None) -> None:
+        self.new = NewValues(original.module, transformed.module) if new is None else new
+        self._given = {**original.given, **transformed.given}
+        self._lanes = original, transformed
+        first, second = with_own_state(original.module), with_own_state(transformed.module)
+        generator = torch.Generator().manual_seed(0)
+
+        def rounded_anew(tensor: torch.Tensor) -> torch.Tensor:
+            return self.new.rounded_anew(tensor, generator)
+
+        self._rounded_anew = rounded_anew
+        self._original = _exact_interpreter(first, original)
+        self._transformed = _exact_interpreter(second, transformed)
+        self._rounding = _exact_interpreter(second, transformed, rounded_anew)
+        self._kept: dict[Node, list[Any]] = {}
+        """Of nodes without a match: the value, and those with new values rounded anew."""
+
+    def original(self, node: Node, start: Callable[[Node], Any]) -> Any:
+        """Run a node of the original; ``start`` returns values of the own run, or ``NOT_THERE``."""
+        return self._run(self._original, node, start, 0)
+
+    def transformed(self, node: Node, start: Callable[[Node], Any]) -> list[Any]:
+        """Run one of the transformed graph, and again with new values rounded anew, if it has any."""
+        exact = self._run(self._transformed, node, start, 0)
+        inputs = [self._kept.get(value, ()) for value in node.all_input_nodes if start(value) is NOT_THERE]
+        if not self._holds_new_values(node) and all(len(values) < 2 for values in inputs):
+            return [exact]
+        return [exact, *(self._run(self._rounding, node, start, k) for k in range(1, TRIES + 1))]
+
+    def keep_original(self, node: Node, start: Callable[[Node], Any]) -> None:
+        """Run a node without a match, and keep its value."""
+        self._kept[node] = [self.original(node, start)]
+
+    def keep_transformed(self, node: Node, start: Callable[[Node], Any]) -> None:
+        """Run a node without a match, and keep its values."""
+        self._kept[node] = self.transformed(node, start)
+
+    def drop(self, node: Node) -> None:
+        """Forget what a node has computed."""
+        self._kept.pop(node, None)
+
+    def _run(self, interpreter: Float64Interpreter, node: Node, start: Callable[[Node], Any], k: int) -> Any:
+        if node.op == "placeholder":
+            move = self._rounded_anew if k else widened
+            return pytree.tree_map_only(torch.Tensor, move, self._given[node])
+        values: dict[Node, Any] = {}
+        for value in node.all_input_nodes:
+            given = start(value)
+            if given is NOT_THERE:
+                kept = self._kept[value]
+                given = kept[k if k < len(kept) else 0]
+            values[value] = widened(pytree.tree_map_only(torch.Tensor, torch.clone, given))
+        interpreter.env = values
+        interpreter.give(next((lane.drawn[node] for lane in self._lanes if node in lane.drawn), ()))
+        return interpreter.run_node(node)
+
+    def _holds_new_values(self, node: Node) -> bool:
+        if node.op == "placeholder":
+            held = pytree.tree_leaves(self._given[node])
+        elif node.op == "get_attr":
+            held = [self._transformed.fetch_attr(str(node.target))]
+        elif node.op == "call_module":
+            module = self._transformed.fetch_attr(str(node.target))
+            held = [*module.parameters(), *module.buffers()]
+        else:
+            return False
+        return any(isinstance(tensor, torch.Tensor) and self.is_new(tensor) for tensor in held)
+
+    def is_new(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor has new values of the transformed graph."""
+        return tensor in self.new

@@ -1,0 +1,310 @@
+"""Running two graphs in step, each node of one beside the node of the other that it matches."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from fxlab.graphs.matching import matched
+from fxlab.interrupts import RestoringStack
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.running import Inputs, takes_derivatives
+from fxlab.node_info import attribute_at
+from fxlab.operators import written_arguments
+from fxlab.torch_private import pytree
+from fxlab.validation.nodes.body_runs import body_names, matching_bodies
+from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, Lane
+from fxlab.validation.verdicts.new_values import NewValues
+from fxlab.values.tensors import tensors_by_path
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The float64 results of a pair of nodes on the original's inputs."""
+
+    original: Any
+    transformed: Any
+    rounded_anew: list[Any]
+    """The transformed one with new values rounded anew; empty if there are none."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two nodes that match, and what they computed."""
+
+    node: Node
+    original: Node
+    expected: Any
+    """What the original computed."""
+    accumulated: Any
+    """What the transformed graph computed."""
+    introduced: Any
+    """What the node of the transformed graph computes from the original's values."""
+    exact: Callable[[], Exact]
+    """Computes both in float64, from the original's values, as long as this is the latest pair."""
+    bodies: tuple[str, str] = ("", "")
+    """What comes before the names of nodes in the bodies that the two are in."""
+
+    @property
+    def name(self) -> str:
+        """The name of the node, such as ``true_graph_0/mul`` in a body."""
+        return f"{self.bodies[0]}{self.node.name}"
+
+    @property
+    def original_name(self) -> str:
+        """The name of the original."""
+        return f"{self.bodies[1]}{self.original.name}"
+
+
+@dataclass(frozen=True)
+class BodyRun:
+    """One run of two bodies that match: what each is called with in its own graph."""
+
+    expected: tuple[Any, ...]
+    accumulated: tuple[Any, ...]
+    inputs: dict[Node, Node]
+    """The inputs of the two that match."""
+    prefixes: tuple[str, str]
+    """What comes before the names of the nodes, of the transformed one first."""
+    names: tuple[dict[int, str], dict[int, str]]
+    """The same for all bodies of the two outermost graphs, by the ``id`` of each."""
+    new: NewValues | None
+    """The new weights of the whole model, if it runs in float64."""
+
+
+class SideBySide:
+    """Runs two graphs in step and yields the pairs of nodes that match.
+
+    The transformed graph runs by itself, and each node that does something else than its original is run
+    once more on the original's values, together with the nodes before it that have no original (a merged
+    linear before its slice). Values are dropped after their last use. Each of these runs has its own copy of
+    the buffers and parameters that the graph writes, and the modules are left as they are; random number
+    generators are seeded anew for each node, and are the caller's to keep.
+
+    Parameters
+    ----------
+    original, transformed
+        The two graphs.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+    in_float64
+        Whether :attr:`Pair.exact` will be asked for, which costs further runs of what has no match.
+    body
+        The run to repeat, if the two are bodies that nodes of other graphs call; ``inputs`` do not count.
+    """
+
+    def __init__(
+        self,
+        original: GraphModule,
+        transformed: GraphModule,
+        inputs: Inputs,
+        *,
+        in_float64: bool = False,
+        body: BodyRun | None = None,
+    ) -> None:
+        if transformed is original:  # values are kept by node
+            transformed = share_tensors_copy(original)
+        self._matching = matched(original, transformed, body.inputs if body else None)
+        self._takes_derivatives = any(
+            takes_derivatives(node) for graph in (original, transformed) for node in graph.graph.nodes
+        )
+        expected, accumulated = (body.expected, body.accumulated) if body else (None, None)
+        self._first = Lane(original, "original", inputs, expected)
+        self._second = Lane(transformed, "transformed", inputs, accumulated)
+        self._again = Lane(transformed, "transformed", inputs, accumulated)
+        """Nodes of the transformed graph on the original's values; holds those without an original."""
+        self._exact = (
+            ExactLanes(self._first, self._second, body.new if body else None) if in_float64 else None
+        )
+        self._prefixes = body.prefixes if body else ("", "")
+        self._names = body.names if body else (body_names(transformed), body_names(original))
+        if self._exact is not None:
+            self._second.runs.keeps_object = self._exact.is_new
+        self._partners = {other: node for node, other in self._matching.originals.items()}
+        self._rest = list(original.graph.nodes)[::-1]
+        """The nodes of the original that have not run, last first."""
+        self._before: dict[Node, Any] = {}
+        """Copies of what the latest node of the original has read, if it may have written into that."""
+        self._incomparable: set[Node] = set()
+        self._needed = Counter(
+            {node: len(node.users) for graph in (original, transformed) for node in graph.graph.nodes}
+        )
+        for node, other in self._matching.originals.items():
+            self._needed[other] += 1 + len(node.users)
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield the pairs in the order of the transformed graph; not those of ``output`` nodes.
+
+        Those in the bodies of a call come before it, once for each run of the body. In a branch that is not
+        taken there are none, nor in bodies that run on many values at once, as in ``flex_attention``.
+        """
+        finished = None
+        for node in self._second.graph.nodes:
+            # Not around the yield: the mode is the caller's there.
+            with self._gradients():
+                if finished is not None:
+                    self._finish(finished)
+                pair = self._step(node)
+            finished = node
+            if pair is not None:
+                yield from self._inside(pair)
+                yield pair
+
+    def _inside(self, pair: Pair) -> Iterator[Pair]:
+        """Yield the pairs in the bodies that both nodes of a pair call."""
+        modules = self._first.module, self._second.module
+        for bodies in matching_bodies((pair.original, pair.node), modules, self._matching.originals):
+            original, transformed = bodies.original.module, bodies.transformed.module
+            expected = self._first.runs.inputs[bodies.original.path]
+            accumulated = self._second.runs.inputs[bodies.transformed.path]
+            prefixes = (self._names[0].get(id(transformed), ""), self._names[1].get(id(original), ""))
+            new = self._exact.new if self._exact is not None else None
+            for given in zip(expected, accumulated, strict=False):  # a loop may take another number of steps
+                run = BodyRun(*given, bodies.inputs, prefixes, self._names, new)
+                yield from SideBySide(
+                    original, transformed, (), in_float64=self._exact is not None, body=run
+                ).pairs()
+
+    def _step(self, node: Node) -> Pair | None:
+        if node.op == "output":
+            return None
+        self._second.run(node, self._second.values)
+        other = self._matching.originals.get(node)
+        self._before = {}
+        if other is not None:
+            if not self._is_same_step(node):
+                self._keep_inputs(node, other)
+            self._run_original_up_to(other)
+            expected, accumulated = self._first.values[other], self._second.values[node]
+            if _comparable(expected, accumulated):
+                introduced = expected if self._is_same_step(node) else self._on_originals(node)
+                return Pair(
+                    *(node, other, expected, accumulated, introduced),
+                    lambda: self._in_float64(node),
+                    self._prefixes,
+                )
+            self._incomparable.update((node, other))
+        return None
+
+    def _gradients(self) -> AbstractContextManager[Any]:
+        """Return a context without gradients, or with them if either graph takes derivatives itself."""
+        return RestoringStack(torch.enable_grad() if self._takes_derivatives else torch.no_grad())
+
+    def _is_same_step(self, node: Node) -> bool:
+        """Tell whether a node does what its original does; a derivative is one of all that came before it."""
+        return node in self._matching.unchanged or takes_derivatives(node)
+
+    def _finish(self, node: Node) -> None:
+        """Compute what later nodes need of this one, and drop what no node needs any more."""
+        other = self._matching.originals.get(node)
+        if node.op != "output" and not self._is_boundary(node):
+            self._again.values[node] = self._on_originals(node)
+            if self._exact is not None:
+                self._exact.keep_transformed(node, self._value_for_second)
+        if other is not None and other.op != "output":
+            if other in self._incomparable and self._exact is not None:
+                self._exact.keep_original(other, self._value_for_first)
+            self._release(other)
+            for value in other.all_input_nodes:
+                self._release(value)
+        for value in node.all_input_nodes:
+            self._release(value)
+            if value in self._matching.originals:
+                self._release(self._matching.originals[value])
+        self._release_unread(node)
+
+    def _keep_inputs(self, node: Node, other: Node) -> None:
+        """Copy what a pair of nodes reads, if either writes into it, before the original does."""
+        if not (_writes(node, self._second.module) or _writes(other, self._first.module)):
+            return
+        self._run_original_up_to(other, inclusive=False)
+        partners = (self._matching.originals.get(value) for value in node.all_input_nodes)
+        for value in (*other.all_input_nodes, *partners):
+            if value is not None and value in self._first.values:
+                self._before[value] = _copy(self._first.values[value])
+
+    def _run_original_up_to(self, node: Node, *, inclusive: bool = True) -> None:
+        while node not in self._first.values and (inclusive or self._rest[-1] is not node):
+            current = self._rest.pop()
+            self._first.run(current, self._first.values)
+            if current in self._partners:
+                continue  # its inputs are kept for its partner
+            if self._exact is not None:
+                self._exact.keep_original(current, self._value_for_first)
+            for value in current.all_input_nodes:
+                self._release(value)
+            self._release_unread(current)
+
+    def _on_originals(self, node: Node) -> Any:
+        """Run a node of the transformed graph on the original's values, or copies where it may write."""
+        values = {value: self._value_again(value) for value in node.all_input_nodes}
+        is_known = node.op in ("call_function", "call_method")
+        written = written_arguments(node) if is_known else node.all_input_nodes
+        copies = {value: _copy(values[value]) for value in written}
+        return self._again.computed(node, values | copies)
+
+    def _in_float64(self, node: Node) -> Exact:
+        if self._exact is None:
+            raise ValueError("in_float64: nothing was kept to run in float64. Give in_float64=True.")
+        other = self._matching.originals[node]
+        with self._gradients():
+            transformed = self._exact.transformed(node, self._value_for_second)
+            return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
+
+    def _is_boundary(self, node: Node) -> bool:
+        """Tell whether runs on the original's values start anew at a node of either graph."""
+        return node not in self._incomparable and (node in self._partners or node in self._matching.originals)
+
+    def _value_again(self, node: Node) -> Any:
+        if self._is_boundary(node):
+            return self._of_original(self._matching.originals[node])
+        return self._again.values[node]
+
+    def _value_for_second(self, node: Node) -> Any:
+        """Return the value to start a float64 run of the transformed graph from, if it starts there."""
+        return self._of_original(self._matching.originals[node]) if self._is_boundary(node) else NOT_THERE
+
+    def _value_for_first(self, node: Node) -> Any:
+        return self._of_original(node) if self._is_boundary(node) else NOT_THERE
+
+    def _of_original(self, node: Node) -> Any:
+        """Return the value of a node of the original, for the latest pair as it was before."""
+        return self._before[node] if node in self._before else self._first.values[node]
+
+    def _release(self, node: Node) -> None:
+        self._needed[node] -= 1
+        self._release_unread(node)
+
+    def _release_unread(self, node: Node) -> None:
+        if self._needed[node] <= 0:
+            for lane in (self._first, self._second, self._again):
+                lane.values.pop(node, None)
+            if self._exact is not None:
+                self._exact.drop(node)
+
+
+def _writes(node: Node, module: GraphModule) -> bool:
+    """Tell whether a node may write into what it reads."""
+    if node.op == "call_module":
+        return bool(getattr(attribute_at(module, str(node.target)), "inplace", False))
+    return node.op in ("call_function", "call_method") and bool(written_arguments(node))
+
+
+def _copy(value: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.clone, value)
+
+
+def _comparable(a: Any, b: Any) -> bool:
+    """Tell whether one value can stand for the other."""
+    ours, theirs = tensors_by_path(a), tensors_by_path(b)
+    return (
+        type(a) is type(b)
+        and ours.keys() == theirs.keys()
+        and all(
+            (ours[path].shape, ours[path].dtype) == (theirs[path].shape, theirs[path].dtype) for path in ours
+        )
+    )

@@ -1,0 +1,127 @@
+"""Changes of each stage of a session, in the graph and in the outputs so far."""
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import GraphModule
+
+from fxlab.checks import flag
+from fxlab.graphs.changes_made import changes_made
+from fxlab.graphs.nodes_by_stage import stage_names
+from fxlab.models.module_tensors import tensors_of
+from fxlab.sources import SessionLike, checked_session
+from fxlab.validation.verdicts.verdict import Reference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("changes", "nodes", "parameters", "max_abs_diff", "status", "note")
+
+
+def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.DataFrame":
+    """Tell what each stage of a session holds, what its pass changed, and how far its outputs have moved.
+
+    Parameters
+    ----------
+    session
+        A :class:`fxlab.Session`. Its stages are run on its inputs, if it has any, and judged.
+    in_float64
+        Whether stages may be run in float64 for that. Left out, they are, where bits do not settle it.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each stage: ``original``, and the names of the passes that are on (``stage``), with
+
+        ``changes``
+            How often the pass has rewritten the stage below, and which nodes became which, as
+            :meth:`fxlab.Session.changes` says it; empty for the original.
+        ``nodes``
+            How many there are.
+        ``parameters``
+            How many elements all parameters have.
+        ``max_abs_diff``
+            The largest difference of an output from the original's, as in :func:`compare_outputs`; NaN where
+            nothing could be compared.
+        ``status``
+            The status of the :func:`verdict` on the stage; ``None`` where there is none.
+        ``note``
+            Why they could not, or what else is different.
+
+    Raises
+    ------
+    TypeError
+        If ``session`` is none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from fxlab import FuseBatchNorm2dInConv2d, Session
+    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
+    >>> session = Session(graph, torch.randn(4, 3, 16, 16))
+    >>> session.apply("fuse-batch-norm2d-in-conv2d")
+    >>> compare_stages(session)[["nodes", "parameters", "status"]].values.tolist()
+    [[5, 240, 'same bits'], [5, 224, "within the model's own rounding"]]
+    """
+    import pandas as pd
+
+    stages = checked_session(session).stages
+    reference = _reference(session)
+    compare = _comparison(session, reference, flag(in_float64, "in_float64"))
+    steps = zip(stages, stages[1:], session.applied, strict=False)
+    changes = ["", *(str(changes_made(below, above, pass_)) for below, above, pass_ in steps)]
+    with nullcontext() if reference is None else reference.weights_kept():
+        rows = [
+            [words, len(stage.graph.nodes), sum(p.numel() for p in stage.parameters()), *compare(stage)]
+            for words, stage in zip(changes, stages, strict=True)
+        ]
+    index = pd.Index(stage_names(session), name="stage", dtype=object)
+    table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
+    statuses = [row[COLUMNS.index("status")] for row in rows]
+    table["status"] = pd.Series(statuses, index=index, dtype=object)  # strings of pandas have NaN for None
+    return table
+
+
+def _reference(session: SessionLike) -> Reference | None:
+    """Return the original, which is run once; ``None`` if it has no inputs or no weights."""
+    inputs, original = session.inputs, session.stages[0]
+    if inputs is None or any(tensor.is_meta for tensor in tensors_of(original)):
+        return None
+    reference: Reference = session.reference_run()
+    return reference
+
+
+def _comparison(
+    session: SessionLike, reference: Reference | None, in_float64: bool
+) -> Callable[[GraphModule], list[Any]]:
+    """Return a function that compares the outputs of a stage with those of the original."""
+    if reference is None:
+        lacks = "the session has no inputs" if session.inputs is None else "the model has no weights"
+        return lambda stage: _not_compared(lacks)
+
+    def compare(stage: GraphModule) -> list[Any]:
+        is_present = stage is session.graph_module
+        try:
+            comparison = None if is_present else reference.compare(stage)
+            # Of its present stage, a session remembers both.
+            table = session.compare_outputs() if comparison is None else comparison.table
+        except ValueError as error:
+            return _not_compared(str(error))
+        notes = list(dict.fromkeys(note for note in table["note"] if note))
+        largest = float(table["max_abs_diff"].max()) if table["compared"].any() else math.nan
+        try:
+            judge: Any = session if comparison is None else comparison
+            found = judge.verdict() if in_float64 else judge.known_verdict()
+        except ValueError as error:
+            return [largest, None, "; ".join([*notes, f"there is no verdict: {error}"])]
+        return [largest, None if found is None else str(found.status), "; ".join(notes)]
+
+    return compare
+
+
+def _not_compared(note: str) -> list[Any]:
+    return [math.nan, None, note]

@@ -1,0 +1,102 @@
+"""Which node computes what which node of the original computes."""
+
+import copy
+import operator
+
+import pytest
+import torch
+from planted import scaled, traced, transformed
+from torch import fx, nn
+
+from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm2dInConv2d, MergeLinears
+from fxlab.graphs.matching import matched
+from fxlab.models.graph_module import share_tensors_copy
+
+
+def names(matching):
+    return {str(node): str(other) for node, other in matching.originals.items()}
+
+
+def changed(matching):
+    return {str(node) for node in matching.originals} - {str(node) for node in matching.unchanged}
+
+
+def test_a_copy_matches_by_name_and_is_unchanged():
+    graph, _ = traced("bert")
+    found = matched(graph, share_tensors_copy(graph))
+    assert names(found) == {str(node): str(node) for node in graph.graph.nodes}
+    assert not changed(found)
+
+
+def test_the_slices_of_a_merged_linear_match_the_linears():
+    graph, _ = traced("bert")
+    found = matched(graph, transformed(graph, MergeLinears()))
+    linears = {
+        str(node) for node in graph.graph.nodes if str(node.target).endswith((".query", ".key", ".value"))
+    }
+    assert len(linears) == 6
+    assert linears <= changed(found)
+    assert all(names(found)[name] == name for name in linears)
+
+
+def test_a_fused_convolution_matches_the_batch_norm():
+    graph, _ = traced("resnet")
+    fused = transformed(graph, FuseBatchNorm2dInConv2d())
+    found = names(matched(graph, fused))
+    norms = {str(n) for n in graph.graph.nodes if n.op == "call_module" and "normalization" in str(n.target)}
+    assert norms
+    assert norms <= set(found.values())
+    assert not any("convolution" in other for other in found.values())
+
+
+def test_a_node_that_replaces_another_matches_it_without_a_journal():
+    graph = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))
+    other = copy.deepcopy(graph)
+    relu = next(node for node in other.graph.nodes if node.target == "1")
+    with other.graph.inserting_before(relu):
+        new = other.graph.call_function(torch.clamp, (relu.args[0],), {"min": 0})
+    relu.replace_all_uses_with(new)
+    other.graph.erase_node(relu)
+    assert names(matched(graph, other))["clamp"] == "_1"
+
+
+def test_a_removed_node_does_not_take_the_place_of_what_it_read():
+    graph = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.ReLU()).eval())
+    other = share_tensors_copy(graph)
+    dropout = next(node for node in other.graph.nodes if node.target == "1")
+    dropout.replace_all_uses_with(dropout.args[0])
+    other.graph.erase_node(dropout)
+    assert names(matched(graph, other))["_0"] == "_0"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda gm: setattr(gm.get_submodule("0"), "padding", (1, 1)),
+        lambda gm: setattr(gm.get_submodule("1"), "eps", 0.1),
+        lambda gm: gm.get_submodule("1").train(),
+        lambda gm: setattr(gm.get_submodule("0"), "weight", nn.Parameter(torch.zeros(3, 3, 3, 3))),
+        lambda gm: gm.get_submodule("0").register_forward_hook(lambda *_: None),
+    ],
+    ids=["argument", "epsilon", "mode", "weight", "hook"],
+)
+def test_a_module_that_differs_in_anything_is_changed(change):
+    graph = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)).eval())
+    other = share_tensors_copy(graph)
+    assert not changed(matched(graph, copy.deepcopy(graph)))
+    change(other)
+    assert changed(matched(graph, other))
+
+
+def test_other_weights_functions_and_arguments_are_changes():
+    class Model(nn.Module):
+        def forward(self, x):
+            return (x / 8 + 1).sin()
+
+    graph = fx.symbolic_trace(Model())
+    assert changed(matched(graph, transformed(graph, ChangeTrueDivToMulByInverse()))) == {"truediv"}
+    other = share_tensors_copy(graph)
+    other.graph.find_nodes(op="call_function", target=operator.add)[0].update_arg(1, 2)
+    assert changed(matched(graph, other)) == {"add"}
+    bert, _ = traced("bert")
+    assert "pooler_dense" in changed(matched(bert, scaled(bert, "pooler.dense", 2.0)))

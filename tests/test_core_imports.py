@@ -1,0 +1,45 @@
+"""A graph that exists already is drawn, transformed and judged without the tracer, Dynamo and Inductor."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+MODEL = """
+    import json, sys
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.a(x) / 3 + self.b(x)
+
+    graph, x = torch.fx.symbolic_trace(Model().eval()), torch.ones(2, 4)
+    before = {*sys.modules}
+    import fxlab
+"""
+USES = {
+    "pass": ("assert len(fxlab.MergeLinears()(graph).graph.nodes) > 6", 60),
+    "drawing": ("assert len(fxlab.draw(graph).view.boxes) > 4", 100),
+    "session": ("assert len(fxlab.Session(graph, x).passes) > 15", 150),
+    "verdict": ("assert fxlab.verdict(graph, graph, x).status is fxlab.Status.SAME_BITS", 120),
+}
+"""A use of fxlab -> code, and how many modules of fxlab it may import: some more than it does."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", USES)
+def test_a_graph_needs_neither_the_tracer_nor_dynamo(use):
+    code, most = USES[use]
+    told = "print(json.dumps(sorted({*sys.modules} - before)))"
+    program = f"{textwrap.dedent(MODEL)}\n{code}\n{told}"
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    imported = json.loads(run.stdout)
+    heavy = ("torch._dynamo", "torch._inductor", "fxlab.tracing", "transformers", "IPython")
+    assert [name for name in imported if name.startswith(heavy)] == []
+    assert len([name for name in imported if name.partition(".")[0] == "fxlab"]) <= most

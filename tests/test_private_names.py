@@ -1,0 +1,132 @@
+"""Private names of torch: only adapters know them, and graphs are read without any one of them."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "fxlab"
+ADAPTERS = {"torch_private.py", "tracing/torch_private.py", "tracing/dynamo/compiling.py"}
+"""And each file ``hooks.py``."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("torch.") and ("._" in name or ".experimental" in name)
+
+
+def imported(code: str) -> list[str]:
+    """Return the full names that code imports."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return found
+
+
+def test_only_adapters_import_private_names_of_torch():
+    others = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        path = file.relative_to(ROOT).as_posix()
+        if path not in ADAPTERS and file.name != "hooks.py":
+            others[path] = [name for name in imported(file.read_text()) if is_private(name)]
+    assert {path: names for path, names in others.items() if names} == {}
+
+
+def texts(path: str) -> list[str]:
+    """Return the names that an adapter looks up."""
+    tree = ast.parse((ROOT / path).read_text())
+    strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    names = (text for text in strings if isinstance(text, str) and text.count(".") > 1 and " " not in text)
+    return sorted(filter(is_private, names))
+
+
+OF_THE_CORE = texts("torch_private.py")
+OF_TRACING = texts("tracing/torch_private.py")
+PROGRAM = """
+    import importlib, json, os, sys, types
+    import torch, pandas
+    import torch._dynamo, torch.fx.experimental.symbolic_shapes, torch.fx._graph_pickler
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.a(x) / 3 + self.b(x)
+
+    def without(path):
+        # As if torch had the name no more; torch itself goes on using it.
+        module, _, name = path.rpartition(".")
+        found = importlib.import_module
+
+        def lacking(asked, package=None):
+            value = found(asked, package)
+            if asked != module:
+                return value
+            names = {key: held for key, held in vars(value).items() if key != name}
+            return types.SimpleNamespace(**names)
+
+        importlib.import_module = lacking
+
+    def use():
+        graph, x = torch.fx.symbolic_trace(Model().eval()), torch.ones(2, 4)
+        import fxlab
+        assert len(fxlab.draw(graph).view.boxes) > 4
+        session = fxlab.Session(graph, x)
+        session.apply("merge-linears")
+        assert session.transformed_nodes().index.tolist() == ["a_b_merged"]
+        session.revert("merge-linears")
+        assert session.graph_module is session.original
+
+    def trace():
+        import fxlab
+        fxlab.symbolic_trace(Model().eval(), torch.ones(2, 4))
+
+    def outcome(path, run):
+        reads, writes = os.pipe()
+        if (child := os.fork()) == 0:
+            try:
+                without(path)
+                run()
+                told = "fine"
+            except BaseException as error:
+                told = f"{type(error).__name__}: {error}"
+            os.write(writes, told.encode())
+            os._exit(0)
+        os.close(writes)
+        os.waitpid(child, 0)
+        with open(reads) as answer:
+            return answer.read()
+
+    print(json.dumps({path: outcome(path, eval(sys.argv[1])) for path in sys.argv[2:]}))
+"""
+
+
+def outcomes(run: str, paths: list[str]) -> dict[str, str]:
+    program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(PROGRAM), run, *paths]
+    result = subprocess.run(program, check=True, capture_output=True, text=True)
+    return json.loads(result.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
+def test_graphs_are_drawn_and_transformed_without_any_one_of_them():
+    assert len(OF_THE_CORE) > 10
+    assert outcomes("use", OF_THE_CORE) == dict.fromkeys(OF_THE_CORE, "fine")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
+def test_tracing_says_which_one_it_lacks():
+    assert len(OF_TRACING) > 25
+    told = outcomes("trace", OF_TRACING)
+    assert {path for path, words in told.items() if not words.startswith("TraceError: ")} == set()
+    assert {path for path, words in told.items() if path not in words} == set()

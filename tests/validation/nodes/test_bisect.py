@@ -1,0 +1,210 @@
+"""Which pass, and which of its rewrites, breaks a model."""
+
+import operator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import fx, nn
+
+import fxlab
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    EliminateCommonSubexpressions,
+    FuseBiasInLinear,
+    MergeLinears,
+    Session,
+    Transformation,
+    bisect,
+)
+from fxlab.validation.nodes.bisect import _first, _needed
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class CarelessMerge(MergeLinears):
+    """Scales the weight of some merged linears."""
+
+    wrong: tuple[str, ...] = ()
+
+    def rewrite(self, candidate, edit):
+        node = super().rewrite(candidate, edit)
+        if any(name in candidate.nodes[0].name for name in self.wrong):
+            with torch.no_grad():
+                edit.graph_module.get_submodule(node.target).weight.mul_(1.1)
+        return node
+
+
+class MulToAdd(Transformation):
+    def transform(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+            node.target = operator.add
+            self.mark_as_transformed(node)
+        return graph_module
+
+
+class CutShapes(Transformation):
+    def transform(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+            node.target = torch.matmul
+        return graph_module
+
+
+def session_of(graph, inputs, *passes):
+    session = Session(graph, inputs, passes=passes)
+    for pass_ in passes:
+        session.apply(pass_)
+    return session
+
+
+def test_a_wrong_merge_in_layer_7_of_12_is_found_by_name_in_logarithmic_time(twelve_layers):
+    merge = CarelessMerge(wrong=("layer_7_",))
+    session = session_of(*twelve_layers, ChangeTrueDivToMulByInverse(), merge, FuseBiasInLinear())
+    found = bisect(session)
+    assert found.pass_ == merge
+    assert found.rewrites == ("query_key_value_merged_7",)
+    assert found.divergence.node.startswith("encoder_layer_7_attention_self_")
+    assert found.runs <= 12
+    assert str(found).startswith(
+        "careless-merge makes it different, by rewriting query_key_value_merged_7: "
+        "last_hidden_state: a different function"
+    )
+    assert "The first node that goes wrong is encoder_layer_7_attention_self_" in str(found)
+
+
+def test_one_of_several_wrong_rewrites_is_enough(twelve_layers):
+    session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_3_", "layer_9_")))
+    assert bisect(session).rewrites == ("query_key_value_merged_3",)
+
+
+def test_correct_passes_break_nothing(twelve_layers):
+    assert bisect(session_of(*twelve_layers, MergeLinears(), FuseBiasInLinear())) is None
+    assert bisect(session_of(*twelve_layers)) is None
+
+
+def test_a_pass_without_a_journal_is_named_with_its_node():
+    class Model(nn.Module):
+        def forward(self, x):
+            return (x + 2).sin() * 3
+
+    graph = fx.symbolic_trace(Model())
+    found = bisect(session_of(graph, torch.randn(5), MergeLinears(), MulToAdd()))
+    assert (found.pass_.name, found.rewrites) == ("mul-to-add", ())
+    assert found.divergence.node == "mul"
+
+
+def test_a_model_that_raises_is_different():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x + x.T
+
+    session = session_of(fx.symbolic_trace(Model()), torch.randn(5, 5), CutShapes())
+    session_that_raises = session_of(fx.symbolic_trace(Model()), torch.randn(5, 5), CutShapes(), MulToAdd())
+    assert bisect(session).pass_.name == "cut-shapes"
+    assert bisect(session_that_raises, torch.randn(1, 1)).pass_.name == "cut-shapes"
+
+
+def test_the_session_stays_as_it_is(twelve_layers):
+    session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_7_",)))
+    stages, code = session.stages, session.graph_module.code
+    (merge,) = session.applied
+    rewrites = merge.rewrites(session.graph_module)
+    bisect(session)
+    assert session.stages == stages
+    assert session.graph_module.code == code
+    assert merge.rewrites(session.graph_module) == rewrites
+    assert len(rewrites) == 12
+
+
+def test_the_rewrite_that_is_found_can_be_left_out(twelve_layers):
+    merge = CarelessMerge(wrong=("layer_7_",))
+    session = session_of(*twelve_layers, merge)
+    session.exclude(merge, *bisect(session).rewrites)
+    assert bisect(session) is None
+    assert session.verdict().agrees
+
+
+def test_rewrites_that_mark_the_same_node_are_told_apart():
+    @dataclass(frozen=True)
+    class CarelessRemoval(EliminateCommonSubexpressions):
+        def rewrite(self, candidate, edit):
+            readers = super().rewrite(candidate, edit)
+            if candidate.first.target is torch.cos:
+                candidate.first.target = torch.sin
+            return readers
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return torch.cat([torch.sin(x), torch.cos(x), torch.sin(x), torch.cos(x)])
+
+    graph = fx.symbolic_trace(Model())
+    session = session_of(graph, torch.randn(5), CarelessRemoval())
+    first, second = session.applied[0].rewrites(session.graph_module)
+    assert first.marked == second.marked == ("cat",)
+    found = bisect(session)
+    assert found.rewrites == ("cat",)
+    assert found.divergence.node == "cos"
+
+
+def test_a_pass_that_does_more_than_rewrite_candidates_is_named():
+    class Careless(ChangeTrueDivToMulByInverse):
+        def transform(self, graph_module):
+            for node in graph_module.graph.find_nodes(op="call_function", target=operator.add):
+                node.target = operator.sub
+            return super().transform(graph_module)
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return (x + 2) / 3
+
+    found = bisect(session_of(fx.symbolic_trace(Model()), torch.randn(5), Careless()))
+    assert (found.pass_.name, found.rewrites) == ("careless", ())
+
+
+def test_what_cannot_be_bisected_is_said_in_words(twelve_layers):
+    graph, _ = twelve_layers
+    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got a BertModel"):
+        bisect(graph)
+    session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_7_",)))
+    with pytest.raises(ValueError, match="original: the BertModel does not run on these inputs"):
+        bisect(session, {"pixels": torch.ones(1)})
+
+
+@given(st.integers(1, 40), st.data())
+def test_halving_finds_a_set_of_which_each_is_needed(count, data):
+    needed = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=4))
+    runs = 0
+
+    def breaks(chosen):
+        nonlocal runs
+        runs += 1
+        return needed <= set(chosen)
+
+    assert set(_needed(list(range(count)), breaks)) == needed
+    assert runs <= len(needed) * (count.bit_length() + 2)
+
+
+@given(st.integers(1, 100), st.integers(0, 99))
+def test_the_first_that_breaks_is_found(count, first):
+    first %= count
+    assert _first(range(count), lambda position: position >= first) == first
+
+
+def test_outputs_without_numbers_are_no_agreement():
+    class Spoils(nn.Module):
+        def forward(self, x):
+            return x / 2 * float("nan")
+
+    passes = [fxlab.ChangeTrueDivToMulByInverse()]
+    session = fxlab.Session(fx.symbolic_trace(Spoils()), torch.ones(2), passes=passes)
+    session.apply("change-true-div-to-mul-by-inverse")
+    with pytest.raises(ValueError, match="nothing can be compared: output: all 2 elements are NaN"):
+        fxlab.bisect(session)
+
+
+@pytest.mark.parametrize("needed", [{3}, {1, 4}, {0, 2, 5}])
+def test_all_items_that_are_needed_together_are_found(needed):
+    assert set(_needed(list(range(6)), lambda some: needed <= set(some))) == needed

@@ -1,0 +1,341 @@
+"""Where along a graph the values start to move."""
+
+import copy
+import math
+import weakref
+
+import pytest
+import torch
+from planted import scaled, traced, transformed
+from torch import fx, nn
+
+import fxlab
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    FuseBatchNorm2dInConv2d,
+    FuseBiasInLinear,
+    MergeLinears,
+    compare_nodes,
+    first_divergence,
+)
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.validation.nodes.compare_nodes import _difference
+from fxlab.validation.nodes.lockstep_run import SideBySide
+
+
+def chain(length=3):
+    return fx.symbolic_trace(nn.Sequential(*(nn.Linear(4, 4) for _ in range(length))).eval())
+
+
+def test_a_difference_is_introduced_at_one_node_and_accumulates_after_it():
+    graph, x = chain(), torch.randn(2, 4)
+    wrong = scaled(graph, "1", 1.5)
+    table = compare_nodes(graph, wrong, x)
+    assert table.index.tolist() == ["input_1", "_0", "_1", "_2"]
+    assert (table["introduced"] > 0).tolist() == [False, False, True, False]
+    assert (table["accumulated"] > 0).tolist() == [False, False, True, True]
+    with torch.no_grad():
+        expected, actual = graph(x), wrong(x)
+    assert table.loc["_2", "accumulated"] == pytest.approx(
+        float((actual - expected).norm() / expected.norm())
+    )
+    assert table.loc["_2", "max_accumulated"] == pytest.approx(float((actual - expected).abs().max()))
+
+
+def test_what_is_introduced_is_measured_on_the_values_of_the_original():
+    graph, x = chain(), torch.randn(2, 4)
+    wrong = scaled(scaled(graph, "0", 3.0), "1", 1.5)
+    table = compare_nodes(graph, wrong, x)
+    with torch.no_grad():
+        between = graph.get_submodule("0")(x)
+        expected, actual = (module.get_submodule("1")(between) for module in (graph, wrong))
+    assert table.loc["_1", "max_introduced"] == pytest.approx(float((actual - expected).abs().max()))
+
+
+@pytest.mark.slow
+def test_a_scaled_weight_in_layer_7_of_12_is_found_by_name(twelve_layers):
+    graph, inputs = twelve_layers
+    for target in ("encoder.layer.7.attention.self.query", "encoder.layer.7.output.dense"):
+        wrong = scaled(graph, target, 1.01)
+        name = target.replace(".", "_")
+        table = compare_nodes(graph, wrong, inputs)
+        assert table.index[table["introduced"] > 0].tolist() == [name]
+        found = first_divergence(graph, wrong, inputs)
+        assert (found.node, found.original) == (name, name)
+        assert str(found).startswith(f"{name}: a different function")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "pass_"),
+    [
+        ("llama", MergeLinears()),
+        ("bert", FuseBiasInLinear()),
+        ("resnet", FuseBatchNorm2dInConv2d()),
+        ("t5", ChangeTrueDivToMulByInverse()),
+    ],
+)
+def test_a_correct_pass_diverges_nowhere(name, pass_, dtype):
+    graph, inputs = traced(name, dtype)
+    result = transformed(graph, pass_)
+    assert pass_.get_transformed_nodes(result)
+    assert first_divergence(graph, result, inputs) is None
+    limit = 16 * torch.finfo(dtype).eps
+    assert compare_nodes(graph, result, inputs)["introduced"].max() < limit
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_wrong_slice_of_a_merged_linear_is_found(dtype):
+    graph, inputs = traced("llama", dtype)
+    merge = MergeLinears()
+    merged = transformed(graph, merge)
+    node = next(n for n in merge.get_transformed_nodes(merged) if "gate" in n.name)
+    wrong = scaled(merged, node.target, 1.01, slice(48, None))
+    assert first_divergence(graph, wrong, inputs).node == "layers_0_mlp_up_proj"
+
+
+def test_a_fused_convolution_is_compared_with_the_batch_norm():
+    graph, inputs = traced("resnet")
+    fused = transformed(graph, FuseBatchNorm2dInConv2d())
+    table = compare_nodes(graph, fused, inputs)
+    convolutions = table.index.str.endswith("convolution")
+    assert convolutions.sum() == 8
+    assert table["original"][convolutions].str.endswith("normalization").all()
+    assert (table["introduced"][convolutions] > 0).any()
+    name = "encoder.stages.1.layers.0.layer.1.convolution"
+    found = first_divergence(graph, scaled(fused, name, 1.01), inputs)
+    assert found.node == name.replace(".", "_")
+    assert found.original == found.node.replace("convolution", "normalization")
+
+
+def test_a_node_of_another_shape_is_no_pair_and_what_follows_is_compared():
+    class Model(nn.Module):
+        def forward(self, x):
+            y = x.reshape(2, 6)
+            return y.sum() * 3 + x.sum()
+
+    graph = fx.symbolic_trace(Model())
+    other = share_tensors_copy(graph)
+    other.graph.find_nodes(op="call_method", target="reshape")[0].args = (
+        next(iter(other.graph.nodes)),
+        3,
+        4,
+    )
+    table = compare_nodes(graph, other, torch.randn(12))
+    assert "reshape" not in table.index
+    assert table["accumulated"].max() < 1e-6
+    assert first_divergence(graph, other, torch.randn(12)) is None
+
+
+def test_values_are_dropped_after_their_last_use():
+    graph = chain(40)
+    pairs = SideBySide(graph, scaled(graph, "3", 2.0), torch.randn(2, 4)).pairs()
+    seen, most = [], 0
+    for pair in pairs:
+        seen += [weakref.ref(pair.expected), weakref.ref(pair.accumulated)]
+        del pair
+        most = max(most, sum(ref() is not None for ref in seen))
+    assert most <= 6
+
+
+def test_values_are_dropped_in_float64_runs_as_well():
+    graph, inputs = traced("resnet")
+    fused = transformed(graph, FuseBatchNorm2dInConv2d())
+    steps = SideBySide(graph, fused, inputs, in_float64=True)
+    kept = []
+    for pair in steps.pairs():
+        if pair.introduced is not pair.expected:
+            pair.exact()
+        kept.append(len(steps._exact._kept))
+    assert max(kept) <= 3
+
+
+def test_writes_in_place_are_those_of_each_graph_by_itself():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.linear(x)
+            y.add_(1)
+            return y * 2, x.mul_(2) + 1
+
+    graph = fx.symbolic_trace(Writes())
+    x = torch.randn(2, 4)
+    given = x.clone()
+    table = compare_nodes(graph, share_tensors_copy(graph), x)
+    assert (table["accumulated"] == 0).all()
+    assert torch.equal(x, given)
+    wrong = scaled(graph, "linear", 2.0)
+    table = compare_nodes(graph, wrong, x)
+    assert table.index[table["introduced"] > 0].tolist() == ["linear"]
+
+
+def test_random_numbers_are_the_same_in_both():
+    graph = fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4)).train())
+    x, state = torch.randn(2, 4), torch.get_rng_state()
+    table = compare_nodes(graph, scaled(graph, "2", 2.0), x)
+    assert (table["introduced"] > 0).tolist() == [False, False, False, True]
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_gradients_are_as_the_caller_has_them_between_pairs():
+    graph = chain()
+    for pair in SideBySide(graph, graph, torch.randn(2, 4)).pairs():
+        assert torch.is_grad_enabled()
+        assert not pair.accumulated.requires_grad
+
+
+def test_nan_in_one_of_the_two_is_infinitely_far():
+    class Roots(nn.Module):
+        def forward(self, x):
+            return x.sqrt() + 1
+
+    graph = fx.symbolic_trace(Roots())
+    other = share_tensors_copy(graph)
+    other.graph.find_nodes(op="call_method", target="sqrt")[0].target = "abs"
+    table = compare_nodes(graph, other, torch.tensor([1.0, -1.0]))
+    assert table["max_introduced"].tolist() == [0.0, math.inf, 0.0]
+    assert "NaN" in first_divergence(graph, other, torch.tensor([1.0, -1.0])).judgement.reason
+    assert compare_nodes(graph, graph, torch.tensor([math.nan]))["accumulated"].max() == 0
+
+
+def test_copies_that_share_nothing_introduce_nothing():
+    graph, inputs = traced("bert")
+    table = compare_nodes(graph, copy.deepcopy(graph), inputs)
+    assert table["introduced"].max() == table["accumulated"].max() == 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("ask", [fxlab.compare_nodes, fxlab.profile, lambda s: fxlab.node_values(s, "cos")])
+def test_inside_of_vmap_nodes_do_not_run_one_by_one(ask):
+    capture = fxlab.Capture()
+    torch.compile(lambda x: torch.vmap(lambda row: row.cos() / 3)(x) + 1, backend=capture)(torch.randn(2, 3))
+    session = fxlab.Session(capture.graphs[0])
+    session.apply("change-true-div-to-mul-by-inverse")
+    with pytest.raises(ValueError, match=r"begins a torch\.vmap"):
+        ask(session)
+    assert session.verdict().agrees
+    assert torch._C._functorch.maybe_current_level() is None
+
+
+def test_what_cannot_be_compared_is_said_in_words():
+    graph, x = chain(), torch.randn(2, 4)
+    for function in (compare_nodes, first_divergence):
+        with pytest.raises(TypeError, match=r"transformed: expected a torch.nn.Module, .* got 'graph'"):
+            function(graph, "graph", x)
+        with pytest.raises(TypeError, match="inputs: expected a mapping"):
+            function(graph, graph, "text")
+        with pytest.raises(ValueError, match="transformed: node '_0' does not run on these inputs"):
+            function(graph, graph, torch.randn(2, 5))
+        with pytest.raises(ValueError, match="original: it does not take these inputs: missing a required"):
+            function(graph, graph, {})
+        with pytest.raises(ValueError, match="transformed: it is on the meta device"):
+            function(graph, copy.deepcopy(graph).to("meta"), x)
+    empty = fx.GraphModule(nn.Module(), fx.Graph())
+    assert compare_nodes(empty, empty, ()).empty
+    assert first_divergence(empty, empty, ()) is None
+
+
+def test_numbers_that_are_nan_in_both_count_for_nothing():
+    first = fx.symbolic_trace(lambda x: x * 1.0)
+    second = fx.symbolic_trace(lambda x: x * torch.tensor([1.0, 1.0, 2.0]))
+    table = compare_nodes(first, second, torch.tensor([math.nan, 3.0, 4.0]))
+    assert table["accumulated"].iloc[-1] == pytest.approx(4 / 5)
+
+
+def test_numbers_are_compared_relative_to_those_that_are_no_nan():
+    expected, value = torch.tensor([math.nan, 3.0]), torch.tensor([math.nan, 4.0])
+    relative, largest = _difference(expected, value)
+    assert (relative, largest) == (1 / 3, 1)
+
+
+class FoldedTwice(nn.Module):
+    """Batch norms, each of which a pass folds into a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.query, self.query_norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        for norm in (self.norm, self.query_norm):
+            nn.init.uniform_(norm.running_mean)
+            nn.init.uniform_(norm.running_var, 0.5, 1.5)
+
+    def forward(self, x):
+        y = self.norm(self.conv(x)).relu().mean((2, 3))
+        return self.query_norm(self.query(y)).sin()
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.parametrize("source", ["trace", "export", "decomposed", "module"])
+def test_a_call_that_is_given_another_weight_is_no_longer_the_same_step(source):
+    model, x = FoldedTwice().eval(), torch.rand(2, 3, 6, 6)
+    if source == "trace":
+        graph = fxlab.symbolic_trace(model, (x,))
+    else:
+        program = torch.export.export(model, (x,))
+        graph = program.module() if source == "module" else None
+        graph = graph or fxlab.from_exported(
+            program.run_decompositions() if source == "decomposed" else program
+        )
+    session = fxlab.Session(graph, (x,))
+    for name in ("fuse-batch-norm2d-in-conv2d", "fuse-batch-norm1d-in-linear"):
+        session.apply(name)
+    table = compare_nodes(session, judge=True)
+    changed = table[table["introduced"] > 0]
+    # Each layer computes what its batch norm did.
+    assert len(changed) == 2
+    assert not set(changed["original"]) & set(changed.index)
+    assert not changed.index.str.contains("weight|bias").any()
+    assert (table["introduced"] < 1e-6).all()
+    assert first_divergence(session) is None
+
+
+def test_a_call_that_nobody_reads_and_that_took_over_another_has_no_row():
+    class Dead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            self.linear(x)
+            return x.relu()
+
+    session = fxlab.Session(fx.symbolic_trace(Dead()), (torch.randn(2, 4),))
+    session.apply("fuse-bias-in-linear")
+    assert not session.transformed_nodes().empty
+    table = compare_nodes(session)
+    assert [*table.index] == ["x", "relu"]
+    assert first_divergence(session) is None
+
+
+def test_a_graph_is_compared_with_itself():
+    model = fxlab.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4), dynamic=False)
+    table = compare_nodes(model, model, torch.randn(2, 4), judge=True)
+    assert set(table.status) == {"same bits"}
+    assert first_divergence(model, model, torch.randn(2, 4)) is None
+
+
+def test_a_write_into_what_a_removed_node_had_shown_introduces_nothing():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.identity, self.relu = nn.Identity(), nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            y = x.clone()
+            self.identity(y).add_(1)
+            self.relu(self.identity(y))
+            return y * 2
+
+    x = torch.randn(2, 4)
+    session = fxlab.Session(fx.symbolic_trace(Writes()), (x,))
+    session.apply("remove-identities")
+    assert len(session.transformed_nodes()) == 2
+    table = compare_nodes(session, judge=True)
+    assert {"add_", "relu"} <= set(table.index)
+    assert (table["introduced"] == 0).all()
+    assert (table["accumulated"] == 0).all()
+    assert first_divergence(session) is None
