@@ -91,21 +91,30 @@ def _holder(references: list[weakref.ref[torch.Tensor]]) -> str | None:
 
 
 def _holder_of(tensor: torch.Tensor, left: list[torch.Tensor]) -> str | None:
-    """Return words for the object that a tensor can be reached from; frames will end."""
+    """Return words for the object that a tensor can be reached from.
+
+    Frames will end, and the run's own objects go with it; nodes of graphs hold fake tensors on purpose.
+    """
     ahead: list[Any] = [tensor]
     ours: list[Any] = [left, ahead]  # what this search itself holds
-    seen = {id(left), id(ahead), id(ours)}
+    known, seen = {id(left), id(ahead), id(ours)}, {id(tensor)}
     for value in ahead:
         found = gc.get_referrers(value)
         ours.append(found)
-        seen.add(id(found))
-        for holder in found:
-            if id(holder) in seen or is_a(holder, FrameType):
+        known.add(id(found))
+        holders = [holder for holder in found if id(holder) not in known]
+        ours.append(holders)
+        known.add(id(holders))
+        if not holders and value is not tensor:  # something in C does
+            return type(value).__name__
+        for holder in holders:
+            is_own = type(holder).__module__.startswith("fxlab.tracing.") or is_a(holder, Node)
+            if id(holder) in seen or is_own or is_a(holder, FrameType):
                 continue
             if not is_a(holder, dict, list, tuple, set, CellType):
                 return f"{type(holder).__module__}.{type(holder).__qualname__}"
             seen.add(id(holder))
             ahead.append(holder)
-        if len(ours) > _MOST_SEARCHED:
-            break
-    return None if len(ahead) == 1 else type(ahead[-1]).__name__
+        if len(ahead) > _MOST_SEARCHED:
+            return type(ahead[-1]).__name__
+    return None
