@@ -209,7 +209,7 @@ def rewrites_of_node(
 
 def _by_reason(frame: pd.DataFrame, kind: str, below: Mapping[str, str]) -> list[dict[str, Any]]:
     names: dict[str, list[object]] = {}
-    for name, reason in zip(frame.index, frame["reason"].astype(str), strict=True):
+    for name, reason in zip(frame.index, map(str, frame["reason"]), strict=True):
         names.setdefault(reason, []).append(name)
     return [
         {

@@ -10,6 +10,7 @@ from types import CellType, FrameType
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from fxlab.interrupts import InterruptsHeld
 from fxlab.tracing.model_code.surroundings import Surroundings
