@@ -41,6 +41,9 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
     original, so that the rest can be compared.
     """
     ours, theirs = original.observed.record, transformed.observed.record
+    if ours.draws != theirs.draws:  # by another thread, perhaps: generators are all threads'
+        (original if ours.draws else transformed).observe_again()
+        ours, theirs = original.observed.record, transformed.observed.record
     if not ours.draws and not theirs.draws:
         return RandomNumbers()
     if ours.draws != theirs.draws:

@@ -111,6 +111,11 @@ class Runs:
         options = self._name, self._inputs, self._beside
         return observed(self.graph_module, *options, under=lambda: given_draws(self._given))
 
+    def observe_again(self) -> None:
+        """Forget what was observed, as something else may have drawn random numbers meanwhile."""
+        for name in ("observed", "_observed"):
+            vars(self).pop(name, None)
+
     @cached_property
     def gradients_would_flow(self) -> dict[str, bool]:
         """The outputs of which the graph tells whether gradients would flow from them, by path."""

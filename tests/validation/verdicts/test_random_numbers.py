@@ -1,6 +1,8 @@
 """Models that draw random numbers, judged on the same ones."""
 
 import copy
+import random
+import threading
 
 import pytest
 import torch
@@ -173,3 +175,21 @@ def test_drawing_costs_no_run_where_every_bit_is_the_same(monkeypatch):
     monkeypatch.setattr(type(graph), "__call__", lambda *given: runs.append(1) or called(*given))
     assert verdict(graph, copy.deepcopy(graph), X).status == "same bits"
     assert len(runs) <= 2
+
+
+def test_numbers_that_another_thread_draws_meanwhile_are_not_the_model_s():
+    runs = []
+
+    def beside_another_thread(x):
+        runs.append(1)
+        if len(runs) == 1:
+            other = threading.Thread(target=random.random)
+            other.start()
+            other.join()
+        return x * 2
+
+    graph = fx.Graph()
+    graph.output(graph.call_function(beside_another_thread, (graph.placeholder("x"),)))
+    module = fx.GraphModule(nn.Module(), graph)
+    assert verdict(module, copy.deepcopy(module), X).agrees
+    assert len(runs) > 2
