@@ -101,7 +101,9 @@ def written(data: GraphData) -> int:
 
 def values_of_a_large_node() -> dict[str, object]:
     """Return a row of seconds, and of what is sent for each part."""
-    values = fxlab.NodeValues("x", (fxlab.TensorValue("value", "output", torch.randn(10, 1000, 1000)),))
+    values = fxlab.NodeValues(
+        "x", (fxlab.validation.TensorValue("value", "output", torch.randn(10, 1000, 1000)),)
+    )
     sent: list[int] = []
 
     def describe(axes: Axes) -> None:

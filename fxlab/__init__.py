@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from fxlab.graphs.code_diff import code_diff as code_diff
     from fxlab.graphs.graph_diff import graph_diff as graph_diff
     from fxlab.graphs.nodes import nodes as nodes
-    from fxlab.graphs.nodes_by_stage import NodeAtStage as NodeAtStage
     from fxlab.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
@@ -55,13 +54,13 @@ _EXPORTS = {
     "graphs.code_diff": "CodeDiff code_diff",
     "graphs.graph_diff": "graph_diff",
     "graphs.nodes": "nodes",
-    "graphs.nodes_by_stage": "NodeAtStage nodes_by_stage",
+    "graphs.nodes_by_stage": "nodes_by_stage",
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError load_session",
     "tracing": """
-        Capture CapturedGraph GraphBreak TraceError TraceReport TraceWarning capture example_inputs
+        Capture CapturedGraph TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace
     """,
     "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
@@ -73,9 +72,9 @@ _EXPORTS = {
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Bisection Divergence Evaluation Histogram NodeValues Reference Slice Statistics Status TensorValue
-        Variants Verdict WorstBatch benchmark bisect compare_nodes compare_outputs compare_stages evaluate
-        first_divergence input_variants node_values profile verdict
+        Bisection Divergence Evaluation NodeValues Reference Status Variants Verdict benchmark bisect
+        compare_nodes compare_outputs compare_stages evaluate first_divergence input_variants node_values
+        profile verdict
     """,
 }
 """Package -> the names that it exports here. Read without importing anything."""
