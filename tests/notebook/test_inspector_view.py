@@ -282,9 +282,9 @@ def test_both_stages_are_coloured_each_by_its_own_values(beside: Page):
 
 def test_a_stage_is_measured_once(beside: Page, monkeypatch: pytest.MonkeyPatch):
     measured = []
-    profile = fxlab.overlays.overlay.profile
+    profile = fxlab.overlays.sources.profile
     monkeypatch.setattr(
-        "fxlab.overlays.overlay.profile",
+        "fxlab.overlays.sources.profile",
         lambda gm, *rest, **options: measured.append(gm) or profile(gm, *rest, **options),
     )
     stages = beside.inspector.session.stages
