@@ -72,7 +72,7 @@ _EXPORTS = {
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Bisection Divergence Evaluation NodeValues Reference Status Variants Verdict benchmark bisect
+        Bisection Divergence Evaluation NodeValues Reference Status Variants Verdict align benchmark bisect
         compare_nodes compare_outputs compare_stages evaluate first_divergence input_variants node_values
         profile verdict
     """,

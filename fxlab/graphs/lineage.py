@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from fxlab.graphs.line_diff import in_order
 from fxlab.node_info import ancestry, frames_of, kind_text, module_path, modules_by_path
 from fxlab.torch_private import OpOverload
+from fxlab.transformations.journal.journal import Journal
 
 _CALLS = ("call_function", "call_method", "call_module")
 _SAME_CAPTURE = 0.5
@@ -55,6 +56,22 @@ def lineage(original: GraphModule, transformed: GraphModule) -> Lineage:
     return found
 
 
+def are_apart(original: GraphModule, transformed: GraphModule) -> bool:
+    """Tell whether two graphs are of two models, which share neither names at the same places nor lineage."""
+    calls = [node for node in transformed.graph.nodes if node.op in _CALLS and _is_placed(node)]
+    if not calls or not any(_is_placed(node) for node in original.graph.nodes if node.op in _CALLS):
+        return False
+    if Journal.of(transformed).records or _share_of_namesakes(original, calls) >= _SAME_CAPTURE:
+        return False
+    return 2 * len(lineage(original, transformed).origins) < len(calls)
+
+
+def _share_of_namesakes(original: GraphModule, calls: list[Node]) -> float:
+    named = {node.name: node for node in original.graph.nodes}
+    alike = [node for node in calls if (other := named.get(node.name)) and _place(node) == _place(other)]
+    return len(alike) / len(calls)
+
+
 def is_same_capture(original: GraphModule, transformed: GraphModule) -> bool:
     """Tell whether the names of one graph are those of the other: one is a copy of it that passes have
     changed.
@@ -62,9 +79,7 @@ def is_same_capture(original: GraphModule, transformed: GraphModule) -> bool:
     calls = [node for node in transformed.graph.nodes if node.op in _CALLS and _is_placed(node)]
     if not calls or not any(_is_placed(node) for node in original.graph.nodes if node.op in _CALLS):
         return True
-    named = {node.name: node for node in original.graph.nodes}
-    alike = [node for node in calls if (other := named.get(node.name)) and _place(node) == _place(other)]
-    if len(alike) >= _SAME_CAPTURE * len(calls):
+    if _share_of_namesakes(original, calls) >= _SAME_CAPTURE:
         return True
     return _dialect(original) == _dialect(transformed) and not _by_ancestry(original, transformed).pairs
 

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import GraphModule
 
 from fxlab.checks import flag
+from fxlab.graphs.lineage import are_apart
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.node_info import module_path, shape_and_dtype, target_text
 from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples
+from fxlab.validation.alignment.align import Alignment, aligned
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
 from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
@@ -98,7 +101,7 @@ def compare_nodes(
     """
     import pandas as pd
 
-    pairs = _pairs(original, transformed, inputs, in_float64=flag(judge, "judge"))
+    pairs = SideBySide(*_graphs(original, transformed, inputs), in_float64=flag(judge, "judge"))
     with generators_kept():
         rows: dict[str, list[Any]] = {}
         for pair in pairs.pairs():
@@ -128,6 +131,9 @@ def first_divergence(
     original: Model, transformed: Model | None = None, inputs: Inputs | None = None
 ) -> Divergence | None:
     """Find the first node that differs by more than rounding, on the values that the original gives it.
+
+    Of two graphs that were captured apart, such as a port by hand and its model, nodes match by their values,
+    and it is the first node at which the two part; see :func:`align`.
 
     The question and the bounds are those of :func:`verdict`, asked of each node by itself: it runs on the
     original's values, as it is and in float64, so that rounding before it does not count, and a mistake
@@ -161,7 +167,10 @@ def first_divergence(
     >>> first_divergence(graph, wrong, torch.ones(1, 4)).node
     '_1'
     """
-    pairs = _pairs(original, transformed, inputs, in_float64=True)
+    first, second, given = _graphs(original, transformed, inputs)
+    if are_apart(first, second):
+        return _where_they_part(aligned(first, second, given))
+    pairs = SideBySide(first, second, given, in_float64=True)
     with generators_kept():
         for pair in pairs.pairs():
             judgement = _worst(_judgements(pair))
@@ -170,9 +179,20 @@ def first_divergence(
     return None
 
 
-def _pairs(
-    original: Model, transformed: Model | None, inputs: Inputs | None, *, in_float64: bool = False
-) -> SideBySide:
+def _where_they_part(alignment: Alignment) -> Divergence | None:
+    if alignment.agrees:
+        return None
+    node = next(iter((*alignment.parted, *alignment.parted_original)), "output")
+    return Divergence(
+        node,
+        ", ".join(alignment.parted_original),
+        Judgement(Status.DIFFERENT, str(alignment), 0),
+    )
+
+
+def _graphs(
+    original: Model, transformed: Model | None, inputs: Inputs | None
+) -> tuple[GraphModule, GraphModule, Inputs]:
     first, second, known = compared_models(original, transformed, inputs)
     check_runs(first, "original")
     check_runs(second, "transformed")
@@ -180,7 +200,7 @@ def _pairs(
     first, second = graph_of(first, "original", given), graph_of(second, "transformed", given)
     check_runs_by_node(first, "original")
     check_runs_by_node(second, "transformed")
-    return SideBySide(first, second, given, in_float64=in_float64)
+    return first, second, given
 
 
 def _judgements(pair: Pair) -> list[Judgement]:

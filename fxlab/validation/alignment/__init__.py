@@ -1,0 +1,1 @@
+"""Two graphs of any origin, aligned by the values that their nodes compute."""
