@@ -15,7 +15,9 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference
 # Every name that a docstring refers to is in the reference. Types of signatures, also inner ones, are
 # written as the code writes them.
 _INNER = r"(fxlab\.\w+|collections|concurrent|os|pathlib|pd|t)\..*"
-_ALIASES = r"Argument|Combine|Executor|fx\.Node|Metric|Inputs|Limit|Model|ModelLike|Node|PassOrName|Path"
+_ALIASES = (
+    r"Alignment|Argument|Combine|Executor|fx\.Node|Metric|Inputs|Limit|Model|ModelLike|Node|PassOrName|Path"
+)
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", rf"torch\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]
 myst_heading_anchors = 3

@@ -23,7 +23,7 @@ PUBLIC = [
     *("fxlab.graphs.nodes_by_stage.NodeAtStage", "fxlab.tracing.GraphBreak"),
     *(
         f"fxlab.validation.{name}"
-        for name in ("Histogram", "Slice", "Statistics", "TensorValue", "WorstBatch")
+        for name in ("Alignment", "Histogram", "Slice", "Statistics", "TensorValue", "WorstBatch")
     ),
 ]
 ORDER = ("session", "model", "graph_module", "original", "transformed", "inputs", "path", "passes", "pass_")

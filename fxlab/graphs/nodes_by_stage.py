@@ -79,8 +79,9 @@ def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.Data
     pandas.DataFrame
         One row for each node of the original and for each that a pass has added, indexed by its name
         (``node``), in the order of the graphs. One column for each stage: ``original``, and the names of the
-        passes that are on. Each cell is a :class:`NodeAtStage`, with ``change``, ``nodes``
-        (the names of the nodes that stand for it there) and ``differs``. Printed, ``·`` is the same,
+        passes that are on. Each cell is a :class:`~fxlab.graphs.nodes_by_stage.NodeAtStage`, with
+        ``change``, ``nodes`` (the names of the nodes that stand for it there) and ``differs``. Printed,
+        ``·`` is the same,
         ``≠ target`` changed in its target, ``⇄`` the same on other inputs, ``→ merged`` replaced by
         ``merged``, ``+`` added, and ``—`` gone. A node is compared with what it was at the first stage that
         has one of its name.

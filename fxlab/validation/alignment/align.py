@@ -29,35 +29,34 @@ _MOST_WORDS = 3
 
 @dataclass(frozen=True)
 class Alignment:
-    """The nodes of two graphs that compute the same values; ``str()`` says where the graphs part.
-
-    Attributes
-    ----------
-    partners : dict of str to str
-        Node of the transformed graph -> node of the original with the same values, in any shape and order of
-        elements. Several nodes may have one partner, as those that only reshape.
-    parted, parted_original : tuple of str
-        The first nodes of each graph whose values the other does not have, although it has the values that
-        they read, and on which its results depend. Empty if the results are the same.
-    weights : dict of str to tuple of str
-        The parameters, buffers and constants that such a node reads and that the other graph does not have.
-        They may be what is wrong, or merged and split ones.
-    unaligned : tuple of str
-        All nodes of the transformed graph that compute tensors and have no partner: parts of a step that the
-        other graph takes at once are among them.
-    outputs : dict of str to bool
-        Whether the outputs agree, by their path.
-    graphs : tuple of torch.fx.GraphModule
-        The original and the transformed graph.
-    """
+    """The nodes of two graphs that compute the same values; ``str()`` says where the graphs part."""
 
     partners: dict[str, str]
+    """Node of the transformed graph -> node of the original with the same values, in any shape and order.
+
+    Several nodes may have one partner, as those that only reshape.
+    """
     parted: tuple[str, ...]
+    """The first nodes of the transformed graph whose values the original does not have.
+
+    The original has the values that they read, and the results depend on them. Empty if the results agree.
+    """
     parted_original: tuple[str, ...]
+    """The same of the original."""
     weights: dict[str, tuple[str, ...]]
+    """What such a node reads of parameters, constants and masks that the other graph does not have.
+
+    It may be what is wrong, or be merged or split.
+    """
     unaligned: tuple[str, ...]
+    """All nodes of the transformed graph that compute tensors and have no partner.
+
+    Parts of a step that the other graph takes at once are among them.
+    """
     outputs: dict[str, bool]
+    """Whether the outputs agree, by their path."""
     graphs: tuple[GraphModule, GraphModule] = field(repr=False, compare=False)
+    """The original and the transformed graph."""
 
     @property
     def agrees(self) -> bool:
