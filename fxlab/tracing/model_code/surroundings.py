@@ -36,6 +36,8 @@ _METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
 _PYTHONS = sys.stdlib_module_names - {"__main__"}
 _APART = {"torch", "fxlab", "numpy", "builtins", *_PYTHONS}
 """Packages whose files hold nothing of a model."""
+_OF_IMPORTS = frozenset({"__builtins__", "__loader__", "__spec__"})
+"""What the import system writes into a file. The loader of a test leads to all tests."""
 _MOST_SEARCHED = 20_000
 """Objects inside of a value that are looked at."""
 
@@ -130,7 +132,7 @@ class _Snapshot:
                 kind = type(value)
                 if kind is FunctionType and _holds_nothing(value):
                     self._functions.append((name, key, value))
-                elif kind not in _PLAIN and key != "__builtins__":
+                elif kind not in _PLAIN and key not in _OF_IMPORTS:
                     self.keep(f"{name}{key}", value)
 
     def is_current(self) -> bool:
