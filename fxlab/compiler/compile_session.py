@@ -65,6 +65,7 @@ def compile_session(
 
     Examples
     --------
+    >>> import torch
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Softmax(-1)).eval()
     >>> session = compile_session(model, torch.ones(2, 4))

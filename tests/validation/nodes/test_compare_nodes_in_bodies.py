@@ -56,12 +56,12 @@ class Checkpoint(nn.Module):
 
 
 CASES = {
-    "cond": (Cond(), (2, 3), "true_graph_0/div", "cond_true_0/truediv"),
-    "nested": (Nested(), (3,), "true_graph_0/false_graph_0/div", "cond_true_1/cond_false_0/truediv"),
-    "loop": (Loop(), (3,), "while_loop_body_graph_0/div", "body_fn_0/truediv"),
-    "scan": (Scan(), (4, 3), "scan_combine_graph_0/div", "scan_combine_fn_0/truediv"),
-    "map": (Map(), (4, 3), "body_graph_0/div", "map_body_0/truediv"),
-    "checkpoint": (Checkpoint(), (3,), None, "wrap_body_0/truediv"),
+    "cond": (Cond(), (40, 3), "true_graph_0/div", "cond_true_0/truediv"),
+    "nested": (Nested(), (120,), "true_graph_0/false_graph_0/div", "cond_true_1/cond_false_0/truediv"),
+    "loop": (Loop(), (120,), "while_loop_body_graph_0/div", "body_fn_0/truediv"),
+    "scan": (Scan(), (40, 3), "scan_combine_graph_0/div", "scan_combine_fn_0/truediv"),
+    "map": (Map(), (4, 30), "body_graph_0/div", "map_body_0/truediv"),
+    "checkpoint": (Checkpoint(), (120,), None, "wrap_body_0/truediv"),
 }
 INVERSE = fxlab.ChangeTrueDivToMulByInverse()
 
