@@ -30,7 +30,10 @@ from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
 
 _NUMBERS = frozenset({bool, int, float, complex, str})
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type, ModuleType})
-_APART_CLASSES: tuple[type[Any], ...] = (torch.Tensor, nn.Module, ModuleType, type, logging.Logger)
+_APART_CLASSES: tuple[type[Any], ...] = (
+    *(torch.Tensor, nn.Module, ModuleType, type, logging.Logger),
+    threading.Thread,  # changes while a model runs, as the one that watches progress bars
+)
 """What is not looked into, or is looked at by itself."""
 _METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
 _PYTHONS = sys.stdlib_module_names - {"__main__"}

@@ -2,6 +2,7 @@
 
 import importlib
 import sysconfig
+import threading
 
 import caches_elsewhere
 import pytest
@@ -85,6 +86,23 @@ def test_a_model_that_counts_its_runs_around_it_is_refused():
 
     with pytest.raises(fxlab.TraceError, match="does not compute what the model computes"):
         fxlab.symbolic_trace(Counts(), X)
+
+
+class Watches(threading.Thread):
+    woken = 0
+
+
+WATCHES = Watches()
+
+
+def test_a_thread_around_a_model_may_go_on():
+    class Beside(nn.Module):
+        def forward(self, x):
+            WATCHES.woken += 1  # as the thread itself does meanwhile
+            return x * 2
+
+    findings = fxlab.symbolic_trace(Beside(), X).meta["trace"].findings
+    assert not any(finding.kind == "attribute" for finding in findings)
 
 
 def test_what_a_model_counts_around_it_is_a_finding():
