@@ -81,10 +81,9 @@ def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.Data
         (``node``), in the order of the graphs. One column for each stage: ``original``, and the names of the
         passes that are on. Each cell is a :class:`~fxlab.graphs.nodes_by_stage.NodeAtStage`, with
         ``change``, ``nodes`` (the names of the nodes that stand for it there) and ``differs``. Printed,
-        ``·`` is the same,
-        ``≠ target`` changed in its target, ``⇄`` the same on other inputs, ``→ merged`` replaced by
-        ``merged``, ``+`` added, and ``—`` gone. A node is compared with what it was at the first stage that
-        has one of its name.
+        ``·`` is the same, ``≠ target`` changed in its target, ``⇄`` the same on other inputs,
+        ``→ merged`` replaced by ``merged``, ``+`` added, and ``—`` gone. A node is compared with what it was
+        at the first stage that has one of its name.
 
     Raises
     ------

@@ -9,6 +9,7 @@ from fxlab.checks import described, items_of
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.running import Inputs, argument_names
 from fxlab.models.safe_code import protect
+from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples
 from fxlab.transformations import Transformation
 from fxlab.transformations.pass_names import find_name
 
@@ -48,6 +49,20 @@ def check_runs_by_node(graph_module: GraphModule, name: str) -> None:
                 f"{name}: node {node.name!r} begins a torch.vmap or a torch.func transform, in which nodes "
                 "cannot be run one by one. fxlab.verdict runs the graph as a whole."
             )
+
+
+def graphs_to_run(
+    original: Model, transformed: Model | None, inputs: Inputs | None
+) -> tuple[GraphModule, GraphModule, Inputs]:
+    """Return two models as graphs that run node by node, and the inputs to run them on."""
+    first, second, known = compared_models(original, transformed, inputs)
+    check_runs(first, "original")
+    check_runs(second, "transformed")
+    given = inputs_or_examples(known, first)
+    first, second = graph_of(first, "original", given), graph_of(second, "transformed", given)
+    check_runs_by_node(first, "original")
+    check_runs_by_node(second, "transformed")
+    return first, second, given
 
 
 def passes_of(

@@ -227,14 +227,16 @@ class Surroundings:
         installed = [owner for owner in self.owners if _is_installed(owner)]
         known = {*map(id, installed)}
         others = [owner for owner in self.owners if id(owner) not in known]
-        self._snapshots = [_snapshot_of_installed(installed), _Snapshot(others)]
-        self.caches = [cache for snapshot in self._snapshots for cache in snapshot.caches]
+        self._lasting = _snapshot_of_installed(installed), _Snapshot(others)
+        self._until_put_back: list[_Snapshot] = []
+        self.caches = [cache for snapshot in self._lasting for cache in snapshot.caches]
 
     def keep(self, values: Iterable[tuple[str, Any]]) -> None:
         """Keep until the next :meth:`put_back`, too, what is in some values."""
-        self._snapshots.append(_Snapshot(()))
+        snapshot = _Snapshot(())
         for name, value in values:
-            self._snapshots[-1].keep(name, value)
+            snapshot.keep(name, value)
+        self._until_put_back.append(snapshot)
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
         """Put back what holds tensors or symbolic numbers of a run; return what the run has changed.
@@ -246,8 +248,9 @@ class Surroundings:
         is_of_run
             Tells whether a tensor or number is one of the run.
         """
-        found = [where for snapshot in self._snapshots for where in snapshot.put_back(is_of_run)]
-        del self._snapshots[2:]
+        snapshots = *self._lasting, *self._until_put_back
+        found = [where for snapshot in snapshots for where in snapshot.put_back(is_of_run)]
+        self._until_put_back.clear()
         return list(dict.fromkeys(found))
 
 

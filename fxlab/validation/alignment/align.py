@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import Inputs, bound_values, generators_kept, seed_generators
+from fxlab.models.running import Inputs
 from fxlab.node_info import frames_of, module_path, target_text
-from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples
+from fxlab.sources import Model
 from fxlab.validation.alignment.fingerprint import Fingerprint, Found
-from fxlab.validation.arguments import check_runs, check_runs_by_node
-from fxlab.validation.verdicts.float64_run import Float64Interpreter, wide_arguments
-from fxlab.validation.verdicts.own_run import OwnRun
+from fxlab.validation.arguments import graphs_to_run
+from fxlab.validation.verdicts.float64_run import run_in_float64
 from fxlab.values.nested import Path, tensors_inside
-from fxlab.values.tensors import tensors_by_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,16 +154,12 @@ def align(original: Model, transformed: Model | None = None, inputs: Inputs | No
     >>> found.parted, found.parted_original
     (('gelu',), ('gelu',))
     """
-    first, second, known = compared_models(original, transformed, inputs)
-    check_runs(first, "original")
-    check_runs(second, "transformed")
-    given = inputs_or_examples(known, first)
-    return aligned(graph_of(first, "original", given), graph_of(second, "transformed", given), given)
+    return aligned(*graphs_to_run(original, transformed, inputs))
 
 
 def aligned(original: GraphModule, transformed: GraphModule, inputs: Inputs) -> Alignment:
     """Align two graphs that run node by node; see :func:`align`."""
-    ours, theirs = _Side(original, "original", inputs), _Side(transformed, "transformed", inputs)
+    ours, theirs = _Side(original, inputs), _Side(transformed, inputs)
     partners, back = theirs.partners_in(ours), ours.partners_in(theirs)
     outputs = _outputs(ours.outputs, theirs.outputs)
     parted, parted_original = (
@@ -213,16 +205,15 @@ def _listed(names: tuple[str, ...]) -> str:
 class _Side:
     """A graph that has run: the fingerprints of its values."""
 
-    def __init__(self, module: GraphModule, name: str, inputs: Inputs) -> None:
-        check_runs_by_node(module, name)
-        run = _Run(module, OwnRun(module, inputs))
-        arguments = bound_values(module, *wide_arguments(inputs, None))
-        with RestoringStack(generators_kept(), state_kept(module, watch=False)):
-            seed_generators(0)
-            self.outputs = {
-                path: Fingerprint.of(t) for path, t in tensors_by_path(run.run(*arguments)).items()
-            }
-        self.values = run.values
+    def __init__(self, module: GraphModule, inputs: Inputs) -> None:
+        self.values: dict[Node, dict[Path, Fingerprint]] = {}
+
+        def note(node: Node, result: Any) -> None:
+            if node.op != "output" and (tensors := list(tensors_inside(result))):
+                self.values[node] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
+
+        returned = run_in_float64(module, inputs, visit=note).returned
+        self.outputs = {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
         self._module = module
         self._constant: set[Node] = set()
         """Those that no tensor of the inputs reaches: weights, what is made of them, masks and positions."""
@@ -295,18 +286,3 @@ def _fit_of(
         module_path(candidate) == module_path(node),
         -abs(order[candidate] - latest - 1),
     )
-
-
-class _Run(Float64Interpreter):
-    """Runs a graph in float64, and takes the fingerprints of what its nodes give."""
-
-    def __init__(self, module: GraphModule, own: OwnRun) -> None:
-        super().__init__(module, own_dtypes=own.dtypes)
-        self.values: dict[Node, dict[Path, Fingerprint]] = {}
-
-    def run_node(self, n: Node) -> Any:
-        """Run one node."""
-        result = super().run_node(n)
-        if n.op != "output" and (tensors := list(tensors_inside(result))):
-            self.values[n] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
-        return result

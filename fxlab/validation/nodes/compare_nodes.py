@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import GraphModule
 
 from fxlab.checks import flag
 from fxlab.graphs.lineage import are_apart
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.node_info import module_path, shape_and_dtype, target_text
-from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples
+from fxlab.sources import Model
 from fxlab.validation.alignment.align import Alignment, aligned
-from fxlab.validation.arguments import check_runs, check_runs_by_node
+from fxlab.validation.arguments import graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
 from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
 from fxlab.values.tensors import same_bits, tensors_by_path
@@ -101,7 +100,7 @@ def compare_nodes(
     """
     import pandas as pd
 
-    pairs = SideBySide(*_graphs(original, transformed, inputs), in_float64=flag(judge, "judge"))
+    pairs = SideBySide(*graphs_to_run(original, transformed, inputs), in_float64=flag(judge, "judge"))
     with generators_kept():
         rows: dict[str, list[Any]] = {}
         for pair in pairs.pairs():
@@ -167,7 +166,7 @@ def first_divergence(
     >>> first_divergence(graph, wrong, torch.ones(1, 4)).node
     '_1'
     """
-    first, second, given = _graphs(original, transformed, inputs)
+    first, second, given = graphs_to_run(original, transformed, inputs)
     if are_apart(first, second):
         return _where_they_part(aligned(first, second, given))
     pairs = SideBySide(first, second, given, in_float64=True)
@@ -188,19 +187,6 @@ def _where_they_part(alignment: Alignment) -> Divergence | None:
         ", ".join(alignment.parted_original),
         Judgement(Status.DIFFERENT, str(alignment), 0),
     )
-
-
-def _graphs(
-    original: Model, transformed: Model | None, inputs: Inputs | None
-) -> tuple[GraphModule, GraphModule, Inputs]:
-    first, second, known = compared_models(original, transformed, inputs)
-    check_runs(first, "original")
-    check_runs(second, "transformed")
-    given = inputs_or_examples(known, first)
-    first, second = graph_of(first, "original", given), graph_of(second, "transformed", given)
-    check_runs_by_node(first, "original")
-    check_runs_by_node(second, "transformed")
-    return first, second, given
 
 
 def _judgements(pair: Pair) -> list[Judgement]:

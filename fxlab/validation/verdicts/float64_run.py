@@ -33,6 +33,8 @@ from fxlab.values.wide import to_float64, wide_device, wide_dtype
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""
+Visit: TypeAlias = Callable[[Node, Any], None]
+"""Is given a node and its result."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def run_in_float64(
     everywhere: bool = False,
     written: Iterable[str] = (),
     drawn: Sequence[Draw] = (),
+    visit: Visit | None = None,
 ) -> Float64Result:
     """Run a graph with every floating-point number in float64.
 
@@ -90,6 +93,8 @@ def run_in_float64(
         :func:`~fxlab.validation.outputs.computed_tensors.observed` names them.
     drawn
         The random numbers that its operators drew when it ran as it is, which they are given.
+    visit
+        Called with each node and its result.
 
     Returns
     -------
@@ -122,6 +127,7 @@ def run_in_float64(
         move=move,
         everywhere=everywhere,
         drawn=drawn,
+        visit=visit,
     )
     written = tuple(written)
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
@@ -214,6 +220,8 @@ class Float64Interpreter(OtherTensors):
         Whether that is taken for each result of an operator in float64 as well.
     drawn
         The random numbers that its operators are given.
+    visit
+        Called with each node and its result.
     """
 
     def __init__(
@@ -226,8 +234,10 @@ class Float64Interpreter(OtherTensors):
         move: Widen | None = None,
         everywhere: bool = False,
         drawn: Sequence[Draw] = (),
+        visit: Visit | None = None,
     ) -> None:
         super().__init__(graph_module)
+        self._visit = visit
         self.extra_traceback = False
         self.in_own_dtype: list[str] = []
         """The nodes that had to run in their own dtypes."""
@@ -257,6 +267,8 @@ class Float64Interpreter(OtherTensors):
         if before != torch_generators_now():
             inside = f"{self._draws.inside} draws them inside" if self._draws.inside else ""
             raise DrawsRandomNumbersError(n, inside)
+        if self._visit is not None:
+            self._visit(n, result)
         return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
