@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fxlab import tracing as tracing
     from fxlab import transformations as transformations
     from fxlab import validation as validation
+    from fxlab.comparison import Comparison as Comparison
+    from fxlab.comparison import compare as compare
     from fxlab.compiler import *
     from fxlab.deployment.files import ExportedFile as ExportedFile
     from fxlab.deployment.files import ExportError as ExportError
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
+    "comparison": "Comparison compare",
     "deployment.files": "ExportError ExportedFile export",
     "drawing": "Drawing draw",
     "graphs.changes_made": "Changes changes_made",
@@ -72,7 +75,7 @@ _EXPORTS = {
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Bisection Divergence Evaluation NodeValues Reference Status Variants Verdict align benchmark bisect
+        Bisection Divergence Evaluation NodeValues Reference Status Variants Verdict benchmark bisect
         compare_nodes compare_outputs compare_stages evaluate first_divergence input_variants node_values
         profile verdict
     """,

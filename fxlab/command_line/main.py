@@ -145,6 +145,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
 
+    compare = _add(
+        commands, "compare", "Tell whether two models of any origin compute the same, and where they part."
+    )
+    _add_model(compare, "REFERENCE")
+    compare.add_argument("candidate", metavar="CANDIDATE", help="the other model, in the same forms")
+    compare.add_argument(
+        "--candidate-inputs",
+        metavar="FILE",
+        help="what the candidate is called with, if that is not the same",
+    )
+    compare.add_argument(
+        "--outputs",
+        type=_pairs,
+        metavar="PAIRS",
+        help="the outputs to compare, as logits=0,hidden=1: of the reference, and of the candidate",
+    )
+    compare.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+
     export = _add(
         commands, "export", "Apply passes to a model, write it as a file, and tell whether that is the same."
     )
@@ -240,8 +258,8 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=_MODEL)
+def _add_model(parser: argparse.ArgumentParser, name: str = "MODEL") -> None:
+    parser.add_argument("model", metavar=name, help=_MODEL)
 
     model = parser.add_argument_group("the model")
     model.add_argument(
@@ -279,6 +297,13 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
     return number
+
+
+def _pairs(text: str) -> dict[str, str | int]:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and other for name, _, other in pairs):
+        raise argparse.ArgumentTypeError(f"expected pairs such as logits=0,hidden=1, got {text!r}")
+    return {name: int(other) if other.isdecimal() else other for name, _, other in pairs}
 
 
 def _file(text: str) -> str:

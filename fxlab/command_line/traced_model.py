@@ -19,7 +19,7 @@ def traced(source: Source, options: argparse.Namespace) -> tuple[GraphModule, An
 
     from fxlab.tracing import TraceError, symbolic_trace
 
-    inputs = _inputs(source, options)
+    inputs = inputs_for(source, options)
     if isinstance(source.model, GraphModule):
         return source.model, inputs
     with ends_with(ExitCode.NOT_TRACED, TraceError), ends_with(ExitCode.BAD_USAGE, TypeError, ValueError):
@@ -27,7 +27,8 @@ def traced(source: Source, options: argparse.Namespace) -> tuple[GraphModule, An
         return symbolic_trace(source.model, inputs, dynamic=not options.fixed, check=check), inputs
 
 
-def _inputs(source: Source, options: argparse.Namespace) -> Any:
+def inputs_for(source: Source, options: argparse.Namespace) -> Any:
+    """Return inputs to run a model on; ``None`` for a graph that comes without."""
     import torch
     from torch.fx import GraphModule
 

@@ -1,8 +1,10 @@
 """Match nodes of a transformed graph with the nodes of the original that compute the same."""
 
+import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from torch.fx import GraphModule, Node
 
@@ -10,6 +12,20 @@ from fxlab.graphs.lineage import Lineage, is_same_capture, lineage
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.graphs.unfolded import is_in_body
 from fxlab.node_info import attribute_at
+
+_KEPT = "pairs of nodes"
+
+
+@dataclass(frozen=True)
+class KnownPairs:
+    """Nodes of a graph and the nodes of another that compute the same, kept in ``meta`` of both."""
+
+    of: str
+    """A name of the pair of graphs."""
+    originals: Mapping[str, str] = field(default_factory=dict)
+    """Node of the transformed graph -> node of the original."""
+    same: frozenset[str] = frozenset()
+    """Those that have the same values."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +73,10 @@ def matched(
     {'input_1': 'input_1', '_0': '_1', '_2': '_2', 'output': 'output'}
     """
     named = {node.name: node for node in original.graph.nodes}
+    if (known := _known_pairs(original, transformed)) is not None:
+        pairs = ((n, named.get(known.originals.get(n.name, ""))) for n in transformed.graph.nodes)
+        originals = _one_to_one({node: other for node, other in pairs if other is not None})
+        return Matching(originals, frozenset(node for node in originals if node.name in known.same))
     kept = {node.name for node in transformed.graph.nodes}
     found = Lineage()
     if is_same_capture(original, transformed):
@@ -94,6 +114,22 @@ def matched(
     }
     unchanged = frozenset(node for node in alike - other_bodies if _reads_the_same(node, originals))
     return Matching(originals, unchanged, found.origins)
+
+
+def keep_pairs(
+    original: GraphModule, transformed: GraphModule, originals: Mapping[str, str], same: frozenset[str]
+) -> None:
+    """Let :func:`matched` know which nodes of two graphs of other origin match, and which of them agree."""
+    name = uuid.uuid4().hex
+    original.meta[_KEPT] = KnownPairs(name)
+    transformed.meta[_KEPT] = KnownPairs(name, originals, same)
+
+
+def _known_pairs(original: GraphModule, transformed: GraphModule) -> KnownPairs | None:
+    known, other = (module.meta.get(_KEPT) for module in (transformed, original))
+    if known is None or other is None or known.of != other.of or other.originals:
+        return None
+    return cast(KnownPairs, known)
 
 
 class _Weights:

@@ -84,6 +84,10 @@ class CallRecord:
         """Return the record with other names for inputs and tensors of the model."""
         return replace(self, shared=frozenset((one, name(other)) for one, other in self.shared))
 
+    def of_numbers_alone(self) -> CallRecord:
+        """Return the record without what ties outputs to their places: of a call of another model."""
+        return replace(self, parts={}, layouts={}, shared=frozenset())
+
 
 def _layout(tensor: torch.Tensor) -> Layout:
     strides = tensor.stride() if tensor.layout is torch.strided else ()

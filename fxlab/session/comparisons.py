@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.validation import Evaluation, Reference, Variants, Verdict
-    from fxlab.validation.verdicts.comparison import Comparison
+    from fxlab.validation.verdicts.comparison import RunsCompared
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Comparisons:
         """Forget all results."""
         self._results: dict[tuple[Any, ...], Any] = {}
         self._reference: Reference | None = None
-        self._latest: tuple[Stack, Comparison] | None = None
+        self._latest: tuple[Stack, RunsCompared] | None = None
         """The stage whose outputs were compared last, to be judged without another run."""
 
     def forget_inputs(self) -> None:

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
-    from fxlab.validation.alignment.align import Alignment as Alignment
-    from fxlab.validation.alignment.align import align as align
     from fxlab.validation.cost.benchmark import benchmark as benchmark
     from fxlab.validation.cost.profile import profile as profile
     from fxlab.validation.evaluation.evaluate import evaluate as evaluate
@@ -36,7 +34,6 @@ if not TYPE_CHECKING:  # type checkers go by the imports
     __all__, __getattr__ = on_first_use(
         __name__,
         {
-            "alignment.align": "Alignment align",
             "cost.benchmark": "benchmark",
             "cost.profile": "profile",
             "evaluation.evaluate": "evaluate",

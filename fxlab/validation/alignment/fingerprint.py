@@ -2,87 +2,153 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import torch
 
 T = TypeVar("T")
-_QUANTILES = 33
-_TOLERANCE = 1e-7
+_QUANTILES, _PROJECTIONS = 33, 4
+TOLERANCE = 1e-9
 """The relative difference up to which two results in float64 are the same.
 
-Two ways to compute the same differ by some 1e-13, and a mistake that matters in float32 by more than 1e-7.
+Two ways to compute the same differ by some 1e-13; weights that are rounded otherwise are measured apart.
 """
-_BUCKETS = 1e4
-"""Buckets of each power of two of the largest number; a fingerprint is looked for in three of them."""
+_LOOSE = 1e-5
+"""The tolerance from which sorted elements alone are no evidence: layers with a norm have similar ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """The elements of a tensor, whatever their order and dtype."""
+    """The elements of a tensor, whatever their order and dtype, and a sketch of their order."""
 
     elements: int
     special: tuple[int, int, int]
     """The numbers of elements that are NaN, infinite and minus infinite."""
     scale: float
     """The largest magnitude of the others."""
-    quantiles: torch.Tensor
-    """Of the others, in units of this magnitude, from the smallest to the largest."""
-    means: torch.Tensor
-    """The means of the first three powers of the same."""
+    sorted: torch.Tensor
+    """Of the others, in units of this magnitude: quantiles, and the means of their first three powers."""
+    flat: torch.Tensor
+    """Random projections of the elements in their order, which a reshape does not change."""
+    along: tuple[tuple[int, float], ...]
+    """For each dimension its size and a projection of means along it, which no transposition changes."""
+    shape: tuple[int, ...]
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Fingerprint:
         """Take the fingerprint of a tensor, of which complex numbers count as two."""
+        shape = tuple(tensor.shape)
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor.resolve_conj())
-        values = tensor.detach().to("cpu", torch.float64).flatten()
+        wide = tensor.detach().to("cpu", torch.float64)
+        values = wide.flatten()
         special = tuple(
             int(found.sum()) for found in (values.isnan(), values == math.inf, values == -math.inf)
         )
-        values = values[values.isfinite()].sort().values
-        scale = float(values.abs().max()) if len(values) else 0.0
-        values = values / (scale or 1.0)
-        at = torch.linspace(0, max(len(values) - 1, 0), _QUANTILES).round().long()
-        powers = [values, values.square(), values**3]
-        means = torch.stack([power.mean() for power in powers]) if len(values) else torch.zeros(3)
-        quantiles = values[at] if len(values) else torch.zeros(_QUANTILES)
-        return cls(tensor.numel(), special, scale, quantiles, means)  # type: ignore[arg-type]
+        finite = values[values.isfinite()].sort().values
+        scale = float(finite.abs().max()) if len(finite) else 0.0
+        finite = finite / (scale or 1.0)
+        at = torch.linspace(0, max(len(finite) - 1, 0), _QUANTILES).round().long()
+        means = [power.mean() for power in (finite, finite.square(), finite**3)] if len(finite) else []
+        ordered = (
+            torch.cat([finite[at], torch.stack(means)]) if means else torch.zeros(0, dtype=torch.float64)
+        )
+        wide = wide.nan_to_num(0.0, 0.0, 0.0) / (scale or 1.0)
+        dims = [dim for dim, size in enumerate(shape) if size > 1]
+        # Not of the elements themselves: those of a softmax have one sum everywhere.
+        mixed = wide + wide.square()
+        means_along = (mixed.movedim(dim, 0).reshape(shape[dim], -1).mean(1) for dim in dims)
+        along = (float(_projected(mean)[0]) for mean in means_along)
+        return cls(
+            tensor.numel(),
+            special,  # type: ignore[arg-type]
+            scale,
+            ordered,
+            _projected(wide.flatten()),
+            tuple(sorted(zip((shape[dim] for dim in dims), along, strict=True))),
+            shape,
+        )
 
-    def is_like(self, other: Fingerprint) -> bool:
-        """Tell whether the elements are the same, up to the rounding of float64."""
+    def distance(self, other: Fingerprint) -> float:
+        """Return the largest difference of sorted elements, relative to the largest element."""
         if (self.elements, self.special) != (other.elements, other.special):
-            return False
-        if abs(self.scale - other.scale) > _TOLERANCE * max(self.scale, other.scale):
-            return False
-        ours, theirs = (torch.cat([each.quantiles, each.means]) for each in (self, other))
-        return bool((ours - theirs).abs().max() <= _TOLERANCE)
+            return math.inf
+        scales = self.scale, other.scale
+        apart = abs(scales[0] - scales[1]) / max(scales) if any(scales) else 0.0
+        return max(apart, float((self.sorted - other.sorted).abs().max()) if len(self.sorted) else 0.0)
+
+    def is_like(self, other: Fingerprint, tolerance: float = TOLERANCE) -> bool:
+        """Tell whether the elements are the same, up to the rounding of float64 or a larger tolerance."""
+        return self.distance(other) <= tolerance and (
+            tolerance < _LOOSE or self.is_in_order_of(other, tolerance)
+        )
+
+    def is_in_order_of(self, other: Fingerprint, tolerance: float = TOLERANCE) -> bool:
+        """Tell whether the elements stand in the same order, or in that of a transposition."""
+        sizes, theirs = ([size for size, _ in each.along] for each in (self, other))
+        if self._flat_apart(other) <= tolerance:
+            return True
+        may_be_turned = sizes == theirs and (self.shape != other.shape or len({*sizes}) < len(sizes))
+        return may_be_turned and all(
+            abs(a - b) <= tolerance for (_, a), (_, b) in zip(self.along, other.along, strict=True)
+        )
+
+    def is_output_like(self, other: Fingerprint, tolerance: float = TOLERANCE) -> bool:
+        """Tell whether the elements are the same and in the same place."""
+        return self.distance(other) <= tolerance and self._flat_apart(other) <= tolerance
+
+    def moved_by(self, other: Fingerprint) -> float:
+        """Return the largest difference of anything in the fingerprints of two runs of one node."""
+        along = (abs(a - b) for (_, a), (_, b) in zip(self.along, other.along, strict=False))
+        return max(self.distance(other), self._flat_apart(other), *along, 0.0)
+
+    def _flat_apart(self, other: Fingerprint) -> float:
+        return float((self.flat - other.flat).abs().max())
+
+
+def _projected(values: torch.Tensor) -> torch.Tensor:
+    return values @ _directions(len(values)) / math.sqrt(max(len(values), 1))
+
+
+@lru_cache(maxsize=64)
+def _directions(size: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(size)
+    return torch.randn(size, _PROJECTIONS, generator=generator, dtype=torch.float64)
 
 
 class Found(Generic[T]):
     """Things by their fingerprints."""
 
     def __init__(self) -> None:
-        self._by_key: dict[tuple[int, tuple[int, int, int], int], list[tuple[Fingerprint, T]]] = defaultdict(
-            list
-        )
+        self._by_kind: dict[tuple[int, tuple[int, int, int]], list[tuple[float, int]]] = defaultdict(list)
+        self._things: list[tuple[Fingerprint, T]] = []
+        self._is_sorted = True
 
     def add(self, fingerprint: Fingerprint, thing: T) -> None:
         """Add one."""
-        self._by_key[self._key(fingerprint, 0)].append((fingerprint, thing))
+        self._by_kind[fingerprint.elements, fingerprint.special].append(
+            (fingerprint.scale, len(self._things))
+        )
+        self._things.append((fingerprint, thing))
+        self._is_sorted = False
 
-    def like(self, fingerprint: Fingerprint) -> Iterator[T]:
+    def like(self, fingerprint: Fingerprint, tolerance: float = TOLERANCE) -> Iterator[T]:
         """Yield those with such a fingerprint."""
-        for beside in (-1, 0, 1):
-            for other, thing in self._by_key.get(self._key(fingerprint, beside), ()):
-                if fingerprint.is_like(other):
-                    yield thing
-
-    @staticmethod
-    def _key(fingerprint: Fingerprint, beside: int) -> tuple[int, tuple[int, int, int], int]:
-        bucket = math.floor(math.log2(fingerprint.scale) * _BUCKETS) if fingerprint.scale else 0
-        return fingerprint.elements, fingerprint.special, bucket + beside
+        if not self._is_sorted:
+            for places in self._by_kind.values():
+                places.sort()
+            self._is_sorted = True
+        places = self._by_kind.get((fingerprint.elements, fingerprint.special), [])
+        first = bisect.bisect_left(places, (fingerprint.scale * (1 - 2 * tolerance), -1))
+        for scale, place in places[first:]:
+            if scale > fingerprint.scale * (1 + 2 * tolerance):
+                break
+            other, thing = self._things[place]
+            if fingerprint.is_like(other, tolerance):
+                yield thing

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
 from fxlab.validation.evaluation.agreement import Measured, Metric, decisions, next_tokens, own_metrics
 from fxlab.validation.evaluation.batch_inputs import elements_of, inputs_of_batch
-from fxlab.validation.verdicts.comparison import Comparison, Verdict
+from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.verdict import Reference
 
@@ -83,7 +83,7 @@ def judged_batch(work: Work, number: int, batch: Any) -> BatchResult:
     )
 
 
-def _measures(work: Work, comparison: Comparison, batch: Any, elements: int) -> dict[str, Measured]:
+def _measures(work: Work, comparison: RunsCompared, batch: Any, elements: int) -> dict[str, Measured]:
     ours, theirs = comparison.outputs
     found = decisions(ours, theirs, batch)
     if work.predicts_tokens:
@@ -91,7 +91,7 @@ def _measures(work: Work, comparison: Comparison, batch: Any, elements: int) -> 
     return found | own_metrics(work.metrics, ours, theirs, batch, elements)
 
 
-def _largest_difference(comparison: Comparison) -> tuple[float, str, tuple[int, ...]]:
+def _largest_difference(comparison: RunsCompared) -> tuple[float, str, tuple[int, ...]]:
     largest: tuple[float, str, tuple[int, ...]] = math.nan, "", ()
     for output, row in comparison.rows.items():
         index = row["worst_index"]

@@ -132,7 +132,7 @@ def first_divergence(
     """Find the first node that differs by more than rounding, on the values that the original gives it.
 
     Of two graphs that were captured apart, such as a port by hand and its model, nodes match by their values,
-    and it is the first node at which the two part; see :func:`align`.
+    and it is the first node at which the two part; see :func:`fxlab.compare`.
 
     The question and the bounds are those of :func:`verdict`, asked of each node by itself: it runs on the
     original's values, as it is and in float64, so that rounding before it does not count, and a mistake
@@ -181,12 +181,9 @@ def first_divergence(
 def _where_they_part(alignment: Alignment) -> Divergence | None:
     if alignment.agrees:
         return None
-    node = next(iter((*alignment.parted, *alignment.parted_original)), "output")
-    return Divergence(
-        node,
-        ", ".join(alignment.parted_original),
-        Judgement(Status.DIFFERENT, str(alignment), 0),
-    )
+    node = next((node.name for node in (*alignment.parted, *alignment.parted_original)), "output")
+    others = ", ".join(other.name for other in alignment.parted_original)
+    return Divergence(node, others, Judgement(Status.DIFFERENT, str(alignment), 0))
 
 
 def _judgements(pair: Pair) -> list[Judgement]:

@@ -1,7 +1,7 @@
 """Names of one model for inputs and tensors of another, so that both are told of in the same words."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -23,6 +23,13 @@ class Counterparts:
     """Inputs, by their place in the call."""
     state: Mapping[str, str]
     """Parameters, buffers and other tensors: the same memory, or else the same name."""
+    outputs: Mapping[str, str] | None = None
+    """Outputs by their path, if the model is another one: those that are compared, by the name in the answer.
+
+    Then memory that is shared, containers around tensors, and state without a counterpart do not count.
+    """
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
+    """The dtypes in which outputs are compared, by their name in the answer, where they are not their own."""
 
     @classmethod
     def of(cls, original: nn.Module, transformed: nn.Module, inputs: Inputs) -> "Counterparts":
@@ -30,6 +37,13 @@ class Counterparts:
         count = 1 if isinstance(inputs, torch.Tensor) else 0 if isinstance(inputs, Mapping) else len(inputs)
         names = (argument_names(model, count) for model in (transformed, original))
         return cls(dict(zip(*names, strict=True)), _same_tensors(original, transformed))
+
+    @classmethod
+    def of_another(
+        cls, original: nn.Module, transformed: nn.Module, outputs: Mapping[str, str]
+    ) -> "Counterparts":
+        """Return those of a model that was not made of the original, of which only these outputs count."""
+        return cls({}, _same_tensors(original, transformed), outputs)
 
     def row(self, path: str) -> str:
         """Return the row of a table that stands for the same as a row of the transformed model."""
@@ -51,12 +65,26 @@ class Counterparts:
 
     def named(self, observed: Observed) -> Observed:
         """Return what a run of the transformed model has given and written, named so."""
+        written, record = observed.written, observed.record.with_names(self.place)
+        if self.outputs is not None:
+            written = {path: t for path, t in written.items() if path.removeprefix(STATE) in self.state}
+            record = record.of_numbers_alone()
         return replace(
             observed,
-            written=self.rows(observed.written),
-            record=observed.record.with_names(self.place),
+            returned={
+                name: tensor.to(self.dtypes.get(name, tensor.dtype))
+                for name, tensor in self.picked(observed.returned).items()
+            },
+            written=self.rows(written),
+            record=record,
             unwritten=lambda path: observed.unwritten(self.own_row(path)),
         )
+
+    def picked(self, returned: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the outputs that are compared, by the name that they have there."""
+        if self.outputs is None:
+            return dict(returned)
+        return {name: returned[path] for path, name in self.outputs.items()}
 
     @property
     def _names(self) -> tuple[tuple[str, Mapping[str, str]], ...]:

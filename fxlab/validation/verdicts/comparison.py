@@ -132,7 +132,7 @@ _Tries: TypeAlias = Sequence[dict[str, torch.Tensor]]
 """The outputs of a few runs with random changes."""
 
 
-class Comparison:
+class RunsCompared:
     """Another model beside an original, each with its runs on the same inputs."""
 
     def __init__(self, original: Runs, transformed: Runs) -> None:

@@ -176,10 +176,16 @@ class _NewParts:
 
 
 def _new_elements(tensor: torch.Tensor, known: Iterable[tuple[torch.dtype, bytes]]) -> torch.Tensor:
-    """Tell which elements of a vector (or number) are in no place where a whole known vector stands."""
+    """Tell which elements of a vector (or number) are in no place where a whole known vector stands.
+
+    A vector that is a part of a known one has none, such as the bias of one of several merged linears.
+    """
     new = torch.ones(tensor.numel(), dtype=torch.bool)
     data, size = _bytes(tensor), tensor.element_size()
     for dtype, vector in known:
+        at = vector.find(data) if dtype == tensor.dtype and tensor.numel() > 1 else -1
+        if at >= 0 and at % size == 0:
+            return torch.zeros(tensor.shape, dtype=torch.bool)
         start = data.find(vector) if dtype == tensor.dtype else -1
         while start >= 0:
             aligned = start % size == 0

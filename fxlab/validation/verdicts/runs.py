@@ -265,7 +265,7 @@ class Runs:
 
     def _rows(self, result: Float64Result) -> dict[str, torch.Tensor]:
         """Return what a run gives and writes, by path, with all elements of what is sparse."""
-        found = result.returned | self.names.rows(result.written)
+        found = self.names.picked(result.returned) | self.names.rows(result.written)
         return {path: dense(tensor) for path, tensor in found.items()}
 
     def _gradients(self, *, given: Decisions | None = None, **options: Any) -> dict[str, torch.Tensor]:

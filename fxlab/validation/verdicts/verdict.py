@@ -15,7 +15,7 @@ from fxlab.sources import Model, compared_models
 from fxlab.validation.arguments import as_graph, check_runs
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
-from fxlab.validation.verdicts.comparison import Comparison, Verdict
+from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.runs import Runs
@@ -209,12 +209,12 @@ class Reference:
             raise ValueError(f"inputs: there are none that the original runs on: {reasons}")
         return _worst(found, not_compared)
 
-    def compare(self, transformed: torch.nn.Module) -> Comparison:
+    def compare(self, transformed: torch.nn.Module) -> RunsCompared:
         """Run another model on the first inputs, to be asked how far apart the two are, and if it matters."""
         check_runs(transformed, "transformed")
         return self._comparison(next(iter(self._runs)), transformed)
 
-    def _comparison(self, name: str, transformed: torch.nn.Module) -> Comparison:
+    def _comparison(self, name: str, transformed: torch.nn.Module) -> RunsCompared:
         runs, graph = self._runs[name], as_graph(transformed, self.inputs[name])
         asked = None
         if self._compares_gradients:
@@ -224,7 +224,7 @@ class Reference:
         names = Counterparts.of(runs.graph_module, graph, inputs)
         ours = Runs(graph, "transformed", inputs, asked, weights=self._weights, names=names)
         ours = ours.beside(runs.graph_module)
-        return Comparison(runs.beside(graph), ours)
+        return RunsCompared(runs.beside(graph), ours)
 
 
 def _worst(found: dict[str, Verdict], refused: dict[str, str]) -> Verdict:

@@ -1,0 +1,154 @@
+"""Compare two models of any origin, and find where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from fxlab.checks import described
+from fxlab.comparison.comparison import Comparison
+from fxlab.comparison.pairing import Given, checked_outputs, given_models
+from fxlab.comparison.weights import WRONG, Weight, compare_weights
+from fxlab.models.running import Inputs
+from fxlab.node_info import dtype_name
+from fxlab.sources import Model
+from fxlab.validation.alignment.align import align_sides, paired_paths
+from fxlab.validation.alignment.side import Side
+from fxlab.validation.outputs.counterparts import Counterparts
+from fxlab.validation.verdicts.comparison import RunsCompared, Verdict, summary
+from fxlab.validation.verdicts.judgement import Judgement, Status
+from fxlab.validation.verdicts.runs import Runs
+from fxlab.values.tensors import is_floating
+
+
+def compare(
+    reference: Model,
+    candidate: Model,
+    inputs: Inputs | None = None,
+    *,
+    candidate_inputs: Inputs | None = None,
+    outputs: Mapping[str | int, str | int] | None = None,
+    weights: bool | Mapping[str, str] = True,
+) -> Comparison:
+    """Compare two models of any origin: whether they compute the same, and where they begin to differ.
+
+    A port by hand beside its reference, a merged, exported, compiled or quantized copy, another kind of
+    attention, another version: neither names nor structure need to agree. Both run in float64, nodes are
+    aligned by what they compute, and a place is named only if what it reads agrees and what it gives does
+    not. If the outputs agree, no place is named, whatever the inside looks like.
+
+    Parameters
+    ----------
+    reference, candidate
+        A module or function, which is traced; a graph module, exported program, file of one, or session.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
+        session or program, or made from the configuration of the reference.
+    candidate_inputs
+        What the candidate is called with. Left out, the same: by name, or else in their order.
+    outputs
+        Output of the reference -> output of the candidate, by path or place, such as ``{"logits": 0}``. Left
+        out, those of the same path are compared, and others in their order.
+    weights
+        Whether to compare parameters and buffers as well; or name in the reference -> name in the candidate,
+        where values and other names do not tell.
+
+    Returns
+    -------
+    Comparison
+        True if the outputs agree. ``str()`` of it names the first place and the weights that differ.
+
+    Raises
+    ------
+    TypeError
+        If one of the two is no model, or ``inputs`` or ``outputs`` are not of these forms.
+    ValueError
+        If a model has no weights, does not run on its inputs, or has no such output; or if a node draws
+        random numbers that cannot be given to a float64 run.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from torch.nn import functional as F
+    >>> class Block(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+    ...
+    ...     def forward(self, x):
+    ...         return x + self.down(F.gelu(self.up(x)))
+    >>> class Port(nn.Module):
+    ...     def __init__(self, block):
+    ...         super().__init__()
+    ...         self.w1, self.b1 = nn.Parameter(block.up.weight.T.clone()), block.up.bias
+    ...         self.w2, self.b2 = nn.Parameter(block.down.weight.T.clone()), block.down.bias
+    ...
+    ...     def forward(self, hidden):
+    ...         inner = F.gelu(hidden @ self.w1 + self.b1, approximate="tanh")
+    ...         return inner @ self.w2 + self.b2 + hidden
+    >>> block = Block()
+    >>> found = compare(block, Port(block), torch.randn(3, 4))
+    >>> found.agrees, found.first.nodes, found.first.reference_nodes
+    (False, ('gelu',), ('gelu',))
+    """
+    if not isinstance(weights, bool | Mapping):
+        raise TypeError(f"weights: expected True, False or a mapping of names, got {described(weights)}.")
+    first, second, left = given_models(reference, candidate, inputs, candidate_inputs)
+    compared: list[Weight] | None = None
+    if weights is not False:
+        names = weights if isinstance(weights, Mapping) else {}
+        compared = compare_weights(first.holder, second.holder, names)
+    ours = Side(first.graph, first.inputs, second.graph)
+    theirs = Side(second.graph, second.inputs, first.graph)
+    pairs = checked_outputs(outputs, ours.outputs, theirs.outputs)
+    pairs = paired_paths([*ours.outputs], [*theirs.outputs]) if pairs is None else pairs
+    if not pairs:
+        raise ValueError("outputs: one of the models returns no tensors, so there is nothing to compare.")
+    wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
+    alignment = align_sides(ours, theirs, pairs, wrong)
+    return Comparison(alignment, _verdict(first, second, pairs), compared, left, first.inputs, second.inputs)
+
+
+def _verdict(first: Given, second: Given, pairs: Mapping[str, str]) -> Verdict:
+    """Judge the outputs that are compared; of other dtypes, whether they are the same function."""
+    ours = Counterparts.of_another(first.graph, first.graph, {path: path for path in pairs})
+    theirs = Counterparts.of_another(
+        first.graph, second.graph, {other: path for path, other in pairs.items()}
+    )
+    runs = _runs(first, second, ours, theirs)
+    returned = [each.observed.returned for each in runs]
+    cast = {
+        path: torch.promote_types(tensor.dtype, returned[1][path].dtype)
+        for path, tensor in returned[0].items()
+        if tensor.dtype != returned[1][path].dtype and is_floating(tensor) and is_floating(returned[1][path])
+    }
+    if cast:
+        runs = _runs(first, second, replace(ours, dtypes=cast), replace(theirs, dtypes=cast))
+    found = RunsCompared(*runs).verdict()
+    excused = {
+        path: _in_another_dtype(found.outputs[path], returned[0][path].dtype, returned[1][path].dtype)
+        for path in cast
+    }
+    if not excused:
+        return found
+    anew = summary(found.outputs | excused, found.in_own_dtype)
+    return replace(anew, notes=found.notes, settings=found.settings)
+
+
+def _runs(first: Given, second: Given, ours: Counterparts, theirs: Counterparts) -> tuple[Runs, Runs]:
+    one = Runs(first.graph, "reference", first.inputs, names=ours)
+    return one.beside(second.graph), Runs(second.graph, "candidate", second.inputs, names=theirs).beside(
+        first.graph
+    )
+
+
+def _in_another_dtype(judgement: Judgement, ours: torch.dtype, theirs: torch.dtype) -> Judgement:
+    """Return the judgement of an output that has another dtype, which rounds as it has to."""
+    if judgement.status is Status.SAME_BITS:
+        return judgement
+    if judgement.errors is None or not judgement.errors.same_function:
+        return judgement
+    reason = f"the same function, in {dtype_name(theirs)} for {dtype_name(ours)}: {judgement.reason}"
+    return replace(judgement, status=Status.WITHIN_ROUNDING, reason=reason)

@@ -1,0 +1,358 @@
+"""The result of a comparison of two models: where they part, tables, and both on one screen."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import Node
+
+from fxlab.comparison.modules import Module, compared_modules, enclosing
+from fxlab.comparison.two_stages import session_of_both
+from fxlab.comparison.weights import ODD, WRONG, Weight
+from fxlab.html_report import report
+from fxlab.models.running import Inputs
+from fxlab.node_info import frames_of, module_path, target_text
+from fxlab.session import Session
+from fxlab.units import with_unit
+from fxlab.validation.alignment.align import Alignment
+from fxlab.validation.verdicts.comparison import Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.notebook import Inspector
+
+_NAMED = 3
+"""How many weights and nodes are named where there are more."""
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """The first place where two models part; as text it begins with the path of the candidate's module."""
+
+    candidate: str
+    """The module of the candidate; the name of the node where there are no modules."""
+    reference: str
+    """The module of the reference; empty if it is not known."""
+    nodes: tuple[str, ...]
+    """The nodes of the candidate whose inputs agree and whose values the reference does not have."""
+    reference_nodes: tuple[str, ...]
+    """The same of the reference: what it does there."""
+    reads: tuple[str, ...]
+    """The nodes of the candidate that agree and that these read."""
+    weights: tuple[str, ...]
+    """The weights that these read and that the other model does not have in any form."""
+    error: float | None
+    """The largest difference of what the first of the nodes gives, relative to the largest element."""
+    line: str
+    """The line of the candidate's code, where it is known."""
+
+    def __str__(self) -> str:
+        here = _listed(self.nodes) or "a step is missing"
+        there = f"; the reference ({self.reference or 'at its place'}) has {_listed(self.reference_nodes)}"
+        words = f"{self.candidate}: {here}{there if self.reference_nodes else ''}"
+        if self.error is not None:
+            words += f", {with_unit(self.error)} apart (relative)"
+        if self.weights:
+            words += f"; it reads weights that the other does not have: {_listed(self.weights)}"
+        return words + (f" [{self.line}]" if self.line else "")
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """The result of :func:`fxlab.compare`. It is true if the outputs agree; ``str()`` is for people."""
+
+    alignment: Alignment = field(repr=False)
+    """Which node of the candidate computes what which node of the reference does."""
+    verdict: Verdict
+    """The verdict on the outputs that were compared, named as in the reference."""
+    weights: list[Weight] | None
+    """Each weight of the candidate, and what it is in the reference; ``None`` if that was not asked for."""
+    inputs_left: tuple[str, ...]
+    """Inputs of the reference that the candidate does not take."""
+    inputs: Inputs = field(repr=False)
+    candidate_inputs: Inputs = field(repr=False)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all outputs that were compared are the same, up to rounding."""
+        return self.verdict.agrees
+
+    def __bool__(self) -> bool:
+        """Return :attr:`agrees`."""
+        return self.agrees
+
+    @property
+    def odd_weights(self) -> list[Weight]:
+        """The weights that are not the reference's in another form."""
+        return [weight for weight in self.weights or () if weight.status in ODD]
+
+    @cached_property
+    def first(self) -> FirstDifference | None:
+        """The first place where the models part; ``None`` if the outputs agree."""
+        found = self.alignment
+        if self.agrees or not (found.parted or found.parted_original):
+            return None
+        candidate, reference = self._modules_that_part()
+        nodes = [node for node in found.parted if _is_in(node, candidate)]
+        others = [node for node in found.parted_original if _is_in(node, reference)] or found.parted_original
+        reads = (each.name for node in nodes for each in node.all_input_nodes if each in found.partners)
+        weights = dict.fromkeys(
+            name for names in found.weights.values() for name in names if self._is_odd(name)
+        )
+        first = next(iter(nodes), None)
+        frames = frames_of(first) if first is not None else ()
+        return FirstDifference(
+            candidate=candidate or (first.name if first is not None else others[0].name),
+            reference=reference,
+            nodes=tuple(node.name for node in nodes),
+            reference_nodes=tuple(node.name for node in others),
+            reads=tuple(dict.fromkeys(reads)),
+            weights=tuple(weights),
+            error=self._differences.get(first) if first is not None else None,
+            line=next((f"{frame['file']}:{frame['line']}" for frame in frames[:1]), ""),
+        )
+
+    def _is_odd(self, name: str) -> bool:
+        """Tell whether a node is no weight that the other model has in another form."""
+        known = {weight.candidate for weight in self.weights or () if weight.status not in ODD}
+        nodes = (
+            node for side in (self.alignment.transformed, self.alignment.original) for node in side.values
+        )
+        return not any(node.name == name and node.target in known for node in nodes)
+
+    def _modules_that_part(self) -> tuple[str, str]:
+        """Return the paths of the modules in which the models part first."""
+        found = self.alignment
+        candidate = module_path(found.parted[0]) if found.parted else ""
+        reference = module_path(found.parted_original[0]) if found.parted_original else ""
+        if not reference:
+            known = {row.candidate: row.reference for row in self._modules}
+            return candidate, next((known[path] for path in _outward(candidate) if known.get(path)), "")
+        # A step that is missing shows where its result would have been read, perhaps in the next module.
+        stands_for: dict[str, str] = {}
+        for row in self._modules:
+            stands_for[row.reference] = row.candidate
+        there = next((stands_for[path] for path in _outward(reference) if path in stands_for), "")
+        if there and found.parted and there not in enclosing(candidate):
+            order = [row.candidate for row in self._modules]
+            is_before = candidate not in order or order.index(there) < order.index(candidate)
+            if is_before and not there.startswith(f"{candidate}."):
+                return there, reference
+        return candidate or there, reference
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each node that computes tensors: its partner, and how far the two are apart.
+
+        Indexed by the ``node`` of the candidate, in its order, and then by nodes that the reference alone has
+        (with an empty ``node``). ``status`` is ``agrees``, ``parts here``, ``differs`` (what it reads differs
+        already), or ``no partner``. ``accumulated`` and ``introduced`` are the largest difference of sorted
+        elements relative to the largest element in float64: with all that came before, and by the node.
+        """
+        import pandas as pd
+
+        found = self.alignment
+        rows = [self._row(node) for node in found.transformed.values]
+        shown = {row["reference"] for row in rows}
+        rows += [
+            {
+                "node": "",
+                "reference": node.name,
+                "reference_module": module_path(node),
+                "status": "no partner",
+            }
+            for node in found.original.values
+            if node.name not in shown and node not in found.back
+        ]
+        columns = ["reference", "module", "reference_module", "target", "status", "accumulated", "introduced"]
+        return pd.DataFrame(rows, columns=["node", *columns]).set_index("node")
+
+    def _row(self, node: Node) -> dict[str, Any]:
+        partner = self._partner(node)
+        status = self._status(node)
+        apart = self._differences.get(node)
+        return {
+            "node": node.name,
+            "reference": partner.name if partner is not None else "",
+            "module": module_path(node),
+            "reference_module": module_path(partner) if partner is not None else "",
+            "target": target_text(node),
+            "status": status,
+            "accumulated": apart,
+            "introduced": {"agrees": 0.0, "parts here": apart}.get(status),
+        }
+
+    def _partner(self, node: Node) -> Node | None:
+        found = self.alignment
+        if node in found.partners:
+            return found.partners[node]
+        if node in self._continued:
+            return self._continued[node][0]
+        alone = [node] == found.parted and len(found.parted_original) == 1
+        return found.parted_original[0] if alone else None
+
+    def _status(self, node: Node) -> str:
+        if node in self.alignment.partners:
+            return "agrees"
+        if node in self.alignment.parted and not self.agrees:
+            return "parts here"
+        return "differs" if self._partner(node) is not None else "no partner"
+
+    @cached_property
+    def _continued(self) -> dict[Node, tuple[Node, float]]:
+        return {} if self.agrees else self.alignment.continued()
+
+    @cached_property
+    def _differences(self) -> dict[Node, float]:
+        """How far values are apart, by node of the candidate, where there is something to compare with."""
+        found = self.alignment
+        known = dict.fromkeys(found.partners, 0.0) | {
+            node: apart for node, (_, apart) in self._continued.items()
+        }
+        for node in found.parted:
+            if node not in known and (other := self._partner(node)) is not None:
+                known[node] = found.distance(node, other)
+        return {node: apart for node, apart in known.items() if apart != float("inf")}
+
+    @cached_property
+    def _modules(self) -> list[Module]:
+        return compared_modules(self.alignment, self._differences)
+
+    @property
+    def modules(self) -> pd.DataFrame:
+        """A row for each module of the candidate that computes something: ``reference``, ``status`` and
+        ``difference`` of what it gives, as in :attr:`table`.
+        """
+        import pandas as pd
+
+        rows = [vars(row) for row in self._modules]
+        columns = ["candidate", "reference", "status", "difference"]
+        return pd.DataFrame(rows, columns=columns).set_index("candidate").rename_axis("module")
+
+    @property
+    def weights_table(self) -> pd.DataFrame:
+        """A row for each weight of the candidate, and for those of the reference that it does not have."""
+        import pandas as pd
+
+        rows = [
+            {
+                "weight": w.candidate,
+                "reference": ", ".join(w.reference),
+                "status": w.status,
+                "detail": w.detail,
+            }
+            for w in self.weights or ()
+        ]
+        columns = ["weight", "reference", "status", "detail"]
+        return pd.DataFrame(rows, columns=columns).set_index("weight")
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def __repr__(self) -> str:
+        return "\n".join(list(self._lines())[:3])
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{'The outputs agree' if self.agrees else 'The models differ'}: {self.verdict}"
+        # If the outputs agree, so does what weights are rounded to, and those that nothing depends on.
+        odd = [w for w in self.odd_weights if not self.agrees or w.status in WRONG]
+        odd.sort(key=lambda weight: weight.status not in WRONG)
+        if odd:
+            yield f"Weights: {'; '.join(map(str, odd[:_NAMED]))}{_more(len(odd))}"
+        if self.first is not None:
+            yield f"First: {self.first}"
+        elif not self.agrees:
+            yield f"No node is named: {self.alignment}"
+        aligned, total = len(self.alignment.partners), len(self.alignment.transformed.values)
+        notes = [f"{aligned} of {total} values have a partner"]
+        if self.alignment.only_in_one:
+            notes.append(f"only one has the outputs {', '.join(self.alignment.only_in_one)}, not compared")
+        if self.inputs_left:
+            notes.append(f"the candidate does not take {', '.join(self.inputs_left)}")
+        yield "; ".join(notes) + "."
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self._lines())
+        modules = self.modules
+        shown = modules[modules["status"] != "agrees"] if not self.agrees else modules.head(0)
+        return lines + (str(shown.head(10).to_html(escape=True)) if len(shown) else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values, as :meth:`save` writes it."""
+        return {
+            "agrees": self.agrees,
+            "status": str(self.verdict.status),
+            "reason": self.verdict.reason,
+            "first": None if self.first is None else vars(self.first) | {"text": str(self.first)},
+            "not_compared": [*self.alignment.only_in_one],
+            "weights": _records(self.weights_table),
+            "modules": _records(self.modules),
+            "nodes": _records(self.table),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it as JSON: see :meth:`as_dict`.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        file = Path(path)
+        file.write_text(json.dumps(self.as_dict(), indent=2, default=str) + "\n", encoding="utf-8")
+        return file
+
+    @cached_property
+    def session(self) -> Session:
+        """A session of the reference, in which the candidate is a stage; nodes match as they are aligned."""
+        pairs = dict(self.alignment.partners) | {node: other for node, (other, _) in self._continued.items()}
+        parted = () if self.agrees else self.alignment.parted
+        return session_of_both(self.alignment, pairs, parted, self.inputs, self.candidate_inputs)
+
+    def inspect(self) -> Inspector:
+        """Show both in an inspector, the candidate as a stage beside the reference."""
+        from fxlab.notebook import inspect
+
+        return inspect(self.session)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write both to one HTML file: see :func:`fxlab.report`.
+
+        Raises
+        ------
+        ValueError
+            If ``path`` does not end in ``.html``.
+        OSError
+            If the file cannot be written.
+        """
+        return report(self.session, path=path)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads(table.reset_index().to_json(orient="records"))
+    return records
+
+
+def _is_in(node: Node, module: str) -> bool:
+    return not module or module in enclosing(module_path(node))
+
+
+def _outward(path: str) -> Iterator[str]:
+    """Yield a path and those of the modules around it, innermost first."""
+    yield from reversed([*enclosing(path)])
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_NAMED]) + _more(len(names))
+
+
+def _more(count: int) -> str:
+    return f" and {count - _NAMED} more" if count > _NAMED else ""

@@ -1,0 +1,113 @@
+"""Two models of any form as graphs that run on inputs of their own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from inspect import isroutine
+from typing import Any
+
+from torch import nn
+from torch.fx import GraphModule
+
+from fxlab.checks import described
+from fxlab.models.graph_module import check_lints
+from fxlab.models.running import Inputs, given_arguments
+from fxlab.sources import Source, inputs_or_examples, resolved, traced
+from fxlab.tracing import symbolic_trace
+from fxlab.validation.arguments import check_runs, check_runs_by_node
+
+
+@dataclass(frozen=True)
+class Given:
+    """A model that is compared: its graph, its inputs, and the module that has its weights."""
+
+    graph: GraphModule
+    inputs: Inputs
+    holder: nn.Module
+
+
+def given_models(
+    reference: Any, candidate: Any, inputs: Any, candidate_inputs: Any
+) -> tuple[Given, Given, tuple[str, ...]]:
+    """Return both models, traced if they are not, and the names of inputs that the candidate does not take.
+
+    The candidate gets the inputs of the reference by name, where it has these names, and the others in their
+    order.
+    """
+    (first, its), (second, others_own) = _source(reference, "reference"), _source(candidate, "candidate")
+    known = next((each for each in (inputs, its, others_own) if each is not None), None)
+    if known is None and not isinstance(first, nn.Module):
+        raise TypeError("inputs: expected inputs to call the reference with, got None.")
+    known = inputs_or_examples(known, first)
+    left: tuple[str, ...] = ()
+    others = candidate_inputs
+    if others is None:
+        others, left = _for_candidate(second, known)
+    given_arguments(others)
+    return _given(first, known, "reference"), _given(second, others, "candidate"), left
+
+
+def _source(model: Any, name: str) -> tuple[Any, Any]:
+    """Return a module or function, and the inputs that come with it."""
+    if isroutine(model):
+        return model, None
+    found = resolved(model, name)
+    return (found.module if isinstance(found, Source) else found.graph_module), found.inputs
+
+
+def _given(model: Any, inputs: Inputs, name: str) -> Given:
+    if isroutine(model):
+        graph, holder = symbolic_trace(model, inputs), nn.Module()
+    else:
+        check_runs(model, name)
+        graph, holder = traced(model, inputs)[0], model
+    check_lints(graph, name)
+    check_runs_by_node(graph, name)
+    return Given(graph, inputs, holder)
+
+
+def _for_candidate(candidate: Any, inputs: Inputs) -> tuple[Inputs, tuple[str, ...]]:
+    """Return inputs of the reference in the names of the candidate, and those that it does not take."""
+    if not isinstance(inputs, Mapping):
+        return inputs, ()
+    forward = candidate.forward if isinstance(candidate, nn.Module) else candidate
+    if isinstance(candidate, GraphModule):
+        _ = candidate.code
+    parameters = inspect.signature(forward).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return inputs, ()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    rest = [name for name in inputs if name not in names]
+    free = [name for name in names if name not in inputs]
+    renamed = dict(zip(rest, free, strict=False))
+    left = tuple(name for name in rest if name not in renamed)
+    if len(left) == len(inputs):
+        raise ValueError(
+            f"candidate_inputs: {described(candidate)} takes none of {', '.join(inputs)}. Give what it is "
+            "called with: candidate_inputs={...}."
+        )
+    return {renamed.get(name, name): value for name, value in inputs.items() if name not in left}, left
+
+
+def checked_outputs(outputs: Any, ours: Collection[str], theirs: Collection[str]) -> dict[str, str] | None:
+    """Return the pairs of outputs that were asked for, as paths that the two models have."""
+    if outputs is None:
+        return None
+    if not isinstance(outputs, Mapping) or not outputs:
+        raise TypeError(
+            "outputs: expected a mapping of outputs of the reference to those of the candidate, such as "
+            f"{{'logits': 0}}, got {described(outputs)}."
+        )
+    return {
+        _path(key, ours, "reference"): _path(value, theirs, "candidate") for key, value in outputs.items()
+    }
+
+
+def _path(asked: Any, known: Collection[str], name: str) -> str:
+    if str(asked) in known:
+        return str(asked)
+    if isinstance(asked, int) and 0 <= asked < len(known):
+        return [*known][asked]
+    raise ValueError(f"outputs: the {name} has no output {asked!r}. It has {', '.join(known)}.")

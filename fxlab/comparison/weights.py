@@ -1,0 +1,349 @@
+"""Which parameters and buffers of one model are those of another, under whatever name and in which form."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from types import MappingProxyType
+
+import torch
+from torch import nn
+
+from fxlab.models.module_tensors import place_of
+from fxlab.models.tensor_state import named_tensors
+from fxlab.validation.alignment.fingerprint import Fingerprint, Found
+from fxlab.values.lazy import numbers_of
+from fxlab.values.tensors import is_plain
+from fxlab.values.wide import to_float64
+
+SAME = "equal", "transposed", "reshaped", "merged", "part"
+"""Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""
+WRONG = "reordered", "scaled", "wrong layer", "other values"
+"""Forms in which a weight is another one."""
+ODD = (*WRONG, "rounded", "not tied", "only in the candidate", "only in the reference")
+"""Forms that a port has to account for."""
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+"""A step of a path that is a number, as that of a layer."""
+_MOST_PERMUTED = 5
+"""The number of dimensions up to which all their orders are tried."""
+_SMALLEST = 4
+"""The number of elements from which equal values under two names are evidence."""
+_ROUNDINGS = 4
+"""The number of units in the last place of the largest element that rounding explains."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter or buffer of the candidate beside what it is in the reference."""
+
+    candidate: str
+    """Its name; empty if the candidate has none for those of the reference."""
+    reference: tuple[str, ...]
+    """The names in the reference."""
+    status: str
+    """One of :data:`SAME`, or of :data:`ODD`."""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        name = self.candidate or ", ".join(self.reference)
+        of = f" ({', '.join(self.reference)})" if self.candidate and self.reference else ""
+        return f"{name}: {self.status}{of}{f', {self.detail}' if self.detail else ''}"
+
+
+class _Tensor:
+    """A weight under all the names that it has. Its numbers are widened when they are asked for."""
+
+    def __init__(self, name: str, tensor: torch.Tensor) -> None:
+        self.names, self.tensor = [name], tensor
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def values(self) -> torch.Tensor:
+        return to_float64(numbers_of(self.tensor).detach()).cpu()
+
+    @cached_property
+    def print(self) -> Fingerprint:
+        return Fingerprint.of(self.values)
+
+    @cached_property
+    def print_of_multiples(self) -> Fingerprint:
+        """The fingerprint that all its multiples have."""
+        values = self.values
+        largest = values.flatten()[values.abs().argmax()] if values.numel() else 1.0
+        return Fingerprint.of(values / largest if largest else values)
+
+    @cached_property
+    def constant(self) -> tuple[int, float] | None:
+        """The number of elements and the value, if all have one."""
+        values = self.values.flatten()
+        return (len(values), float(values[:1].sum())) if bool((values == values[:1]).all()) else None
+
+    def is_same(self, other: _Tensor) -> bool:
+        """Tell whether it is the same tensor, or has the same numbers in the same shape."""
+        if place_of(self.tensor) == place_of(other.tensor):
+            return True
+        return self.tensor.shape == other.tensor.shape and torch.equal(self.values, other.values)
+
+
+class _Weights:
+    """All weights of a model, found by what they hold."""
+
+    def __init__(self, module: nn.Module) -> None:
+        found: dict[object, _Tensor] = {}
+        for name, tensor in named_tensors(module):
+            if not is_plain(tensor) or tensor.is_meta or not tensor.is_floating_point():
+                continue
+            place = place_of(tensor) if tensor.numel() else id(tensor)
+            if place in found:
+                found[place].names.append(name)
+            else:
+                found[place] = _Tensor(name, tensor)
+        self.by_place, self.all = found, [*found.values()]
+        self.by_name = {name: tensor for tensor in self.all for name in tensor.names}
+
+    @cached_property
+    def by_values(self) -> Found[_Tensor]:
+        found = Found[_Tensor]()
+        for tensor in self.all:
+            found.add(tensor.print, tensor)
+        return found
+
+    @cached_property
+    def by_multiples(self) -> Found[_Tensor]:
+        found = Found[_Tensor]()
+        for tensor in self.all:
+            found.add(tensor.print_of_multiples, tensor)
+        return found
+
+    @cached_property
+    def parts(self) -> _Parts:
+        return _Parts(self.all)
+
+    @cached_property
+    def constants(self) -> set[tuple[int, float]]:
+        return {tensor.constant for tensor in self.all if tensor.constant is not None}
+
+    def equal_to(self, tensor: _Tensor) -> tuple[_Tensor, str] | None:
+        """Return the weight with the same numbers, and in which form it is there."""
+        same = (self.by_place.get(place_of(tensor.tensor)), self.by_name.get(tensor.name))
+        known = next((other for other in same if other is not None and tensor.is_same(other)), None)
+        if known is not None:
+            return known, "equal"
+        if tensor.tensor.numel() < _SMALLEST or tensor.constant is not None:
+            return None
+        values = tensor.values
+        forms = [(other, _form(values, other.values)) for other in self.by_values.like(tensor.print)]
+        order = (*SAME, *ODD)
+
+        def fit(each: tuple[_Tensor, str]) -> tuple[int, bool]:
+            return order.index(each[1]), _numbers(tensor.name) != _numbers(each[0].name)
+
+        return min(forms, key=fit, default=None)
+
+
+def compare_weights(
+    reference: nn.Module, candidate: nn.Module, names: Mapping[str, str] = MappingProxyType({})
+) -> list[Weight]:
+    """Tell of each weight of a model what it is in another.
+
+    Values decide, and names where values leave a choice. Names of weights that are equal tell how the layers
+    of one model are numbered in the other: an equal weight with another number is of a wrong layer, and a
+    weight that is nowhere is compared with the one at its place.
+
+    Parameters
+    ----------
+    reference, candidate
+        The models.
+    names
+        Name in the reference -> name in the candidate, where that is known.
+
+    Raises
+    ------
+    ValueError
+        If ``names`` has one that its model does not have.
+    """
+    ours, theirs = _Weights(reference), _Weights(candidate)
+    known = {name: other for other, name in names.items()}
+    for name, there in [*((name, ours) for name in names), *((name, theirs) for name in known)]:
+        if name not in there.by_name:
+            raise ValueError(
+                f"weights: there is no parameter or buffer {name!r}. Give names as in the models."
+            )
+    equal = {tensor.name: found for tensor in theirs.all if (found := ours.equal_to(tensor))}
+    places = _places({name: other.name for name, (other, _) in equal.items()})
+    rows = list[Weight]()
+    for tensor in theirs.all:
+        name = known.get(tensor.name) or _place_of(tensor.name, places) or tensor.name
+        place = ours.by_name.get(name)
+        if tensor.name in equal:
+            other, form = equal[tensor.name]
+            if place is not None and place is not other and not place.is_same(other):
+                detail = f"{place.name} stands at its place"
+                rows.append(Weight(tensor.name, (other.name,), "wrong layer", detail))
+            else:
+                rows.append(Weight(tensor.name, (other.name,), form))
+        elif holders := ours.parts.of(tensor):
+            rows.append(Weight(tensor.name, holders, "part" if len(holders) == 1 else "merged"))
+        elif place is None and tensor.constant in ours.constants:
+            rows.append(Weight(tensor.name, (), "equal"))
+        else:
+            rows.append(_changed(tensor, place, ours))
+    rows += _untied(ours.all, theirs.all, equal)
+    used = {name for row in rows for name in row.reference}
+    left = [
+        tensor
+        for tensor in ours.all
+        if used.isdisjoint(tensor.names)
+        and not theirs.equal_to(tensor)
+        and not theirs.parts.of(tensor)
+        and tensor.constant not in theirs.constants
+    ]
+    return rows + [Weight("", (tensor.name,), "only in the reference") for tensor in left]
+
+
+def _form(values: torch.Tensor, other: torch.Tensor) -> str:
+    if values.shape == other.shape and torch.equal(values, other):
+        return "equal"
+    if 1 < values.dim() == other.dim() <= _MOST_PERMUTED:
+        for order in itertools.permutations(range(values.dim())):
+            turned = other.permute(order)
+            if turned.shape == values.shape and torch.equal(turned, values):
+                return "transposed"
+    return "reshaped" if torch.equal(values.flatten(), other.flatten()) else "reordered"
+
+
+def _numbers(name: str) -> tuple[int, ...]:
+    return tuple(map(int, _NUMBER.findall(name)))
+
+
+def _places(equal: Mapping[str, str]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Learn from equal weights which name of the candidate stands for which of the reference.
+
+    Returns names without their numbers, and what is added to the numbers.
+    """
+    votes: dict[str, Counter[tuple[str, tuple[int, ...]]]] = defaultdict(Counter)
+    shifts: Counter[tuple[int, ...]] = Counter()
+    for name, other in equal.items():
+        numbers, theirs = _numbers(name), _numbers(other)
+        if len(numbers) == len(theirs):
+            shift = tuple(b - a for a, b in zip(numbers, theirs, strict=True))
+            votes[_blank(name)][_blank(other), shift] += 1
+            shifts[shift] += 1
+    return {
+        blank: max(counter, key=lambda each: (counter[each], shifts[each[1]], not any(each[1])))
+        for blank, counter in votes.items()
+    }
+
+
+def _blank(name: str) -> str:
+    return _NUMBER.sub("#", name)
+
+
+def _place_of(name: str, places: Mapping[str, tuple[str, tuple[int, ...]]]) -> str | None:
+    """Return the name that a weight of the candidate has to have in the reference."""
+    template, shift = places.get(_blank(name), ("", ()))
+    numbers = iter(a + by for a, by in zip(_numbers(name), shift, strict=False))
+    return re.sub("#", lambda _: str(next(numbers, "#")), template) or None
+
+
+def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
+    """Tell of a weight that is nowhere what it is beside the one at its place."""
+    values = tensor.values
+    if values.numel() >= _SMALLEST and tensor.constant is None:
+        multiple = next(ours.by_multiples.like(tensor.print_of_multiples), None)
+        if multiple is not None:
+            times = float(values.abs().max() / multiple.values.abs().max())
+            return Weight(tensor.name, (multiple.name,), "scaled", f"{times:.6g} times as large")
+    if place is None or place.tensor.numel() != values.numel():
+        return Weight(tensor.name, (), "only in the candidate")
+    others = place.values
+    turned = [others.reshape(values.shape)]
+    if others.dim() == 2 and others.T.shape == values.shape:
+        turned.append(others.T)
+    other = min(turned, key=lambda each: float((values - each).square().sum()))
+    difference = (values - other).abs()
+    if not difference.any():
+        return Weight(tensor.name, (place.name,), "equal")
+    unit = max(torch.finfo(each.tensor.dtype).eps for each in (tensor, place))
+    if bool((difference <= _ROUNDINGS * unit * other.abs().max()).all()):
+        return Weight(tensor.name, (place.name,), "rounded", f"by up to {float(difference.max()):.2g}")
+    count = int((difference > 0).sum())
+    apart = float(difference.square().mean().sqrt() / other.square().mean().sqrt().clamp_min(1e-300))
+    words = f"{count} of {difference.numel()} elements, {apart:.2g} of their size"
+    return Weight(tensor.name, (place.name,), "other values", words)
+
+
+def _untied(
+    ours: list[_Tensor], theirs: list[_Tensor], equal: Mapping[str, tuple[_Tensor, str]]
+) -> Iterator[Weight]:
+    """Yield weights that are one tensor in the reference and several in the candidate."""
+    tied = {id(tensor) for tensor in ours if len(tensor.names) > 1}
+    holders: dict[int, list[str]] = defaultdict(list)
+    for tensor in theirs:
+        if tensor.name in equal and id(equal[tensor.name][0]) in tied:
+            holders[id(equal[tensor.name][0])].append(tensor.name)
+    for names in holders.values():
+        if len(names) > 1:
+            detail = "one tensor in the reference, so that they are trained together"
+            yield Weight(", ".join(names), (), "not tied", detail)
+
+
+class _Parts:
+    """Weights by their rows and columns, and vectors by what they are joined of."""
+
+    def __init__(self, tensors: list[_Tensor]) -> None:
+        self._holders: dict[bytes, str] = {}
+        self._vectors: dict[str, torch.Tensor] = {}
+        for tensor in tensors:
+            if tensor.constant is not None:
+                continue
+            values = tensor.values
+            if values.dim() == 1:
+                self._vectors[tensor.name] = values
+            for turned in [values, values.transpose(0, 1)] if values.dim() > 1 else []:
+                for row in _rows(turned):
+                    self._holders.setdefault(row, tensor.name)
+
+    def of(self, tensor: _Tensor) -> tuple[str, ...]:
+        """Return the weights that hold all rows, all columns, or all of a vector one after the other."""
+        if tensor.constant is not None:
+            return ()
+        values = tensor.values
+        if values.dim() == 1:
+            return self._of_vector(values)
+        for turned in [values, values.transpose(0, 1)] if values.dim() > 1 else []:
+            rows = [self._holders.get(row) for row in _rows(turned)]
+            if rows and None not in rows:
+                return tuple(dict.fromkeys(name for name in rows if name is not None))
+        return ()
+
+    def _of_vector(self, values: torch.Tensor) -> tuple[str, ...]:
+        size = len(values)
+        longer = ((name, v) for name, v in self._vectors.items() if len(v) > size >= _SMALLEST)
+        for name, vector in longer:
+            if len(vector) % size == 0 and bool((vector.reshape(-1, size) == values).all(1).any()):
+                return (name,)
+        shorter = {name: v for name, v in self._vectors.items() if _SMALLEST <= len(v) < size}
+        found, at = list[str](), 0
+        while at < size:
+            fits = [n for n, v in shorter.items() if torch.equal(values[at : at + len(v)], v)]
+            if not fits:
+                return ()
+            found.append(fits[0])
+            at += len(shorter[fits[0]])
+        return tuple(dict.fromkeys(found))
+
+
+def _rows(values: torch.Tensor) -> Iterator[bytes]:
+    """Yield a digest of what lies at each index of the first dimension, if that is evidence."""
+    for row in values.unbind(0):
+        if row.numel() >= _SMALLEST and bool((row != row.flatten()[0]).any()):
+            yield blake2b(row.contiguous().numpy().tobytes(), digest_size=16).digest()

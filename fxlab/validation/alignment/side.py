@@ -1,0 +1,201 @@
+"""One of two graphs that are aligned: the fingerprints of its values, and how far rounding may move them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from fxlab.models.running import Inputs
+from fxlab.node_info import module_path
+from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
+from fxlab.validation.verdicts.float64_run import Widen, run_in_float64
+from fxlab.validation.verdicts.new_values import NewValues
+from fxlab.values.nested import Path, tensors_inside
+
+_TRIES = 2
+"""How often weights that only one graph has are rounded anew."""
+_ROUNDINGS = 4
+"""How many times as far as that does two values may be apart: merges round at each step."""
+_LARGEST = 0.05
+"""The largest relative difference that rounding weights is taken for."""
+
+
+class Side:
+    """A graph that has run in float64: the fingerprints of its values.
+
+    Parameters
+    ----------
+    module
+        The graph.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+    other
+        The graph that it is aligned with. Weights that this one does not have are rounded weights: a merged
+        or cast one differs from what it was made of by that much.
+    """
+
+    def __init__(self, module: GraphModule, inputs: Inputs, other: GraphModule) -> None:
+        self.module, self._inputs = module, inputs
+        self.values, self.outputs = self._run()
+        self.tolerance: dict[Node, float] = {}
+        """The relative difference up to which a value is the same, where it is more than that of float64."""
+        self.tolerance_of_outputs: dict[str, float] = {}
+        if new := NewValues(other, module):
+            generator = torch.Generator().manual_seed(0)
+            for _ in range(_TRIES):
+                self._widen_tolerance(*self._run(lambda tensor: new.rounded_anew(tensor, generator)))
+        self.constant: set[Node] = set()
+        """Nodes that no tensor of the inputs reaches: weights, what is made of them, masks and positions."""
+        for node in module.graph.nodes:
+            read = (each for each in node.all_input_nodes if each in self.values)
+            if node.op not in ("placeholder", "output") and self.constant.issuperset(read):
+                self.constant.add(node)
+
+    def _run(
+        self, widen: Widen | None = None
+    ) -> tuple[dict[Node, dict[Path, Fingerprint]], dict[str, Fingerprint]]:
+        values: dict[Node, dict[Path, Fingerprint]] = {}
+
+        def note(node: Node, result: Any) -> None:
+            if node.op != "output" and (tensors := list(tensors_inside(result))):
+                values[node] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
+
+        returned = run_in_float64(self.module, self._inputs, widen=widen, visit=note).returned
+        return values, {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
+
+    def _widen_tolerance(
+        self, values: Mapping[Node, Mapping[Path, Fingerprint]], outputs: Mapping[str, Fingerprint]
+    ) -> None:
+        for node, moved in values.items():
+            apart = max(_moved(self.values[node][path], value) for path, value in moved.items())
+            self.tolerance[node] = max(self.tolerance.get(node, 0.0), apart)
+        for path, value in outputs.items():
+            apart = _moved(self.outputs[path], value)
+            self.tolerance_of_outputs[path] = max(self.tolerance_of_outputs.get(path, 0.0), apart)
+
+    def elements(self, node: Node) -> tuple[int, ...]:
+        """Return the numbers of elements of the tensors that a node computes."""
+        return tuple(value.elements for value in self.values[node].values())
+
+    def partners_in(self, other: Side) -> dict[Node, Node]:
+        """Return, by node, a node of the other graph that has all its values.
+
+        Of several, the one with the same order and shape; then the one that reads partners of what the node
+        reads, and that of the same name or place. Values in another order in the same shape are others.
+        """
+        found: Found[Node] = Found()
+        order = {}
+        for index, (node, values) in enumerate(other.values.items()):
+            order[node] = index
+            for value in values.values():
+                found.add(value, node)
+        partners: dict[Node, Node] = {}
+        latest = -1
+        widest = max(other.tolerance.values(), default=0.0)
+        for node, values in self.values.items():
+            own = self.tolerance.get(node, 0.0)
+            most = max(own, widest, TOLERANCE)
+            shared = set.intersection(*({*found.like(value, most)} for value in values.values()))
+            best: tuple[Any, Node] | None = None
+            for candidate in shared:
+                tolerance = max(own, other.tolerance.get(candidate, 0.0), TOLERANCE)
+                is_same, fits = _likeness(values, other.values[candidate], tolerance)
+                if not is_same:
+                    continue
+                read = {partners[each] for each in node.all_input_nodes if each in partners}
+                fit = (*fits, *_fit_of(node, candidate, read), -abs(order[candidate] - latest - 1))
+                if best is None or fit > best[0]:
+                    best = fit, candidate
+            if best is not None:
+                partners[node] = best[1]
+                latest = order[best[1]]
+        return partners
+
+    def parted(self, partners: Mapping[Node, Node], wrong_weights: Collection[str] = ()) -> list[Node]:
+        """Return the first nodes without a partner on which the results depend.
+
+        A node without a partner that other nodes have turned into values with one, such as a mask that is
+        written in another way, is right as far as it shows; but not if it reads a weight that is wrong.
+        """
+        lost: set[Node] = set()
+        leading: set[Node] = set()  # to an output, past no value that has a partner
+        for node in reversed(self.module.graph.nodes):
+            if node.op == "output" or (node not in partners and not leading.isdisjoint(node.users)):
+                leading.add(node)
+                if node in self.values:
+                    lost.add(node)
+        right = self.constant | (self._turned_right(partners) - self._reading(wrong_weights))
+
+        def first(right: set[Node]) -> list[Node]:
+            return [
+                node
+                for node in self.module.graph.nodes
+                if node in lost
+                and node not in right
+                and all(each not in lost or each in right for each in node.all_input_nodes)
+            ]
+
+        return first(right) or first(self.constant)
+
+    def _reading(self, weights: Collection[str]) -> set[Node]:
+        """Return the nodes that read one of these parameters, themselves or as a module that holds it."""
+        held = {node for node in self.values if node.op == "get_attr" and node.target in weights}
+        readers = {user for node in held for user in node.users}
+        modules = {weight.rpartition(".")[0] for weight in weights}
+        return readers | {node for node in self.values if node.op == "call_module" and node.target in modules}
+
+    def _turned_right(self, partners: Mapping[Node, Node]) -> set[Node]:
+        found: set[Node] = set()
+        for node in reversed(self.module.graph.nodes):
+            if node not in partners and any(
+                (user in partners or user in found) and user not in self.constant for user in node.users
+            ):
+                found.add(node)
+        return found
+
+    def odd_weights(self, nodes: list[Node], partners: Mapping[Node, Node]) -> dict[str, tuple[str, ...]]:
+        """Return, by node, the weights and constants without a partner that it reads."""
+        odd = {
+            node.name: tuple(
+                each.name
+                for each in node.all_input_nodes
+                if each in self.values and each in self.constant and each not in partners
+            )
+            for node in nodes
+        }
+        return {name: weights for name, weights in odd.items() if weights}
+
+
+def _moved(before: Fingerprint, after: Fingerprint) -> float:
+    return min(_ROUNDINGS * before.moved_by(after), _LARGEST)
+
+
+def _likeness(
+    values: Mapping[Path, Fingerprint], others: Mapping[Path, Fingerprint], tolerance: float
+) -> tuple[bool, tuple[bool, bool]]:
+    """Tell whether values are the same, and whether they are so in order and shape."""
+    in_order = in_shape = True
+    for path, value in values.items():
+        other = others.get(path) or next(
+            (each for each in others.values() if value.is_like(each, tolerance)), None
+        )
+        if other is None or not value.is_like(other, tolerance):
+            return False, (False, False)
+        is_ordered, is_shaped = value.is_in_order_of(other, tolerance), value.shape == other.shape
+        if is_shaped and not is_ordered:
+            return False, (False, False)
+        in_order, in_shape = in_order and is_ordered, in_shape and is_shaped
+    return True, (in_order, in_shape)
+
+
+def _fit_of(node: Node, candidate: Node, read: set[Node]) -> tuple[Any, ...]:
+    """Return more for a candidate that fits a node better, whose inputs' partners are known."""
+    return (
+        (candidate.op == "placeholder") == (node.op == "placeholder"),
+        len(read.intersection(candidate.all_input_nodes)),
+        candidate.name == node.name,
+        module_path(candidate) == module_path(node),
+    )

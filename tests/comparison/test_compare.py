@@ -1,0 +1,386 @@
+"""Models that share neither names nor structure are aligned by their values, and part where they differ."""
+
+import copy
+import json
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import nn
+from torch.nn import functional as F
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
+
+import fxlab
+from fxlab.graphs.lineage import are_apart
+from fxlab.validation.alignment.fingerprint import Fingerprint, Found
+
+IDS = torch.randint(0, 30, (2, 6), generator=torch.Generator().manual_seed(0))
+SMALL = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 3,
+    "vocab_size": 30,
+}
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(16), nn.LayerNorm(16)
+        self.query, self.key, self.value, self.out = (nn.Linear(16, 16) for _ in range(4))
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        h = self.before(x)
+        q, k, v = (
+            each(h).unflatten(-1, (2, 8)).transpose(1, 2) for each in (self.query, self.key, self.value)
+        )
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(a.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.after(x))))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.last = nn.Embedding(30, 16), nn.LayerNorm(16)
+        self.layers = nn.ModuleList(Layer() for _ in range(4))
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return {"logits": self.last(x) @ self.embed.weight.T}
+
+
+class PortedLayer(nn.Module):
+    """The same in other steps: one projection, attention by hand, other names; perhaps with a mistake."""
+
+    def __init__(self, layer, mistake=""):
+        super().__init__()
+        three = layer.query, layer.key, layer.value
+        self.qkv = nn.Parameter(torch.cat([each.weight for each in three]).T.contiguous())
+        self.qkv_bias = nn.Parameter(torch.cat([each.bias for each in three]))
+        self.o, self.ln1, self.ln2 = layer.out, layer.before, layer.after
+        self.w1, self.b1 = nn.Parameter(layer.up.weight.T.clone()), layer.up.bias
+        self.w2, self.b2 = nn.Parameter(layer.down.weight.T.clone()), layer.down.bias
+        self.mistake = mistake
+        if mistake == "weight":
+            with torch.no_grad():
+                self.w1[0, 0] += 1e-3
+
+    def forward(self, x):
+        q, k, v = (self.ln1(x) @ self.qkv + self.qkv_bias).chunk(3, -1)
+        q, k, v = (each.reshape(*each.shape[:2], 2, 8).permute(0, 2, 1, 3) for each in (q, k, v))
+        scores = q @ k.mT / (8.0 if self.mistake == "scale" else 8**0.5)
+        if self.mistake != "mask":
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        a = (scores.softmax(-1) @ v).permute(0, 2, 1, 3).reshape(x.shape)
+        x = self.o(a) + x
+        h = x if self.mistake == "norm" else self.ln2(x)
+        h = F.gelu(h @ self.w1 + self.b1, approximate="tanh" if self.mistake == "gelu" else "none")
+        h = h @ self.w2 + self.b2
+        return h if self.mistake == "residual" else h + x
+
+
+class Port(nn.Module):
+    def __init__(self, model, mistake="", at=2):
+        super().__init__()
+        self.table, self.norm = model.embed.weight, model.last
+        self.blocks = nn.ModuleList(
+            PortedLayer(layer, mistake if index == at else "") for index, layer in enumerate(model.layers)
+        )
+
+    def forward(self, tokens):
+        x = F.embedding(tokens, self.table)
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x) @ self.table.mT
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+@pytest.fixture(scope="module")
+def original(model):
+    return fxlab.symbolic_trace(model, (IDS,))
+
+
+def compared(model, *mistake, **options):
+    return fxlab.compare(model, Port(model, *mistake).eval(), {"ids": IDS}, **options)
+
+
+def test_a_right_port_agrees_and_nothing_is_accused(model, original):
+    found = compared(model)
+    assert found
+    assert found.first is None
+    assert found.odd_weights == []
+    assert set(found.modules["status"]) == {"agrees"}
+    assert found.modules.loc["blocks.2", "reference"] == "layers.2"
+    assert found.table.loc["blocks_3_o", ["reference", "status"]].tolist() == ["layers_3_out", "agrees"]
+    assert str(found).startswith("The outputs agree: within the model's own rounding")
+    port = fxlab.symbolic_trace(Port(model).eval(), (IDS,))
+    assert are_apart(original, port)
+    assert fxlab.first_divergence(original, port, (IDS,)) is None
+
+
+@pytest.mark.parametrize(
+    ("mistake", "there", "in_reference"),
+    [
+        ("gelu", "gelu_2", "layers.2"),
+        ("scale", "matmul_11", "layers.2"),
+        ("mask", "matmul_11", "layers.2"),
+        ("norm", "matmul_13", "layers.2.after"),
+        ("weight", "matmul_13", "layers.2.up"),
+    ],
+)
+def test_a_mistake_is_named(model, original, mistake, there, in_reference):
+    found = compared(model, mistake)
+    assert not found
+    first = found.first
+    assert (first.candidate, first.reference, first.nodes) == ("blocks.2", in_reference, (there,))
+    assert str(first).startswith("blocks.2: ")
+    assert found.table.loc[there, "status"] == "parts here"
+    assert found.modules.loc["blocks.1", "status"] == "agrees"
+    assert found.modules.loc["blocks.2", "status"] == "parts here"
+    assert found.modules.loc["blocks.3", "status"] in ("differs", "no partner")
+    port = fxlab.symbolic_trace(Port(model, mistake).eval(), (IDS,))
+    assert fxlab.first_divergence(original, port, (IDS,)).node == there
+
+
+def test_a_step_that_is_left_out_is_named_where_it_belongs(model):
+    first = compared(model, "residual").first
+    assert (first.candidate, first.nodes, first.reference_nodes) == ("blocks.2", (), ("add_5",))
+    assert "a step is missing" in str(first)
+
+
+def test_the_table_goes_on_behind_the_mistake(model):
+    table = compared(model, "gelu").table
+    behind = table[table["status"] == "differs"]
+    assert behind.loc["blocks_3_ln2", "reference"] == "layers_3_after"
+    assert 0 < behind.loc["blocks_3_ln2", "accumulated"] < 1
+
+
+def test_layers_that_are_exchanged_are_told_by_their_weights(model):
+    port = Port(model)
+    port.blocks[1], port.blocks[2] = port.blocks[2], port.blocks[1]
+    found = fxlab.compare(model, port.eval(), {"ids": IDS})
+    assert found.first.candidate == "blocks.1"
+    rows = found.weights_table
+    assert rows.loc["blocks.1.o.weight", ["reference", "status"]].tolist() == [
+        "layers.2.out.weight",
+        "wrong layer",
+    ]
+    assert "wrong layer" in str(found)
+
+
+def test_a_mistake_of_own_rounding_alone_names_no_node(model):
+    class Rounded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids):
+            return self.model(ids)["logits"].bfloat16().float()
+
+    found = fxlab.compare(model, Rounded(), (IDS,))
+    assert not found
+    assert found.first is None
+    assert "No node is named" in str(found)
+    assert "rounds worse" in str(found)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_exported_decomposed_and_captured_graphs_agree(model, original):
+    program = torch.export.export(model, (IDS,))
+    capture = fxlab.Capture()
+    torch.compile(copy.deepcopy(model), backend=capture)(IDS)
+    for other in (program, program.run_decompositions(), capture.graphs[0], fxlab.Session(original, (IDS,))):
+        found = fxlab.compare(model, other, (IDS,))
+        assert found.agrees
+        assert found.first is None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [(BertModel, BertConfig(**SMALL)), (LlamaModel, LlamaConfig(**SMALL, use_cache=False))],
+)
+def test_two_kinds_of_attention_agree_and_a_changed_weight_is_found(architecture, config):
+    eager, sdpa = copy.deepcopy(config), copy.deepcopy(config)
+    eager._attn_implementation, sdpa._attn_implementation = "eager", "sdpa"
+    first, second = architecture(eager).eval(), architecture(sdpa).eval()
+    second.load_state_dict(first.state_dict())
+    inputs = {"input_ids": IDS, "attention_mask": torch.tensor([[1] * 6, [1] * 4 + [0] * 2])}
+    assert fxlab.compare(first, second, inputs).agrees
+    name, weight = next(
+        (n, p)
+        for n, p in second.named_parameters()
+        if ("1" in n and n.endswith("v_proj.weight")) or n.endswith("1.attention.self.value.weight")
+    )
+    with torch.no_grad():
+        weight[0] *= 1.01
+    found = fxlab.compare(first, second, inputs)
+    assert f"{found.first.candidate}.weight" == name
+    assert [(each.candidate, each.status) for each in found.odd_weights] == [(name, "other values")]
+
+
+def test_another_dtype_agrees_and_a_mistake_in_it_does_not(model):
+    other = copy.deepcopy(model).bfloat16()
+    found = fxlab.compare(model, other, (IDS,))
+    assert found
+    assert "in bfloat16 for float32" in found.verdict.reason
+    with torch.no_grad():
+        other.layers[2].up.weight[0] *= 3
+    found = fxlab.compare(model, other, (IDS,))
+    assert not found
+    assert found.first.candidate == "layers.2.up"
+
+
+@pytest.mark.parametrize("mistake", ["", "scale"])
+def test_a_merged_adapter_is_right_or_wrong(model, mistake):
+    class Adapted(nn.Module):
+        def __init__(self, linear):
+            super().__init__()
+            self.base = linear
+            self.a = nn.Parameter(torch.randn(2, linear.in_features))
+            self.b = nn.Parameter(torch.randn(linear.out_features, 2))
+
+        def forward(self, x):
+            return self.base(x) + 0.5 * F.linear(F.linear(x, self.a), self.b)
+
+    adapted, merged = copy.deepcopy(model), copy.deepcopy(model)
+    for index, (layer, other) in enumerate(zip(adapted.layers, merged.layers, strict=True)):
+        layer.query = Adapted(layer.query)
+        scale = 1.0 if mistake and index == 1 else 0.5
+        with torch.no_grad():
+            other.query.weight += scale * (layer.query.b @ layer.query.a)
+    found = fxlab.compare(adapted, merged, (IDS,))
+    assert found.agrees is (not mistake)
+    assert (found.first and found.first.candidate) == ("layers.1.query" if mistake else None)
+
+
+class Two(nn.Module):
+    def __init__(self, exchanged=False):
+        super().__init__()
+        self.exchanged = exchanged
+
+    def forward(self, x, y):
+        results = x + y, x * y
+        return results[::-1] if self.exchanged else results
+
+
+PAIR = {"x": torch.randn(3, generator=torch.Generator().manual_seed(0)), "y": torch.ones(3) / 3}
+
+
+def test_outputs_are_paired_as_asked():
+    assert not fxlab.compare(Two(), Two(exchanged=True), PAIR)
+    found = fxlab.compare(Two(), Two(exchanged=True), PAIR, outputs={0: 1, "1": 0})
+    assert found
+    assert list(found.verdict.outputs) == ["0", "1"]
+
+
+def test_outputs_in_another_order_of_elements_differ():
+    found = fxlab.compare(lambda x: x + 1, lambda x: (x + 1).flip(0), torch.randn(5))
+    assert not found
+
+
+def test_elements_that_are_mixed_up_in_one_shape_are_named():
+    def right(x):
+        return (x.unflatten(-1, (2, 4)).transpose(0, 1).reshape(2, 3, 4) * 2).softmax(-1)
+
+    def wrong(x):
+        return (x.reshape(2, 3, 4) * 2).softmax(-1)
+
+    found = fxlab.compare(right, wrong, torch.randn(3, 8))
+    assert not found
+    assert found.first.nodes == ("mul",)  # what is reshaped is what the other unflattens
+
+
+def test_what_only_one_returns_is_told_and_not_compared():
+    found = fxlab.compare(lambda x: (x + 1, x * 2), lambda x: x + 1, torch.randn(3))
+    assert found
+    assert found.alignment.only_in_one == ("1",)
+    assert "only one has the outputs 1, not compared" in str(found)
+
+
+def test_inputs_go_by_name_or_in_their_order():
+    class Port(nn.Module):
+        def forward(self, y, first):
+            return first + y, first * y
+
+    assert fxlab.compare(Two(), Port(), PAIR)
+    other = {"y": PAIR["y"], "first": PAIR["x"]}
+    assert fxlab.compare(Two(), Port(), PAIR, candidate_inputs=other)
+    found = fxlab.compare(lambda x, y: x * 2, lambda x: x + x, PAIR)
+    assert found.inputs_left == ("y",)
+    assert "does not take y" in str(found)
+
+
+def test_both_stand_in_one_session(model, tmp_path):
+    found = compared(model, "gelu")
+    session = found.session
+    assert session.verdict().status == "different"
+    table = fxlab.compare_nodes(session)
+    assert table.loc["blocks_1_o", "original"] == "layers_1_out"
+    assert session.original is not found.alignment.original.module
+    page = found.report(tmp_path / "both.html")
+    assert "gelu_2" in page.read_text()
+    saved = json.loads(found.save(tmp_path / "both.json").read_text())
+    assert saved["first"]["candidate"] == "blocks.2"
+    assert "blocks.2" in found._repr_html_()
+    assert len(repr(found).splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"outputs": {"logit": 0}}, ValueError, "no output 'logit'"),
+        ({"outputs": ["logits"]}, TypeError, "mapping of outputs"),
+        ({"weights": 3}, TypeError, "weights: expected"),
+        ({"weights": {"nothing": "norm.weight"}}, ValueError, "'nothing'"),
+        ({"candidate_inputs": 3}, TypeError, "inputs: expected"),
+    ],
+)
+def test_wrong_arguments_are_told(model, options, error, words):
+    with pytest.raises(error, match=words):
+        compared(model, **options)
+
+
+def test_models_without_weights_are_refused_in_words(model):
+    with pytest.raises(ValueError, match="candidate: it is on the meta device"):
+        fxlab.compare(model, copy.deepcopy(model).to("meta"), (IDS,))
+
+
+@given(st.integers(0, 10_000), st.permutations(range(4)), st.sampled_from([torch.float64, torch.float32]))
+def test_a_fingerprint_is_that_of_the_elements(seed, order, dtype):
+    tensor = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    mine = Fingerprint.of(tensor)
+    for other in (tensor.permute(order), tensor.flatten(), tensor.to(torch.float64)[None]):
+        assert mine.is_like(Fingerprint.of(other))
+    changed = tensor.clone()
+    changed[tuple(seed % size for size in tensor.shape)] += 1e-3
+    found = Found()
+    found.add(mine, "mine")
+    assert not mine.is_like(Fingerprint.of(changed))
+    assert list(found.like(Fingerprint.of(tensor.permute(order)))) == ["mine"]
+    assert list(found.like(Fingerprint.of(changed))) == []
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(0),
+        torch.full((3,), torch.nan),
+        torch.tensor([torch.inf, -torch.inf, 1.0]),
+        torch.ones(2) * 1j,
+    ],
+)
+def test_odd_tensors_have_fingerprints(tensor):
+    assert Fingerprint.of(tensor).is_like(Fingerprint.of(tensor.clone()))
+    assert not Fingerprint.of(tensor).is_like(Fingerprint.of(torch.ones(7)))

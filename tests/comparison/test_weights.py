@@ -1,0 +1,129 @@
+"""What each weight of one model is in another: the same, in another form, or wrong."""
+
+import pytest
+import torch
+from torch import nn
+
+from fxlab.comparison.weights import compare_weights
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 6)
+        self.scale = nn.Parameter(torch.ones(6))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(4))
+
+
+def holder(**tensors):
+    module = nn.Module()
+    for name, tensor in tensors.items():
+        module.register_parameter(name, nn.Parameter(tensor))
+    return module
+
+
+def told(reference, candidate, **options):
+    rows = compare_weights(reference, candidate, **options)
+    return {row.candidate or row.reference[0]: row for row in rows}
+
+
+@pytest.fixture
+def models():
+    torch.manual_seed(0)
+    model, other = Model(), Model()
+    other.load_state_dict(model.state_dict())
+    return model, other
+
+
+def test_equal_weights_are_equal(models):
+    rows = told(*models)
+    assert {row.status for row in rows.values()} == {"equal"}
+    assert all(name == row.reference[0] for name, row in rows.items() if row.reference)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (lambda w: w * 2, "scaled"),
+        (lambda w: -w, "scaled"),
+        (lambda w: w.flip(0), "reordered"),
+        (lambda w: w + 1e-8, "rounded"),
+        (lambda w: w.bfloat16().float(), "other values"),
+        (lambda w: w + torch.eye(*w.shape), "other values"),
+    ],
+)
+def test_a_changed_weight_is_told(models, change, status):
+    model, other = models
+    with torch.no_grad():
+        other.layers[2].first.weight.copy_(change(model.layers[2].first.weight))
+    odd = {name: row for name, row in told(model, other).items() if row.status != "equal"}
+    assert {name: row.status for name, row in odd.items()} == {"layers.2.first.weight": status}
+    assert odd["layers.2.first.weight"].reference == ("layers.2.first.weight",)
+
+
+def test_exchanged_layers_are_told(models):
+    model, other = models
+    other.layers[1], other.layers[3] = other.layers[3], other.layers[1]
+    rows = told(model, other)
+    wrong = {name for name, row in rows.items() if row.status == "wrong layer"}
+    assert wrong == {
+        f"layers.{i}.{n}.{p}" for i in (1, 3) for n in ("first", "second") for p in ("weight", "bias")
+    }
+    assert "layers.1.first.weight stands at its place" in rows["layers.1.first.weight"].detail
+
+
+def test_other_numbers_of_layers_are_learnt():
+    model = Model()
+    names = {f"h_{i}": layer for i, layer in enumerate(model.layers)}
+
+    class Port(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleDict({str(i + 1): layer for i, layer in enumerate(names.values())})
+
+    assert {row.status for row in told(model, Port()).values()} == {"equal"}
+
+
+def test_forms_are_told():
+    a, b, c = torch.randn(4, 6), torch.randn(4, 6), torch.randn(4, 6)
+    x, y, z = torch.randn(4), torch.randn(4), torch.randn(4)
+    three = holder(q=a, k=b, v=c, x=x, y=y, z=z)
+    one = holder(qkv=torch.cat([a, b, c]).T.contiguous(), bias=torch.cat([x, y, z]))
+    merged = told(three, one)
+    assert (merged["qkv"].status, merged["qkv"].reference) == ("merged", ("q", "k", "v"))
+    assert (merged["bias"].status, merged["bias"].reference) == ("merged", ("x", "y", "z"))
+    assert len(merged) == 2
+    parts = told(one, three)
+    assert {row.status for row in parts.values()} == {"part"}
+    assert told(holder(w=a), holder(w=a.T.contiguous()))["w"].status == "transposed"
+    assert told(holder(w=a), holder(w=a.reshape(2, 12)))["w"].status == "reshaped"
+
+
+def test_a_weight_that_is_not_tied_any_more_is_told():
+    tied, apart = nn.Module(), nn.Module()
+    tied.a, tied.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    tied.b.weight = tied.a.weight
+    apart.a, apart.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    with torch.no_grad():
+        for linear in (apart.a, apart.b):
+            linear.weight.copy_(tied.a.weight)
+    assert told(tied, apart)["a.weight, b.weight"].status == "not tied"
+
+
+def test_what_one_does_not_have_is_told():
+    a, b = torch.randn(4, 6), torch.randn(5, 6)
+    rows = told(holder(a=a, b=b), holder(a=a))
+    assert (rows["b"].status, rows["b"].candidate) == ("only in the reference", "")
+    rows = told(holder(a=a), holder(a=a, b=b))
+    assert rows["b"].status == "only in the candidate"
+
+
+def test_names_that_are_given_decide():
+    a = torch.randn(4, 6)
+    rows = told(holder(left=a), holder(right=a + 1), names={"left": "right"})
+    assert (rows["right"].status, rows["right"].reference) == ("other values", ("left",))
