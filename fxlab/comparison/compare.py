@@ -10,7 +10,7 @@ import torch
 from fxlab.checks import described
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import Given, checked_outputs, given_models
-from fxlab.comparison.weights import WRONG, Weight, compare_weights
+from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.sources import Model
@@ -100,8 +100,9 @@ def compare(
     if weights is not False:
         names = weights if isinstance(weights, Mapping) else {}
         compared = compare_weights(first.holder, second.holder, names)
-    ours = Side(first.graph, first.inputs, second.graph)
-    theirs = Side(second.graph, second.inputs, first.graph)
+    rounds = not compared or any(weight.status not in (*SAME, *WRONG) for weight in compared)
+    ours = Side(first.graph, first.inputs, second.graph if rounds else None)
+    theirs = Side(second.graph, second.inputs, first.graph if rounds else None)
     pairs = checked_outputs(outputs, ours.outputs, theirs.outputs)
     pairs = paired_paths([*ours.outputs], [*theirs.outputs]) if pairs is None else pairs
     if not pairs:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from types import MappingProxyType
 
 import torch
@@ -16,8 +16,8 @@ from torch import nn
 
 from fxlab.models.module_tensors import place_of
 from fxlab.models.tensor_state import named_tensors
-from fxlab.validation.alignment.fingerprint import Fingerprint, Found
 from fxlab.values.lazy import numbers_of
+from fxlab.values.row_digests import row_digests
 from fxlab.values.tensors import is_plain
 from fxlab.values.wide import to_float64
 
@@ -33,6 +33,8 @@ _MOST_PERMUTED = 5
 """The number of dimensions up to which all their orders are tried."""
 _SMALLEST = 4
 """The number of elements from which equal values under two names are evidence."""
+_NEAR = 1e-6
+"""The relative difference up to which one weight is a multiple of another."""
 _ROUNDINGS = 4
 """The number of units in the last place of the largest element that rounding explains."""
 
@@ -70,15 +72,10 @@ class _Tensor:
         return to_float64(numbers_of(self.tensor).detach()).cpu()
 
     @cached_property
-    def print(self) -> Fingerprint:
-        return Fingerprint.of(self.values)
-
-    @cached_property
-    def print_of_multiples(self) -> Fingerprint:
-        """The fingerprint that all its multiples have."""
+    def measures(self) -> tuple[int, float, float, float]:
+        """The number of elements, the smallest, the largest, and the mean of their squares."""
         values = self.values
-        largest = values.flatten()[values.abs().argmax()] if values.numel() else 1.0
-        return Fingerprint.of(values / largest if largest else values)
+        return values.numel(), float(values.min()), float(values.max()), float(values.square().mean())
 
     @cached_property
     def constant(self) -> tuple[int, float] | None:
@@ -110,17 +107,12 @@ class _Weights:
         self.by_name = {name: tensor for tensor in self.all for name in tensor.names}
 
     @cached_property
-    def by_values(self) -> Found[_Tensor]:
-        found = Found[_Tensor]()
+    def by_size(self) -> dict[int, list[_Tensor]]:
+        """Weights of so many elements that are not all the same."""
+        found: dict[int, list[_Tensor]] = defaultdict(list)
         for tensor in self.all:
-            found.add(tensor.print, tensor)
-        return found
-
-    @cached_property
-    def by_multiples(self) -> Found[_Tensor]:
-        found = Found[_Tensor]()
-        for tensor in self.all:
-            found.add(tensor.print_of_multiples, tensor)
+            if tensor.tensor.numel() >= _SMALLEST and tensor.constant is None:
+                found[tensor.tensor.numel()].append(tensor)
         return found
 
     @cached_property
@@ -137,16 +129,39 @@ class _Weights:
         known = next((other for other in same if other is not None and tensor.is_same(other)), None)
         if known is not None:
             return known, "equal"
-        if tensor.tensor.numel() < _SMALLEST or tensor.constant is not None:
-            return None
-        values = tensor.values
-        forms = [(other, _form(values, other.values)) for other in self.by_values.like(tensor.print)]
+        forms = [
+            (other, form)
+            for other in self._of_size(tensor)
+            if math.isclose(other.measures[3], tensor.measures[3])
+            and other.measures[:3] == tensor.measures[:3]
+            for form in _forms(tensor.values, other.values)
+        ]
         order = (*SAME, *ODD)
 
         def fit(each: tuple[_Tensor, str]) -> tuple[int, bool]:
             return order.index(each[1]), _numbers(tensor.name) != _numbers(each[0].name)
 
         return min(forms, key=fit, default=None)
+
+    def multiple_of(self, tensor: _Tensor) -> tuple[_Tensor, float] | None:
+        """Return a weight of which another is a multiple, element by element, and how large."""
+        for other in self._of_size(tensor):
+            times = math.sqrt(tensor.measures[3] / other.measures[3])
+            for factor in (-times,) if _is_near(times, 1.0) else (times, -times):
+                bounds = sorted(factor * bound for bound in other.measures[1:3])
+                is_near = all(map(_is_near, bounds, tensor.measures[1:3]))
+                if is_near and other.tensor.shape == tensor.tensor.shape:
+                    apart = (tensor.values - factor * other.values).abs().max()
+                    if float(apart) <= _NEAR * max(map(abs, bounds)):
+                        return other, factor
+        return None
+
+    def _of_size(self, tensor: _Tensor) -> list[_Tensor]:
+        return self.by_size.get(tensor.tensor.numel(), []) if tensor.constant is None else []
+
+
+def _is_near(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=_NEAR)
 
 
 def compare_weights(
@@ -209,15 +224,18 @@ def compare_weights(
     return rows + [Weight("", (tensor.name,), "only in the reference") for tensor in left]
 
 
-def _form(values: torch.Tensor, other: torch.Tensor) -> str:
-    if values.shape == other.shape and torch.equal(values, other):
-        return "equal"
+def _forms(values: torch.Tensor, other: torch.Tensor) -> Iterator[str]:
+    """Yield the form in which one weight is another, if it is."""
     if 1 < values.dim() == other.dim() <= _MOST_PERMUTED:
         for order in itertools.permutations(range(values.dim())):
             turned = other.permute(order)
             if turned.shape == values.shape and torch.equal(turned, values):
-                return "transposed"
-    return "reshaped" if torch.equal(values.flatten(), other.flatten()) else "reordered"
+                yield "equal" if [*order] == sorted(order) else "transposed"
+                return
+    if torch.equal(values.flatten(), other.flatten()):
+        yield "equal" if values.shape == other.shape else "reshaped"
+    elif torch.equal(values.flatten().sort().values, other.flatten().sort().values):
+        yield "reordered"
 
 
 def _numbers(name: str) -> tuple[int, ...]:
@@ -257,11 +275,8 @@ def _place_of(name: str, places: Mapping[str, tuple[str, tuple[int, ...]]]) -> s
 def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
     """Tell of a weight that is nowhere what it is beside the one at its place."""
     values = tensor.values
-    if values.numel() >= _SMALLEST and tensor.constant is None:
-        multiple = next(ours.by_multiples.like(tensor.print_of_multiples), None)
-        if multiple is not None:
-            times = float(values.abs().max() / multiple.values.abs().max())
-            return Weight(tensor.name, (multiple.name,), "scaled", f"{times:.6g} times as large")
+    if (multiple := ours.multiple_of(tensor)) is not None:
+        return Weight(tensor.name, (multiple[0].name,), "scaled", f"{multiple[1]:.6g} times as large")
     if place is None or place.tensor.numel() != values.numel():
         return Weight(tensor.name, (), "only in the candidate")
     others = place.values
@@ -300,7 +315,7 @@ class _Parts:
     """Weights by their rows and columns, and vectors by what they are joined of."""
 
     def __init__(self, tensors: list[_Tensor]) -> None:
-        self._holders: dict[bytes, str] = {}
+        self._holders: dict[int, str] = {}
         self._vectors: dict[str, torch.Tensor] = {}
         for tensor in tensors:
             if tensor.constant is not None:
@@ -342,8 +357,10 @@ class _Parts:
         return tuple(dict.fromkeys(found))
 
 
-def _rows(values: torch.Tensor) -> Iterator[bytes]:
-    """Yield a digest of what lies at each index of the first dimension, if that is evidence."""
-    for row in values.unbind(0):
-        if row.numel() >= _SMALLEST and bool((row != row.flatten()[0]).any()):
-            yield blake2b(row.contiguous().numpy().tobytes(), digest_size=16).digest()
+def _rows(values: torch.Tensor) -> list[int]:
+    """Return a digest of what lies at each index of the first dimension, if that is evidence."""
+    rows = values.flatten(1)
+    if rows.shape[1] < _SMALLEST:
+        return []
+    differ = (rows != rows[:, :1]).any(1).tolist()
+    return [row for row, is_evidence in zip(row_digests(rows), differ, strict=True) if is_evidence]

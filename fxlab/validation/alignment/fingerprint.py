@@ -19,6 +19,9 @@ TOLERANCE = 1e-9
 
 Two ways to compute the same differ by some 1e-13; weights that are rounded otherwise are measured apart.
 """
+_LONGEST = 2**16
+"""The length from which directions are products of shorter ones, which need no memory."""
+_MOST_SORTED = 2**13
 _LOOSE = 1e-5
 """The tolerance from which sorted elements alone are no evidence: layers with a norm have similar ones."""
 
@@ -51,14 +54,9 @@ class Fingerprint:
         special = tuple(
             int(found.sum()) for found in (values.isnan(), values == math.inf, values == -math.inf)
         )
-        finite = values[values.isfinite()].sort().values
+        finite = values[values.isfinite()] if any(special) else values
         scale = float(finite.abs().max()) if len(finite) else 0.0
         finite = finite / (scale or 1.0)
-        at = torch.linspace(0, max(len(finite) - 1, 0), _QUANTILES).round().long()
-        means = [power.mean() for power in (finite, finite.square(), finite**3)] if len(finite) else []
-        ordered = (
-            torch.cat([finite[at], torch.stack(means)]) if means else torch.zeros(0, dtype=torch.float64)
-        )
         wide = wide.nan_to_num(0.0, 0.0, 0.0) / (scale or 1.0)
         dims = [dim for dim, size in enumerate(shape) if size > 1]
         # Not of the elements themselves: those of a softmax have one sum everywhere.
@@ -69,7 +67,7 @@ class Fingerprint:
             tensor.numel(),
             special,  # type: ignore[arg-type]
             scale,
-            ordered,
+            _without_order(finite),
             _projected(wide.flatten()),
             tuple(sorted(zip((shape[dim] for dim in dims), along, strict=True))),
             shape,
@@ -112,8 +110,25 @@ class Fingerprint:
         return float((self.flat - other.flat).abs().max())
 
 
+def _without_order(values: torch.Tensor) -> torch.Tensor:
+    """Return quantiles and means of powers; of very many elements, which take long to sort, means alone."""
+    if not len(values):
+        return torch.zeros(0, dtype=torch.float64)
+    square = values.square()
+    means = [values.min(), values.max(), values.mean(), square.mean(), (values * square).mean()]
+    if len(values) > _MOST_SORTED:
+        return torch.stack([*means, values.abs().mean(), square.square().mean(), values.sin().mean()])
+    at = torch.arange(_QUANTILES) * (len(values) - 1) // (_QUANTILES - 1)
+    return torch.cat([values.sort().values[at], torch.stack(means)])
+
+
 def _projected(values: torch.Tensor) -> torch.Tensor:
-    return values @ _directions(len(values)) / math.sqrt(max(len(values), 1))
+    root = math.sqrt(max(len(values), 1))
+    if len(values) <= _LONGEST:
+        return values @ _directions(len(values)) / root
+    rows = -(-len(values) // _LONGEST)  # each of the longest length, the last one filled up
+    values = torch.nn.functional.pad(values, (0, rows * _LONGEST - len(values))).view(rows, _LONGEST)
+    return ((_directions(rows).T @ values) * _directions(_LONGEST).T).sum(1) / root
 
 
 @lru_cache(maxsize=64)

@@ -34,16 +34,16 @@ class Side:
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
     other
         The graph that it is aligned with. Weights that this one does not have are rounded weights: a merged
-        or cast one differs from what it was made of by that much.
+        or cast one differs from what it was made of by that much. ``None`` if there are no such weights.
     """
 
-    def __init__(self, module: GraphModule, inputs: Inputs, other: GraphModule) -> None:
+    def __init__(self, module: GraphModule, inputs: Inputs, other: GraphModule | None) -> None:
         self.module, self._inputs = module, inputs
         self.values, self.outputs = self._run()
         self.tolerance: dict[Node, float] = {}
         """The relative difference up to which a value is the same, where it is more than that of float64."""
         self.tolerance_of_outputs: dict[str, float] = {}
-        if new := NewValues(other, module):
+        if other is not None and (new := NewValues(other, module)):
             generator = torch.Generator().manual_seed(0)
             for _ in range(_TRIES):
                 self._widen_tolerance(*self._run(lambda tensor: new.rounded_anew(tensor, generator)))

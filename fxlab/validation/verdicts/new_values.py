@@ -9,7 +9,8 @@ from torch.fx import GraphModule
 
 from fxlab.models.module_tensors import place_of, tensors_of
 from fxlab.values.lazy import numbers_of
-from fxlab.values.tensors import bits_of, is_plain
+from fxlab.values.row_digests import row_digests
+from fxlab.values.tensors import bits_of, is_plain, same_bits
 from fxlab.values.wide import to_float64, wide_device
 
 _BLOCK = 2**20
@@ -45,16 +46,20 @@ class NewValues:
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
         before, after = (_by_place(module) for module in (original, transformed))
-        replaced = [tensor for place, tensor in before.items() if place not in after]
-        parts = {part for tensor in replaced for part in _part_hashes(tensor)}
-        vectors = {(t.dtype, _bytes(t)) for t in replaced if t.dim() == 1 and t.numel() > 1}
+        new = [place for place, tensor in after.items() if place not in before and tensor.is_floating_point()]
+        if new:
+            same = _unchanged(original, transformed)
+            new = [place for place in new if place not in same]
         self._new: dict[tuple[object, ...], _NewParts] = {}
-        for place, tensor in after.items():
-            if place in before or not tensor.is_floating_point():
-                continue
-            new = _NewParts.of(numbers_of(tensor), parts, vectors)
-            if new.count:
-                self._new[place] = new
+        if not new:
+            return
+        replaced = [tensor for place, tensor in before.items() if place not in after]
+        parts = {part for tensor in replaced for part in _part_digests(tensor)}
+        vectors = {(t.dtype, _bytes(t)) for t in replaced if t.dim() == 1 and t.numel() > 1}
+        for place in new:
+            found = _NewParts.of(numbers_of(after[place]), parts, vectors)
+            if found.count:
+                self._new[place] = found
 
     def __len__(self) -> int:
         """The number of new values."""
@@ -139,6 +144,16 @@ def _by_place(module: GraphModule) -> dict[tuple[object, ...], torch.Tensor]:
     return {place_of(tensor): tensor for tensor in tensors_of(module) if is_plain(tensor)}
 
 
+def _unchanged(original: GraphModule, transformed: GraphModule) -> set[tuple[object, ...]]:
+    """Return the places of tensors that are equal to those of the same name."""
+    named = dict(_named(original))
+    return {
+        place_of(tensor)
+        for name, tensor in _named(transformed)
+        if name in named and is_plain(tensor) and is_plain(named[name]) and same_bits(tensor, named[name])
+    }
+
+
 @dataclass(frozen=True)
 class _NewParts:
     """The elements of a tensor that are new: those at which all of its dimensions have something new."""
@@ -155,7 +170,7 @@ class _NewParts:
         if tensor.dim() < 2:
             return cls(tuple(tensor.shape), (_new_elements(tensor, vectors).reshape(-1),))
         flags = [
-            torch.tensor([_hash(part) not in parts for part in _parts(tensor, dim)], dtype=torch.bool)
+            torch.tensor([part not in parts for part in row_digests(tensor, dim)], dtype=torch.bool)
             for dim in _part_dims(tensor)
         ]
         return cls(tuple(tensor.shape), tuple(flags))
@@ -195,25 +210,16 @@ def _new_elements(tensor: torch.Tensor, known: Iterable[tuple[torch.dtype, bytes
     return new.reshape(tensor.shape)
 
 
-def _part_hashes(tensor: torch.Tensor) -> Iterator[int]:
+def _part_digests(tensor: torch.Tensor) -> Iterator[int]:
     tensor = numbers_of(tensor)
     if tensor.dim() == 1:
-        yield _hash(tensor)
+        yield from row_digests(tensor[None])
     for dim in _part_dims(tensor):
-        yield from map(_hash, _parts(tensor, dim))
-
-
-def _parts(tensor: torch.Tensor, dim: int) -> tuple[torch.Tensor, ...]:
-    """Return what lies at each index of a dimension; of the second, from a copy in which it lies together."""
-    return tensor.movedim(dim, 0).contiguous().unbind(0)
+        yield from row_digests(tensor, dim)
 
 
 def _part_dims(tensor: torch.Tensor) -> range:
     return range({0: 0, 1: 0, 2: 2}.get(tensor.dim(), 1))
-
-
-def _hash(tensor: torch.Tensor) -> int:
-    return hash((tensor.dtype, _bytes(tensor)))
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
