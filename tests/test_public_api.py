@@ -20,10 +20,11 @@ PUBLIC = [
     *(f"fxlab.overlays.{name}" for name in fxlab.overlays.__all__),
     *(f"fxlab.transformations.{name}" for name in ("available", "installed", "offered")),
     # Results of functions, which nobody makes.
+    "fxlab.comparison.FirstDifference",
     *("fxlab.graphs.nodes_by_stage.NodeAtStage", "fxlab.tracing.GraphBreak"),
     *(
         f"fxlab.validation.{name}"
-        for name in ("Alignment", "Histogram", "Slice", "Statistics", "TensorValue", "WorstBatch")
+        for name in ("Histogram", "Slice", "Statistics", "TensorValue", "WorstBatch")
     ),
 ]
 ORDER = ("session", "model", "graph_module", "original", "transformed", "inputs", "path", "passes", "pass_")

@@ -315,7 +315,8 @@ class Comparison:
         """A session of the reference, in which the candidate is a stage; nodes match as they are aligned."""
         pairs = dict(self.alignment.partners) | {node: other for node, (other, _) in self._continued.items()}
         parted = () if self.agrees else self.alignment.parted
-        return session_of_both(self.alignment, pairs, parted, self.inputs, self.candidate_inputs)
+        words = str(self.first or self).partition("\n")[0]
+        return session_of_both(self.alignment, pairs, parted, words, self.inputs, self.candidate_inputs)
 
     def inspect(self) -> Inspector:
         """Show both in an inspector, the candidate as a stage beside the reference."""

@@ -2,67 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.matching import keep_pairs
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs
+from fxlab.models.safe_code import protect
 from fxlab.session import Session
 from fxlab.torch_private import PyTreeCodeGen
 from fxlab.transformations import Transformation
 from fxlab.validation.alignment.align import Alignment
+from fxlab.validation.alignment.side import Side
 
 
-@dataclass(frozen=True)
 class Candidate(Transformation):
     """The candidate in the place of the reference."""
 
-    candidate: GraphModule
-    parted: tuple[str, ...]
-    name: str = "candidate"
-
+    name = "candidate"
     makes_new_module = True
+
+    def __init__(self, candidate: GraphModule, parted: Collection[str], description: str) -> None:
+        self._candidate, self._parted = candidate, parted
+        self.description = description
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Return the candidate, with the nodes marked at which the two part."""
-        result = share_tensors_copy(self.candidate)
+        result = share_tensors_copy(self._candidate)
         for node in result.graph.nodes:
-            if node.name in self.parted:
+            if node.name in self._parted:
                 self.mark_as_transformed(node)
         return result
 
     @property
     def signature(self) -> str:
         """A name of this very candidate: no other process has it."""
-        return f"candidate-{id(self.candidate):x}"
+        return f"candidate-{id(self._candidate):x}"
 
 
 def session_of_both(
     alignment: Alignment,
     pairs: Mapping[Node, Node],
-    parted: Iterable[Node],
+    parted: Collection[Node],
+    description: str,
     inputs: Inputs,
     candidate_inputs: Inputs,
 ) -> Session:
-    """Return a session of the reference in which the candidate is on; nodes match as they are aligned."""
-    reference = share_tensors_copy(alignment.original.module)
-    candidate = share_tensors_copy(alignment.transformed.module)
-    pairs = _with_inputs_in_order(alignment, pairs)
+    """Return a session of the reference in which the candidate is on; nodes match as they are aligned.
+
+    Both are copies that return the outputs that were compared, under one name. The candidate takes the inputs
+    of the reference if they can be given to it; else the session has no inputs.
+    """
+    ours, theirs = alignment.original, alignment.transformed
+    reference, candidate = share_tensors_copy(ours.module), share_tensors_copy(theirs.module)
+    known = {theirs.module.graph.output_node(): ours.module.graph.output_node(), **pairs}
     same = frozenset(node.name for node in alignment.partners)
-    keep_pairs(reference, candidate, {node.name: other.name for node, other in pairs.items()}, same)
-    known = inputs if candidate_inputs is inputs or _takes(candidate, reference) else None
-    session = Session(reference, known, passes=[Candidate(candidate, tuple(node.name for node in parted))])
+    keep_pairs(reference, candidate, {node.name: other.name for node, other in known.items()}, same)
+    is_one_call = candidate_inputs is inputs or _takes(candidate, reference)
+    _return(reference, ours, {path: path for path, _ in alignment.outputs})
+    _return(candidate, theirs, {other: path for path, other in alignment.outputs})
+    pass_ = Candidate(candidate, frozenset(node.name for node in parted), description)
+    session = Session(reference, inputs if is_one_call else None, passes=[pass_])
     session.apply("candidate")
     return session
 
 
-def _with_inputs_in_order(alignment: Alignment, pairs: Mapping[Node, Node]) -> dict[Node, Node]:
-    """Add inputs that compute no tensors and outputs to pairs of nodes."""
-    ours, theirs = alignment.original.module.graph, alignment.transformed.module.graph
-    return {theirs.output_node(): ours.output_node(), **pairs}
+def _return(copy: GraphModule, side: Side, names: Mapping[str, str]) -> None:
+    """Let a copy of a graph return some of its outputs by name, if nodes compute them as they are."""
+    nodes = {node.name: node for node in copy.graph.nodes}
+    found = {name: side.node_of_output(path) for path, name in names.items()}
+    if isinstance(copy.graph._codegen, PyTreeCodeGen) or None in found.values():
+        return
+    output = copy.graph.output_node()
+    output.args = ({name: nodes[node.name] for name, node in found.items() if node is not None},)
+    protect(copy.graph)
+    copy.recompile()
 
 
 def _takes(candidate: GraphModule, reference: GraphModule) -> bool:

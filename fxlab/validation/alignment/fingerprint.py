@@ -8,11 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, TypeVar
 
 import torch
 
-T = TypeVar("T")
 _QUANTILES, _PROJECTIONS = 33, 4
 TOLERANCE = 1e-9
 """The relative difference up to which two results in float64 are the same.
@@ -106,6 +104,11 @@ class Fingerprint:
         along = (abs(a - b) for (_, a), (_, b) in zip(self.along, other.along, strict=False))
         return max(self.distance(other), self._flat_apart(other), *along, 0.0)
 
+    def bits(self) -> bytes:
+        """Return what is equal if all of two fingerprints is."""
+        facts = repr((self.elements, self.special, self.scale, self.shape)).encode()
+        return facts + self.sorted.numpy().tobytes() + self.flat.numpy().tobytes()
+
     def _flat_apart(self, other: Fingerprint) -> float:
         return float((self.flat - other.flat).abs().max())
 
@@ -137,33 +140,40 @@ def _directions(size: int) -> torch.Tensor:
     return torch.randn(size, _PROJECTIONS, generator=generator, dtype=torch.float64)
 
 
-class Found(Generic[T]):
-    """Things by their fingerprints."""
+class Found:
+    """Places by the fingerprints of what stands there."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[tuple[int, tuple[int, int, int]], list[tuple[float, int]]] = defaultdict(list)
-        self._things: list[tuple[Fingerprint, T]] = []
+        self._places: list[list[int]] = []
+        self._groups: dict[bytes, int] = {}
+        """By what is the same to the last bit, such as a mask in every layer, where its places are."""
+        self._by_kind: dict[tuple[int, tuple[int, int, int]], list[tuple[float, int, Fingerprint]]]
+        self._by_kind = defaultdict(list)
         self._is_sorted = True
 
-    def add(self, fingerprint: Fingerprint, thing: T) -> None:
-        """Add one."""
-        self._by_kind[fingerprint.elements, fingerprint.special].append(
-            (fingerprint.scale, len(self._things))
-        )
-        self._things.append((fingerprint, thing))
+    def add(self, fingerprint: Fingerprint, place: int) -> None:
+        """Add a place, which is larger than those before."""
+        group = self._groups.setdefault(fingerprint.bits(), len(self._places))
+        if group < len(self._places):
+            self._places[group].append(place)
+            return
+        kind = self._by_kind[fingerprint.elements, fingerprint.special]
+        kind.append((fingerprint.scale, group, fingerprint))
+        self._places.append([place])
         self._is_sorted = False
 
-    def like(self, fingerprint: Fingerprint, tolerance: float = TOLERANCE) -> Iterator[T]:
-        """Yield those with such a fingerprint."""
+    def like(self, fingerprint: Fingerprint, tolerance: float = TOLERANCE) -> Iterator[list[int]]:
+        """Yield the places with such a fingerprint, in groups of which each is in order."""
         if not self._is_sorted:
-            for places in self._by_kind.values():
-                places.sort()
+            for kind in self._by_kind.values():
+                kind.sort(key=lambda each: each[:2])
             self._is_sorted = True
-        places = self._by_kind.get((fingerprint.elements, fingerprint.special), [])
-        first = bisect.bisect_left(places, (fingerprint.scale * (1 - 2 * tolerance), -1))
-        for scale, place in places[first:]:
-            if scale > fingerprint.scale * (1 + 2 * tolerance):
+        kind = self._by_kind.get((fingerprint.elements, fingerprint.special), [])
+        least, most = (fingerprint.scale * (1 + 2 * sign * tolerance) for sign in (-1, 1))
+        first = bisect.bisect_left(kind, (least, -1), key=lambda each: each[:2])
+        for at in range(first, len(kind)):
+            scale, group, other = kind[at]
+            if scale > most:
                 break
-            other, thing = self._things[place]
             if fingerprint.is_like(other, tolerance):
-                yield thing
+                yield self._places[group]

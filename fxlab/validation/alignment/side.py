@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ _TRIES = 2
 """How often weights that only one graph has are rounded anew."""
 _ROUNDINGS = 4
 """How many times as far as that does two values may be apart: merges round at each step."""
+_AROUND = 8
+"""Of a value that occurs at very many places, how many before and behind the expected one are looked at."""
 _LARGEST = 0.05
 """The largest relative difference that rounding weights is taken for."""
 
@@ -80,38 +83,46 @@ class Side:
         """Return the numbers of elements of the tensors that a node computes."""
         return tuple(value.elements for value in self.values[node].values())
 
+    def node_of_output(self, path: str) -> Node | None:
+        """Return the last node whose value is an output as it is; ``None`` if there is none."""
+        wanted = self.outputs[path].bits()
+        alone = ((node, values[()]) for node, values in reversed(self.values.items()) if [*values] == [()])
+        return next((node for node, value in alone if value.bits() == wanted), None)
+
     def partners_in(self, other: Side) -> dict[Node, Node]:
         """Return, by node, a node of the other graph that has all its values.
 
         Of several, the one with the same order and shape; then the one that reads partners of what the node
         reads, and that of the same name or place. Values in another order in the same shape are others.
         """
-        found: Found[Node] = Found()
-        order = {}
-        for index, (node, values) in enumerate(other.values.items()):
-            order[node] = index
+        found, nodes = Found(), [*other.values]
+        for place, values in enumerate(other.values.values()):
             for value in values.values():
-                found.add(value, node)
+                found.add(value, place)
+        places = {node: place for place, node in enumerate(nodes)}
         partners: dict[Node, Node] = {}
         latest = -1
         widest = max(other.tolerance.values(), default=0.0)
         for node, values in self.values.items():
             own = self.tolerance.get(node, 0.0)
             most = max(own, widest, TOLERANCE)
-            shared = set.intersection(*({*found.like(value, most)} for value in values.values()))
+            read = {partners[each] for each in node.all_input_nodes if each in partners}
+            reading = [places[user] for each in read for user in each.users if user in places]
+            sets = [
+                {place for group in found.like(value, most) for place in _near(group, latest + 1, reading)}
+                for value in values.values()
+            ]
             best: tuple[Any, Node] | None = None
-            for candidate in shared:
+            for place in set.intersection(*sets):
+                candidate = nodes[place]
                 tolerance = max(own, other.tolerance.get(candidate, 0.0), TOLERANCE)
                 is_same, fits = _likeness(values, other.values[candidate], tolerance)
-                if not is_same:
-                    continue
-                read = {partners[each] for each in node.all_input_nodes if each in partners}
-                fit = (*fits, *_fit_of(node, candidate, read), -abs(order[candidate] - latest - 1))
-                if best is None or fit > best[0]:
+                fit = (*fits, *_fit_of(node, candidate, read), -abs(place - latest - 1))
+                if is_same and (best is None or fit > best[0]):
                     best = fit, candidate
             if best is not None:
                 partners[node] = best[1]
-                latest = order[best[1]]
+                latest = places[best[1]]
         return partners
 
     def parted(self, partners: Mapping[Node, Node], wrong_weights: Collection[str] = ()) -> list[Node]:
@@ -171,6 +182,16 @@ class Side:
 
 def _moved(before: Fingerprint, after: Fingerprint) -> float:
     return min(_ROUNDINGS * before.moved_by(after), _LARGEST)
+
+
+def _near(group: list[int], expected: int, reading: list[int]) -> list[int]:
+    """Return the places of a group that may be meant: all of few, else those around one, and readers."""
+    if len(group) <= 2 * _AROUND:
+        return group
+    at = bisect.bisect_left(group, expected)
+    others = (bisect.bisect_left(group, place) for place in reading)
+    known = [group[at] for at in others if at < len(group) and group[at] in reading]
+    return [*group[max(0, at - _AROUND) : at + _AROUND], *known]
 
 
 def _likeness(
