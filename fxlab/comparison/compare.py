@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from fxlab.checks import described
+from fxlab.checks import described, flag
+from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import Given, checked_outputs, given_models
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
@@ -16,6 +17,7 @@ from fxlab.node_info import dtype_name
 from fxlab.sources import Model
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Side
+from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Status
@@ -31,6 +33,7 @@ def compare(
     candidate_inputs: Inputs | None = None,
     outputs: Mapping[str | int, str | int] | None = None,
     weights: bool | Mapping[str, str] = True,
+    gradients: bool = False,
 ) -> Comparison:
     """Compare two models of any origin: whether they compute the same, and where they begin to differ.
 
@@ -54,6 +57,9 @@ def compare(
     weights
         Whether to compare parameters and buffers as well; or name in the reference -> name in the candidate,
         where values and other names do not tell.
+    gradients
+        Whether to compare the gradients of inputs and parameters as well: of outputs times random numbers.
+        If they alone differ, the first place is that of the value, on the way back, at which that begins.
 
     Returns
     -------
@@ -109,7 +115,14 @@ def compare(
         raise ValueError("outputs: one of the models returns no tensors, so there is nothing to compare.")
     wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
     alignment = align_sides(ours, theirs, pairs, wrong)
-    return Comparison(alignment, _verdict(first, second, pairs), compared, left, first.inputs, second.inputs)
+    found = _verdict(first, second, pairs)
+    backward = None
+    if flag(gradients, "gradients"):
+        backward = backward_of(alignment, compared or ())
+        known = {GRADIENT + name: judgement for name, judgement in backward.judgements.items()}
+        anew = summary(found.outputs | known, found.in_own_dtype)
+        found = replace(anew, notes=found.notes, settings=found.settings)
+    return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward)
 
 
 def _verdict(first: Given, second: Given, pairs: Mapping[str, str]) -> Verdict:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
 
+from fxlab.comparison.backward import Backward
 from fxlab.comparison.modules import Module, compared_modules, enclosing
 from fxlab.comparison.two_stages import session_of_both
 from fxlab.comparison.weights import ODD, WRONG, Weight
@@ -53,8 +54,13 @@ class FirstDifference:
     """The largest difference of what the first of the nodes gives, relative to the largest element."""
     line: str
     """The line of the candidate's code, where it is known."""
+    is_backward: bool = False
+    """Whether it is the gradient of these nodes that differs, and their values agree."""
 
     def __str__(self) -> str:
+        if self.is_backward:
+            words = f"{self.candidate}: the gradient of {_listed(self.nodes)} differs, not its value"
+            return words + (f" [{self.line}]" if self.line else "")
         here = _listed(self.nodes) or "a step is missing"
         there = f"; the reference ({self.reference or 'at its place'}) has {_listed(self.reference_nodes)}"
         words = f"{self.candidate}: {here}{there if self.reference_nodes else ''}"
@@ -79,10 +85,14 @@ class Comparison:
     """Inputs of the reference that the candidate does not take."""
     inputs: Inputs = field(repr=False)
     candidate_inputs: Inputs = field(repr=False)
+    backward: Backward | None = field(default=None, repr=False)
+    """What was found of gradients, if they were asked for."""
 
     @property
     def agrees(self) -> bool:
-        """Whether all outputs that were compared are the same, up to rounding."""
+        """Whether all outputs that were compared, and gradients that were asked for, are the same, up to
+        rounding.
+        """
         return self.verdict.agrees
 
     def __bool__(self) -> bool:
@@ -98,8 +108,10 @@ class Comparison:
     def first(self) -> FirstDifference | None:
         """The first place where the models part; ``None`` if the outputs agree."""
         found = self.alignment
-        if self.agrees or not (found.parted or found.parted_original):
+        if self.agrees:
             return None
+        if not (found.parted or found.parted_original):
+            return self._first_backward()
         candidate, reference = self._modules_that_part()
         nodes = [node for node in found.parted if _is_in(node, candidate)]
         others = [node for node in found.parted_original if _is_in(node, reference)] or found.parted_original
@@ -108,7 +120,6 @@ class Comparison:
             name for names in found.weights.values() for name in names if self._is_odd(name)
         )
         first = next(iter(nodes), None)
-        frames = frames_of(first) if first is not None else ()
         return FirstDifference(
             candidate=candidate or (first.name if first is not None else others[0].name),
             reference=reference,
@@ -117,7 +128,25 @@ class Comparison:
             reads=tuple(dict.fromkeys(reads)),
             weights=tuple(weights),
             error=self._differences.get(first) if first is not None else None,
-            line=next((f"{frame['file']}:{frame['line']}" for frame in frames[:1]), ""),
+            line="" if first is None else _line(first),
+        )
+
+    def _first_backward(self) -> FirstDifference | None:
+        """Return the first place on the way back, if the outputs agree and gradients do not."""
+        if self.backward is None or not self.backward.parted:
+            return None
+        first = self.backward.parted[0]
+        partner = self.alignment.partners.get(first)
+        return FirstDifference(
+            candidate=module_path(first) or first.name,
+            reference="" if partner is None else module_path(partner),
+            nodes=tuple(node.name for node in self.backward.parted),
+            reference_nodes=() if partner is None else (partner.name,),
+            reads=tuple(node.name for node in first.users),
+            weights=(),
+            error=None,
+            line=_line(first),
+            is_backward=True,
         )
 
     def _is_odd(self, name: str) -> bool:
@@ -340,6 +369,10 @@ class Comparison:
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = json.loads(table.reset_index().to_json(orient="records"))
     return records
+
+
+def _line(node: Node) -> str:
+    return next((f"{frame['file']}:{frame['line']}" for frame in frames_of(node)[:1]), "")
 
 
 def _is_in(node: Node, module: str) -> bool:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import warnings
 
 import hypothesis.strategies as st
 import pytest
@@ -320,6 +321,46 @@ def test_inputs_go_by_name_or_in_their_order():
     found = fxlab.compare(lambda x, y: x * 2, lambda x: x + x, PAIR)
     assert found.inputs_left == ("y",)
     assert "does not take y" in str(found)
+
+
+class Wrong(torch.autograd.Function):
+    """The same value, and a gradient that is not its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return F.gelu(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 0.5
+
+
+@pytest.mark.parametrize("mistake", ["", "gradient", "detach"])
+def test_gradients_are_compared_if_they_are_asked_for(model, mistake):
+    class Layers(PortedLayer):
+        def forward(self, x):
+            q, k, v = (self.ln1(x) @ self.qkv + self.qkv_bias).chunk(3, -1)
+            q, k, v = (each.unflatten(-1, (2, 8)).transpose(1, 2) for each in (q, k, v))
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            x = x + self.o(a)
+            h = self.ln2(x) @ self.w1 + self.b1
+            h = Wrong.apply(h) if self.mistake == "gradient" else F.gelu(h)
+            h = h @ self.w2 + self.b2
+            return x + (h.detach() if self.mistake == "detach" else h)
+
+    port = Port(model)
+    for index, layer in enumerate(model.layers):
+        port.blocks[index] = Layers(layer, mistake if index == 2 else "")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = fxlab.compare(model, port.eval(), {"ids": IDS}, gradients=True)
+    assert found.agrees is (not mistake)
+    assert "gradient of layers.0.query.bias" not in found.verdict.outputs  # merged with others
+    assert found.verdict.outputs["gradient of last.weight"].status != "different"
+    if mistake:
+        assert found.first.is_backward
+        assert found.first.candidate == "blocks.2"
+        assert "the gradient of" in str(found)
 
 
 def test_both_stand_in_one_session(model, tmp_path):

@@ -41,7 +41,7 @@ class Side:
     """
 
     def __init__(self, module: GraphModule, inputs: Inputs, other: GraphModule | None) -> None:
-        self.module, self._inputs = module, inputs
+        self.module, self.inputs = module, inputs
         self.values, self.outputs = self._run()
         self.tolerance: dict[Node, float] = {}
         """The relative difference up to which a value is the same, where it is more than that of float64."""
@@ -66,7 +66,7 @@ class Side:
             if node.op != "output" and (tensors := list(tensors_inside(result))):
                 values[node] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
 
-        returned = run_in_float64(self.module, self._inputs, widen=widen, visit=note).returned
+        returned = run_in_float64(self.module, self.inputs, widen=widen, visit=note).returned
         return values, {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
 
     def _widen_tolerance(
@@ -131,25 +131,42 @@ class Side:
         A node without a partner that other nodes have turned into values with one, such as a mask that is
         written in another way, is right as far as it shows; but not if it reads a weight that is wrong.
         """
+        right = self.constant | (self._turned_right(partners) - self._reading(wrong_weights))
+        return self._first(partners.keys(), right) or self._first(partners.keys(), self.constant)
+
+    def _first(self, known: Collection[Node], right: set[Node]) -> list[Node]:
         lost: set[Node] = set()
         leading: set[Node] = set()  # to an output, past no value that has a partner
         for node in reversed(self.module.graph.nodes):
-            if node.op == "output" or (node not in partners and not leading.isdisjoint(node.users)):
+            if node.op == "output" or (node not in known and not leading.isdisjoint(node.users)):
                 leading.add(node)
                 if node in self.values:
                     lost.add(node)
-        right = self.constant | (self._turned_right(partners) - self._reading(wrong_weights))
+        return [
+            node
+            for node in self.module.graph.nodes
+            if node in lost
+            and node not in right
+            and all(each not in lost or each in right for each in node.all_input_nodes)
+        ]
 
-        def first(right: set[Node]) -> list[Node]:
-            return [
-                node
-                for node in self.module.graph.nodes
-                if node in lost
-                and node not in right
-                and all(each not in lost or each in right for each in node.all_input_nodes)
-            ]
+    def first_backward(self, known: Collection[Node], wrong: Collection[Node]) -> list[Node]:
+        """Return the first nodes, on the way back, whose gradients are wrong and are not right again later.
 
-        return first(right) or first(self.constant)
+        Parameters
+        ----------
+        known, wrong
+            Nodes with right and with wrong gradients; others have none.
+        """
+        right_again: set[Node] = set()
+        for node in self.module.graph.nodes:
+            inputs = node.all_input_nodes
+            if node in wrong and any(each in known or each in right_again for each in inputs):
+                right_again.add(node)
+        computed = {node for node in wrong if node.op != "get_attr"}  # weights may be merged
+        lost = computed - right_again or computed
+        backward = reversed(self.module.graph.nodes)
+        return [node for node in backward if node in lost and lost.isdisjoint(node.users)]
 
     def _reading(self, weights: Collection[str]) -> set[Node]:
         """Return the nodes that read one of these parameters, themselves or as a module that holds it."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
@@ -25,6 +25,7 @@ from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
+from fxlab.values.nested import Path, tensors_inside
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 from fxlab.values.wide import to_float64
 
@@ -111,6 +112,61 @@ def gradients_in_float64(
         seed_generators(0)
         output = interpreter.run(*bound_values(module, args, kwargs))
         return _gradients(tensors_by_path(output), leaves, drawn=bool(drawn))
+
+
+class ValueGradients(NamedTuple):
+    """The gradients of everything that a graph computes, in float64."""
+
+    values: dict[Node, dict[Path, torch.Tensor]]
+    """Of the tensors that nodes compute and nobody writes into, where they have one."""
+    leaves: dict[str, torch.Tensor]
+    """Of inputs by name, and of parameters by path."""
+
+
+def value_gradients_in_float64(module: GraphModule, inputs: Inputs, outputs: Sequence[str]) -> ValueGradients:
+    """Return the gradients of all values of a graph.
+
+    Parameters
+    ----------
+    module, inputs
+        As for :func:`gradients_of`.
+    outputs
+        Paths of the outputs of which the gradients are; the same random number stands at the same place of
+        this list for two graphs.
+    """
+    args, kwargs = _leaves(wide_arguments(inputs, None))
+    kept: dict[Node, dict[Path, tuple[torch.Tensor, int]]] = {}
+
+    def note(node: Node, result: Any) -> None:
+        found = {path: (t, t._version) for path, t in tensors_inside(result) if t.requires_grad}
+        if found and node.op != "output":
+            kept[node] = found
+
+    interpreter = Float64Interpreter(module, own_dtypes=OwnRun(module, inputs).dtypes, visit=note)
+    parameters = interpreter.keep(trained_parameters(module))
+    leaves = {name: parameter.requires_grad_() for name, parameter in parameters.items()}
+    leaves |= tensors_by_path(named_arguments(module, args, kwargs))
+    with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module, watch=False)):
+        args, kwargs = _not_leaves((args, kwargs))
+        seed_generators(0)
+        returned = tensors_by_path(interpreter.run(*bound_values(module, args, kwargs)))
+        keys = [
+            (node, path)
+            for node, found in kept.items()
+            for path, (t, version) in found.items()
+            if t._version == version
+        ]
+        asked = {str(place): kept[node][path][0] for place, (node, path) in enumerate(keys)}
+        given = {path: returned[path] for path in outputs}
+        found = _gradients(given, {**asked, **{f"leaf {name}": t for name, t in leaves.items()}})
+    values: dict[Node, dict[Path, torch.Tensor]] = {}
+    for place, (node, path) in enumerate(keys):
+        if (gradient := found.get(f"{GRADIENT}{place}")) is not None:
+            values.setdefault(node, {})[path] = gradient
+    prefix = f"{GRADIENT}leaf "
+    return ValueGradients(
+        values, {path.removeprefix(prefix): g for path, g in found.items() if path.startswith(prefix)}
+    )
 
 
 def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[str, str]:
