@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -22,7 +22,6 @@ from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Status
 from fxlab.validation.verdicts.runs import Runs
-from fxlab.values.tensors import is_floating
 
 
 def compare(
@@ -106,16 +105,18 @@ def compare(
     if weights is not False:
         names = weights if isinstance(weights, Mapping) else {}
         compared = compare_weights(first.holder, second.holder, names)
-    rounds = not compared or any(weight.status not in (*SAME, *WRONG) for weight in compared)
-    ours = Side(first.graph, first.inputs, second.graph if rounds else None)
-    theirs = Side(second.graph, second.inputs, first.graph if rounds else None)
-    pairs = checked_outputs(outputs, ours.outputs, theirs.outputs)
-    pairs = paired_paths([*ours.outputs], [*theirs.outputs]) if pairs is None else pairs
+    runs = Runs(first.graph, "reference", first.inputs), Runs(second.graph, "candidate", second.inputs)
+    returned = [each.observed.returned for each in runs]
+    pairs = checked_outputs(outputs, *returned)
+    pairs = paired_paths(*map(list, returned)) if pairs is None else pairs
     if not pairs:
         raise ValueError("outputs: one of the models returns no tensors, so there is nothing to compare.")
+    judged, found = _verdict(first, second, pairs, returned)
+    rounds = not compared or any(weight.status not in (*SAME, *WRONG) for weight in compared)
+    ours = Side(judged.runs[0], second.graph if rounds else None)
+    theirs = Side(judged.runs[1], first.graph if rounds else None)
     wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
     alignment = align_sides(ours, theirs, pairs, wrong)
-    found = _verdict(first, second, pairs)
     backward = None
     if flag(gradients, "gradients"):
         backward = backward_of(alignment, compared or ())
@@ -125,30 +126,26 @@ def compare(
     return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward)
 
 
-def _verdict(first: Given, second: Given, pairs: Mapping[str, str]) -> Verdict:
+def _verdict(
+    first: Given, second: Given, pairs: Mapping[str, str], returned: Sequence[Mapping[str, torch.Tensor]]
+) -> tuple[RunsCompared, Verdict]:
     """Judge the outputs that are compared; of other dtypes, whether they are the same function."""
-    ours = Counterparts.of_another(first.graph, first.graph, {path: path for path in pairs})
-    theirs = Counterparts.of_another(
-        first.graph, second.graph, {other: path for path, other in pairs.items()}
-    )
-    runs = _runs(first, second, ours, theirs)
-    returned = [each.observed.returned for each in runs]
+    dtypes = {path: (returned[0][path].dtype, returned[1][other].dtype) for path, other in pairs.items()}
     cast = {
-        path: torch.promote_types(tensor.dtype, returned[1][path].dtype)
-        for path, tensor in returned[0].items()
-        if tensor.dtype != returned[1][path].dtype and is_floating(tensor) and is_floating(returned[1][path])
+        path: torch.promote_types(*both)
+        for path, both in dtypes.items()
+        if both[0] != both[1] and all(dtype.is_floating_point or dtype.is_complex for dtype in both)
     }
-    if cast:
-        runs = _runs(first, second, replace(ours, dtypes=cast), replace(theirs, dtypes=cast))
-    found = RunsCompared(*runs).verdict()
-    excused = {
-        path: _in_another_dtype(found.outputs[path], returned[0][path].dtype, returned[1][path].dtype)
-        for path in cast
-    }
+    ours = Counterparts.of_another(first.graph, first.graph, {path: path for path in pairs}, cast)
+    names = {other: path for path, other in pairs.items()}
+    theirs = Counterparts.of_another(first.graph, second.graph, names, cast)
+    judged = RunsCompared(*_runs(first, second, ours, theirs))
+    found = judged.verdict()
+    excused = {path: _in_another_dtype(found.outputs[path], *dtypes[path]) for path in cast}
     if not excused:
-        return found
+        return judged, found
     anew = summary(found.outputs | excused, found.in_own_dtype)
-    return replace(anew, notes=found.notes, settings=found.settings)
+    return judged, replace(anew, notes=found.notes, settings=found.settings)
 
 
 def _runs(first: Given, second: Given, ours: Counterparts, theirs: Counterparts) -> tuple[Runs, Runs]:

@@ -25,7 +25,7 @@ SAME = "equal", "transposed", "reshaped", "merged", "part"
 """Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""
 WRONG = "reordered", "scaled", "wrong layer", "other values"
 """Forms in which a weight is another one."""
-ODD = (*WRONG, "rounded", "not tied", "only in the candidate", "only in the reference")
+ODD = (*WRONG, "permuted", "rounded", "not tied", "only in the candidate", "only in the reference")
 """Forms that a port has to account for."""
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 """A step of a path that is a number, as that of a layer."""
@@ -235,7 +235,18 @@ def _forms(values: torch.Tensor, other: torch.Tensor) -> Iterator[str]:
     if torch.equal(values.flatten(), other.flatten()):
         yield "equal" if values.shape == other.shape else "reshaped"
     elif torch.equal(values.flatten().sort().values, other.flatten().sort().values):
-        yield "reordered"
+        yield "permuted" if _has_rows_of(values, other) else "reordered"
+
+
+def _has_rows_of(values: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether one weight has the rows, or the columns, of another in another order."""
+    if values.dim() < 2 or other.dim() < 2:
+        return values.dim() == other.dim()
+    ours, theirs = (
+        [sorted(row_digests(turned.flatten(1))) for turned in (each, each.transpose(0, 1))]
+        for each in (values, other)
+    )
+    return any(rows in theirs for rows in ours)
 
 
 def _numbers(name: str) -> tuple[int, ...]:

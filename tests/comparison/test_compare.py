@@ -363,6 +363,27 @@ def test_gradients_are_compared_if_they_are_asked_for(model, mistake):
         assert "the gradient of" in str(found)
 
 
+def test_models_that_draw_are_compared_on_the_same_numbers():
+    class Drops(nn.Module):
+        def __init__(self, linear, share=0.5):
+            super().__init__()
+            self.linear, self.share = linear, share
+
+        def forward(self, x):
+            return self.linear(F.dropout(x, self.share, training=True)) * 2
+
+    linear, x = nn.Linear(4, 4), torch.randn(3, 4)
+    assert fxlab.compare(Drops(linear), nn.Sequential(nn.Dropout(0.5), linear, Double()).train(), x)
+    found = fxlab.compare(Drops(linear), Drops(linear, 0.4), x)
+    assert not found
+    assert found.first.nodes == ("dropout",)
+
+
+class Double(nn.Module):
+    def forward(self, x):
+        return x + x
+
+
 def test_both_stand_in_one_session(model, tmp_path):
     found = compared(model, "gelu")
     session = found.session

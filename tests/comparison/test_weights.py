@@ -51,7 +51,9 @@ def test_equal_weights_are_equal(models):
     [
         (lambda w: w * 2, "scaled"),
         (lambda w: -w, "scaled"),
-        (lambda w: w.flip(0), "reordered"),
+        (lambda w: w.flip(0), "permuted"),
+        (lambda w: w.flip(1), "permuted"),
+        (lambda w: w.flatten().roll(1).view_as(w), "reordered"),
         (lambda w: w + 1e-8, "rounded"),
         (lambda w: w.bfloat16().float(), "other values"),
         (lambda w: w + torch.eye(*w.shape), "other values"),

@@ -13,6 +13,8 @@ from fxlab.models.running import Inputs
 from fxlab.node_info import kind_text, modules_by_path
 from fxlab.validation.alignment.fingerprint import TOLERANCE
 from fxlab.validation.alignment.side import Side
+from fxlab.validation.verdicts.comparison import RunsCompared
+from fxlab.validation.verdicts.runs import Runs
 
 _MOST_WORDS = 3
 
@@ -112,7 +114,9 @@ class Alignment:
 
 def aligned(original: GraphModule, transformed: GraphModule, inputs: Inputs) -> Alignment:
     """Align two graphs that take the same inputs; see :func:`align_sides`."""
-    return align_sides(Side(original, inputs, transformed), Side(transformed, inputs, original))
+    runs = Runs(original, "original", inputs), Runs(transformed, "transformed", inputs)
+    ours, theirs = RunsCompared(*runs).runs
+    return align_sides(Side(ours, transformed), Side(theirs, original))
 
 
 def align_sides(

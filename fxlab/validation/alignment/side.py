@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.models.running import Inputs
 from fxlab.node_info import module_path
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
-from fxlab.validation.verdicts.float64_run import Widen, run_in_float64
+from fxlab.validation.verdicts.float64_run import Widen
 from fxlab.validation.verdicts.new_values import NewValues
+from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.nested import Path, tensors_inside
 
 _TRIES = 2
@@ -31,28 +31,27 @@ class Side:
 
     Parameters
     ----------
-    module
-        The graph.
-    inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+    runs
+        The runs of the graph.
     other
         The graph that it is aligned with. Weights that this one does not have are rounded weights: a merged
         or cast one differs from what it was made of by that much. ``None`` if there are no such weights.
     """
 
-    def __init__(self, module: GraphModule, inputs: Inputs, other: GraphModule | None) -> None:
-        self.module, self.inputs = module, inputs
+    def __init__(self, runs: Runs, other: GraphModule | None) -> None:
+        self.module, self.inputs = runs.graph_module, runs.inputs
+        self._runs = runs
         self.values, self.outputs = self._run()
         self.tolerance: dict[Node, float] = {}
         """The relative difference up to which a value is the same, where it is more than that of float64."""
         self.tolerance_of_outputs: dict[str, float] = {}
-        if other is not None and (new := NewValues(other, module)):
+        if other is not None and (new := NewValues(other, self.module)):
             generator = torch.Generator().manual_seed(0)
             for _ in range(_TRIES):
                 self._widen_tolerance(*self._run(lambda tensor: new.rounded_anew(tensor, generator)))
         self.constant: set[Node] = set()
         """Nodes that no tensor of the inputs reaches: weights, what is made of them, masks and positions."""
-        for node in module.graph.nodes:
+        for node in self.module.graph.nodes:
             read = (each for each in node.all_input_nodes if each in self.values)
             if node.op not in ("placeholder", "output") and self.constant.issuperset(read):
                 self.constant.add(node)
@@ -66,7 +65,7 @@ class Side:
             if node.op != "output" and (tensors := list(tensors_inside(result))):
                 values[node] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
 
-        returned = run_in_float64(self.module, self.inputs, widen=widen, visit=note).returned
+        returned = self._runs.visited(note, widen)
         return values, {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
 
     def _widen_tolerance(

@@ -40,10 +40,14 @@ class Counterparts:
 
     @classmethod
     def of_another(
-        cls, original: nn.Module, transformed: nn.Module, outputs: Mapping[str, str]
+        cls,
+        original: nn.Module,
+        transformed: nn.Module,
+        outputs: Mapping[str, str],
+        dtypes: Mapping[str, torch.dtype],
     ) -> "Counterparts":
         """Return those of a model that was not made of the original, of which only these outputs count."""
-        return cls({}, _same_tensors(original, transformed), outputs)
+        return cls({}, _same_tensors(original, transformed), outputs, dtypes)
 
     def row(self, path: str) -> str:
         """Return the row of a table that stands for the same as a row of the transformed model."""

@@ -160,6 +160,11 @@ class RunsCompared:
         return ours.returned, theirs.returned
 
     @property
+    def runs(self) -> tuple[Runs, Runs]:
+        """The runs of both, with the random numbers that they are given."""
+        return self._original, self._transformed
+
+    @property
     def settings(self) -> NumericSettings:
         """The settings of torch under which both were run."""
         return self._original.settings

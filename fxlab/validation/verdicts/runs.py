@@ -18,6 +18,7 @@ from fxlab.validation.verdicts.draws import Draw, Draws, given_draws
 from fxlab.validation.verdicts.float64_run import (
     DrawsRandomNumbersError,
     Float64Result,
+    Visit,
     Widen,
     run_in_float64,
 )
@@ -81,6 +82,16 @@ class Runs:
             return self
         own = self._name, self._inputs, self._parameters
         return Runs(self.graph_module, *own, other, self._weights, self.names)
+
+    def visited(self, visit: Visit, widen: Widen | None = None) -> dict[str, torch.Tensor]:
+        """Run it in float64, show the result of each node, and return its outputs by their own paths."""
+        options = {"own": self._own, "drawn": self._draws_in_float64, "visit": visit, "widen": widen}
+        return self._named(run_in_float64, **options).returned
+
+    @property
+    def inputs(self) -> Inputs:
+        """What it is called with."""
+        return self._inputs
 
     def replay(self, drawn: Sequence[Draw]) -> None:
         """Give its operators these random numbers in float64, and not those that it draws itself."""
