@@ -6,7 +6,10 @@ Only here the rest of fxlab comes to the tracer, and only for a model that is no
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from inspect import isroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast
 
 import torch
@@ -29,6 +32,7 @@ class Source:
     """A module, traced or to be traced, and the inputs that come with it."""
 
     module: torch.nn.Module
+    """The module; or a function, which is traced as one."""
     inputs: Inputs | None = None
 
 
@@ -103,9 +107,53 @@ def source_of(model: Any, name: str = "model") -> Source:
         return model
     if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
         return Source(model)
+    if isroutine(model) and model is not None:
+        return Source(cast(torch.nn.Module, model))
+    if _is_pipeline(model):
+        return Source(model.model)
     from fxlab.tracing.from_elsewhere import graph_from_elsewhere
 
     return Source(*graph_from_elsewhere(model, name))
+
+
+def _is_pipeline(model: Any) -> bool:
+    classes = getattr(sys.modules.get("transformers"), "Pipeline", ())
+    return bool(classes) and isinstance(model, classes)
+
+
+def given_inputs(inputs: Any, arguments: Mapping[str, Any]) -> Any:
+    """Return inputs with arrays of NumPy as tensors; ``arguments`` are those that were given by keyword.
+
+    Raises
+    ------
+    TypeError
+        If there are both.
+    """
+    if arguments and inputs is not None:
+        raise TypeError(
+            f"inputs: got {described(inputs)} beside the keyword arguments {', '.join(arguments)}. Give one "
+            "mapping of all."
+        )
+    numpy = sys.modules.get("numpy")
+    given = dict(arguments) if arguments else inputs
+    if numpy is None or given is None:
+        return given
+    if isinstance(given, numpy.ndarray):
+        return torch.from_numpy(given)
+    is_array = [isinstance(each, numpy.ndarray) for each in _items(given)]
+    if not any(is_array):
+        return given
+    if isinstance(given, Mapping):
+        return {name: _tensor_of(value, numpy) for name, value in given.items()}
+    return tuple(_tensor_of(value, numpy) for value in given)
+
+
+def _items(given: Any) -> Iterable[Any]:
+    return given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple | list) else ()
+
+
+def _tensor_of(value: Any, numpy: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, numpy.ndarray) else value
 
 
 def traced(module: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
@@ -123,6 +171,10 @@ def traced(module: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule,
 def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:
     """Return inputs that are some, or make them from the configuration of a module."""
     if inputs is None:
+        if isroutine(original):
+            raise TypeError(
+                f"inputs: expected what the function {original.__name__} is called with, got None."
+            )
         from fxlab.tracing import example_inputs
 
         return cast(Inputs, example_inputs(original))

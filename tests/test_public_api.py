@@ -69,7 +69,8 @@ def signature_text(value) -> str:
             parts.append("*")
         keywords_only |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
         text = "" if default is parameter.empty else f"={getattr(default, '__name__', repr(default))}"
-        parts.append(f"{'*' * (parameter.kind is parameter.VAR_POSITIONAL)}{name}{text}")
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        parts.append(f"{stars}{name}{text}")
     return f"({', '.join(parts)})"
 
 

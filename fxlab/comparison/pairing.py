@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, given_arguments
-from fxlab.sources import Source, inputs_or_examples, resolved, traced
+from fxlab.sources import Source, given_inputs, inputs_or_examples, resolved, traced
 from fxlab.tracing import symbolic_trace
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 
@@ -40,9 +40,9 @@ def given_models(
     known = next((each for each in (inputs, its, others_own) if each is not None), None)
     if known is None and not isinstance(first, nn.Module):
         raise TypeError("inputs: expected inputs to call the reference with, got None.")
-    known = inputs_or_examples(known, first)
+    known = inputs_or_examples(given_inputs(known, {}), first)
     left: tuple[str, ...] = ()
-    others = candidate_inputs
+    others = given_inputs(candidate_inputs, {})
     if others is None:
         others, left = _for_candidate(second, known)
     given_arguments(others)
@@ -51,8 +51,6 @@ def given_models(
 
 def _source(model: Any, name: str) -> tuple[Any, Any]:
     """Return a module or function, and the inputs that come with it."""
-    if isroutine(model):
-        return model, None
     found = resolved(model, name)
     return (found.module if isinstance(found, Source) else found.graph_module), found.inputs
 

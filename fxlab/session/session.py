@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
@@ -18,8 +19,9 @@ from fxlab.session import saved_file
 from fxlab.session.history import History
 from fxlab.session.offer import Offer, PassOrName
 from fxlab.session.pass_stack import PassStack
+from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
-from fxlab.sources import ModelLike, source_of, traced
+from fxlab.sources import ModelLike, given_inputs, source_of, traced
 from fxlab.transformations import Transformation, offered
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from fxlab.validation.evaluation.agreement import Metric
 
 
-class Session(PassStack):
+class Session(Shortcuts, PassStack):
     """A traced model and transformations that are switched on and off, in any order and exactly.
 
     Each transformation that is on works on a copy of the stage below it, which shares that stage's tensors.
@@ -41,7 +43,8 @@ class Session(PassStack):
     Parameters
     ----------
     model
-        A module, which is traced with :func:`fxlab.symbolic_trace`; or what is a graph already and taken
+        A module or function, which is traced with :func:`fxlab.symbolic_trace`, a pipeline of transformers,
+        of which the model is; or what is a graph already and taken
         as it is: a graph module of any kind, a ``torch.export.ExportedProgram``, the path of one that
         ``torch.export.save`` wrote (``.pt2``), or a graph of a :class:`fxlab.Capture`.
     inputs
@@ -56,6 +59,8 @@ class Session(PassStack):
         ``model.safetensors.index.json``) or one such file. The weights are named, converted and tied as
         ``from_pretrained`` does it. Each is read when a node uses it and dropped after it, so is each that a
         pass makes of them; the graph itself needs none of them.
+    **arguments
+        The inputs as keyword arguments, such as those of a tokenizer: ``Session(model, **encoding)``.
 
     Raises
     ------
@@ -86,13 +91,16 @@ class Session(PassStack):
         *,
         passes: Iterable[Transformation] | None = None,
         weights: str | os.PathLike[str] | None = None,
+        **arguments: Any,
     ) -> None:
         source = source_of(model)
+        inputs = given_inputs(inputs, arguments)
         offer, history = Offer(), History()
         for pass_ in offered() if passes is None else items_of(passes, "passes", "transformations"):
             history = History((offer.add(pass_, history, "passes"),))
         # A graph taken as it is has no model; a program or a file stands for its own graph.
-        self._model = None if isinstance(source.module, GraphModule) else source.module
+        is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
+        self._model = source.module if is_model else None
         original, self._inputs = traced(source.module, source.inputs if inputs is None else inputs)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
         check_lints(original, "model")
@@ -411,8 +419,11 @@ class Session(PassStack):
         return self._turns.add_listener(callback)
 
     def __repr__(self) -> str:
-        switches = ", ".join(f"{pass_.name} {'on' if self.is_on(pass_) else 'off'}" for pass_ in self.passes)
-        return f"<Session of {type(self.original).__name__}: {switches}>"
+        names = ", ".join(str(pass_.name) for pass_ in self.applied) or "no pass"
+        return f"<Session of {type(self.original).__name__}: {names} on, {len(self.passes)} on offer>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{self.draw()._repr_svg_()}"
 
     def _look_at(self, inputs: Inputs | None) -> None:
         self._inputs = inputs

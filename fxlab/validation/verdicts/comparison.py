@@ -1,5 +1,6 @@
 """One model judged against another on one input: each tensor that they compute or write."""
 
+import html
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -57,7 +58,7 @@ _NAMED = 3
 """How many nodes or parameters are named where there are more."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """The result of :func:`verdict`. ``str()`` of it is one line for people."""
 
@@ -121,6 +122,12 @@ class Verdict:
 
         rows = {path: _row(judgement) for path, judgement in self.outputs.items()}
         return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("output")
+
+    def __repr__(self) -> str:
+        return f"<Verdict: {self}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(str(self))}</p>{self.table.to_html()}"
 
     def __str__(self) -> str:
         times = f" ({self.ratio:.2f} times it)" if self.ratio is not None and self.agrees else ""

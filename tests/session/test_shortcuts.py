@@ -1,0 +1,68 @@
+"""What people look for on a session, and the forms in which they give models and inputs."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+
+
+@pytest.fixture
+def session():
+    torch.manual_seed(0)
+    return fxlab.Session(nn.Sequential(nn.Linear(2, 2), nn.Dropout()).eval(), torch.ones(1, 2))
+
+
+def test_functions_of_a_session_are_its_methods(session, tmp_path):
+    session.apply("remove-identities")
+    assert str(session.draw()) == str(fxlab.draw(session))
+    assert session.nodes().equals(fxlab.nodes(session))
+    assert session.report(tmp_path / "r.html").exists()
+    assert session.export(tmp_path / "m.pt2").path.exists()
+    assert session.bisect() is None
+    assert session.compare(session.original).agrees
+    assert not session.benchmark(rounds=1, min_seconds=0).empty
+
+
+def test_a_session_shows_itself(session):
+    session.apply("remove-identities")
+    assert repr(session).startswith("<Session of Sequential: remove-identities on, ")
+    assert "<svg" in session._repr_html_()
+    assert repr(session.verdict()).startswith("<Verdict: same bits")
+    assert "<table" in session.verdict()._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "arguments"),
+    [
+        (np.ones((1, 2), "float32"), {}),
+        ({"input": np.ones((1, 2), "float32")}, {}),
+        ([np.ones((1, 2), "float32")], {}),
+        (None, {"input": torch.ones(1, 2)}),
+    ],
+)
+def test_inputs_come_as_arrays_and_keyword_arguments(inputs, arguments):
+    assert fxlab.Session(nn.Linear(2, 2), inputs, **arguments).verdict()
+
+
+def test_inputs_given_twice_are_refused():
+    with pytest.raises(TypeError, match="beside the keyword arguments input"):
+        fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2), input=torch.ones(1, 2))
+
+
+def test_functions_and_pipelines_are_models():
+    assert fxlab.Session(lambda x: x + 1, torch.ones(2)).verdict()
+    with pytest.raises(TypeError, match="what the function <lambda> is called with"):
+        fxlab.Session(lambda x: x + 1)
+    transformers = pytest.importorskip("transformers")
+    model = transformers.BertModel(
+        transformers.BertConfig(
+            hidden_size=16, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16, vocab_size=20
+        )
+    ).eval()
+    pipeline = transformers.Pipeline.__new__(
+        type("Features", (transformers.Pipeline,), dict.fromkeys(transformers.Pipeline.__abstractmethods__))
+    )
+    pipeline.model = model
+    assert fxlab.Session(pipeline).original.get_submodule("encoder.layer.0") is not None
