@@ -1,4 +1,4 @@
-"""The backward pass of two models: which gradients differ, and at which value that begins."""
+"""The backward pass of two models: gradients that differ, and the value at which that begins."""
 
 from __future__ import annotations
 

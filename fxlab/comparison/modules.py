@@ -1,4 +1,4 @@
-"""Which module of one model is which of another, and whether it gives the same."""
+"""Modules of one model as those of another, and whether they give the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters and buffers of one model are those of another, under whatever name and in which form."""
+"""Parameters and buffers of one model as those of another, under whatever name and in which form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people look for on a session: functions of fxlab that take one, as methods."""
+"""Functions of fxlab that take a session, as methods of it."""
 
 from __future__ import annotations
 
