@@ -241,7 +241,7 @@ class Comparison:
 
     @cached_property
     def _differences(self) -> dict[Node, float]:
-        """How far values are apart, by node of the candidate, where there is something to compare with."""
+        """The distance of values by node of the candidate, where there is something to compare with."""
         found = self.alignment
         known = dict.fromkeys(found.partners, 0.0) | {
             node: apart for node, (_, apart) in self._continued.items()

@@ -51,7 +51,7 @@ class Alignment:
 
     @property
     def weights(self) -> dict[str, tuple[str, ...]]:
-        """What the parted nodes read of parameters, constants and masks that the other graph does not have.
+        """Parameters, constants and masks that the parted nodes read and the other graph does not have.
 
         It may be what is wrong, or be merged or split.
         """

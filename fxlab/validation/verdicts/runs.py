@@ -90,7 +90,7 @@ class Runs:
 
     @property
     def inputs(self) -> Inputs:
-        """What it is called with."""
+        """The inputs that it is called with."""
         return self._inputs
 
     def replay(self, drawn: Sequence[Draw]) -> None:
