@@ -25,8 +25,6 @@ import fxlab
 from benchmarks import measured
 from benchmarks.comparison_models import AT, PORTS, inputs_of, reference
 
-COMMAND = "python -m benchmarks.comparisons"
-
 
 def main() -> None:
     """Compare all pairs, print the table and write it."""
@@ -47,7 +45,7 @@ def main() -> None:
     print(figure)
     print(table[~table["right"]].to_string())
     if not options.words:
-        measured.write(COMMAND, figure, {"comparisons": table})
+        measured.write("python -m benchmarks.comparisons", figure, {"comparisons": table})
 
 
 Pair = tuple[Any, ...]

@@ -179,7 +179,7 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each node that computes tensors: its partner, and how far the two are apart.
+        """A row for each node that computes tensors, with its partner and the distance of the two.
 
         Indexed by the ``node`` of the candidate, in its order, and then by nodes that the reference alone has
         (with an empty ``node``). ``status`` is ``agrees``, ``parts here``, ``differs`` (what it reads differs
@@ -257,8 +257,9 @@ class Comparison:
 
     @property
     def modules(self) -> pd.DataFrame:
-        """A row for each module of the candidate that computes something: ``reference``, ``status`` and
-        ``difference`` of what it gives, as in :attr:`table`.
+        """A row for each module of the candidate that computes something.
+
+        With its ``reference``, and ``status`` and ``difference`` of what it gives, as in :attr:`table`.
         """
         import pandas as pd
 

@@ -24,8 +24,7 @@ class Candidate(Transformation):
     makes_new_module = True
 
     def __init__(self, candidate: GraphModule, parted: Collection[str], description: str) -> None:
-        self._candidate, self._parted = candidate, parted
-        self.description = description
+        self._candidate, self._parted, self._words = candidate, parted, description
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Return the candidate, with the nodes marked at which the two part."""
@@ -34,6 +33,11 @@ class Candidate(Transformation):
             if node.name in self._parted:
                 self.mark_as_transformed(node)
         return result
+
+    @property
+    def description(self) -> str:
+        """The place where the two part, in words."""
+        return self._words
 
     @property
     def signature(self) -> str:
