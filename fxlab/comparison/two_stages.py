@@ -61,15 +61,37 @@ def session_of_both(
     ours, theirs = alignment.original, alignment.transformed
     reference, candidate = share_tensors_copy(ours.module), share_tensors_copy(theirs.module)
     known = {theirs.module.graph.output_node(): ours.module.graph.output_node(), **pairs}
-    same = frozenset(node.name for node in alignment.partners)
-    keep_pairs(reference, candidate, {node.name: other.name for node, other in known.items()}, same)
-    is_one_call = candidate_inputs is inputs or _takes(candidate, reference)
     _return(reference, ours, {path: path for path, _ in alignment.outputs})
     _return(candidate, theirs, {other: path for path, other in alignment.outputs})
+    names, reference_names = _named_alike(reference, candidate, {n.name: o.name for n, o in known.items()})
+    agree = frozenset(reference_names[node.name] for node in alignment.back)
+    keep_pairs(reference, candidate, names, (agree, frozenset(node.name for node in alignment.partners)))
+    is_one_call = candidate_inputs is inputs or _takes(candidate, reference)
     pass_ = Candidate(candidate, frozenset(node.name for node in parted), description)
     session = Session(reference, inputs if is_one_call else None, passes=[pass_])
     session.apply("candidate")
     return session
+
+
+def _named_alike(
+    reference: GraphModule, candidate: GraphModule, partners: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Give nodes of the reference the names of their partners, each once, and others names of their own.
+
+    Stages of a session are shown and compared by name. Returns the names of the pairs, and the new name of
+    each node of the reference.
+    """
+    taken = {node.name for node in candidate.graph.nodes}
+    renamed: dict[str, str] = {}
+    for name, other in partners.items():
+        renamed.setdefault(other, name)
+    pairs = {name: name for name in renamed.values()}
+    for node in reference.graph.nodes:
+        old = node.name
+        node.name = renamed.setdefault(old, f"{old}_of_reference" if old in taken else old)
+    protect(reference.graph)
+    reference.recompile()
+    return pairs, renamed
 
 
 def _return(copy: GraphModule, side: Side, names: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.lineage import is_same_capture
-from fxlab.graphs.matching import matched
+from fxlab.graphs.matching import known_to_agree, matched
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs
@@ -159,9 +159,12 @@ def _differences_of(
 ) -> Iterator[_Difference]:
     names = _names_in_common(a, b, pairs)
     before, after = ({names[node]: node for node in module.graph.nodes} for module in (a, b))
+    agreed = known_to_agree(a, b)
     for name in merged_order(list(before), list(after)):
         old, new = before.get(name), after.get(name)
         differs = []
+        if name in agreed:
+            continue
         if old is not None and new is not None:
             differs = what_differs(old, new, a, b)
             ours, theirs = ([names[value] for value in inputs_in_order(node)] for node in (old, new))

@@ -25,7 +25,7 @@ class KnownPairs:
     originals: Mapping[str, str] = field(default_factory=dict)
     """Node of the transformed graph -> node of the original."""
     same: frozenset[str] = frozenset()
-    """Those that have the same values."""
+    """Nodes of this graph with the values of some node of the other."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,25 @@ def matched(
 
 
 def keep_pairs(
-    original: GraphModule, transformed: GraphModule, originals: Mapping[str, str], same: frozenset[str]
+    original: GraphModule,
+    transformed: GraphModule,
+    originals: Mapping[str, str],
+    same: tuple[frozenset[str], frozenset[str]],
 ) -> None:
-    """Let :func:`matched` know which nodes of two graphs of other origin match, and which of them agree."""
+    """Let :func:`matched` know which nodes of two graphs of other origin match, and which of each agree."""
     name = uuid.uuid4().hex
-    original.meta[_KEPT] = KnownPairs(name)
-    transformed.meta[_KEPT] = KnownPairs(name, originals, same)
+    original.meta[_KEPT] = KnownPairs(name, {}, same[0])
+    transformed.meta[_KEPT] = KnownPairs(name, originals, same[1])
+
+
+def known_to_agree(original: GraphModule, transformed: GraphModule) -> frozenset[str]:
+    """Return the names of nodes of two graphs of other origin whose values are known to be in both."""
+    known = _known_pairs(original, transformed)
+    if known is None:
+        return frozenset()
+    taken = {node.name for node in transformed.graph.nodes}
+    other = cast(KnownPairs, original.meta[_KEPT])
+    return known.same | (other.same - taken)
 
 
 def _known_pairs(original: GraphModule, transformed: GraphModule) -> KnownPairs | None:

@@ -390,7 +390,11 @@ def test_both_stand_in_one_session(model, tmp_path):
     assert session.verdict().reason.startswith("logits: a different function")
     assert compared(model).session.verdict()
     table = fxlab.compare_nodes(session)
-    assert table.loc["blocks_1_o", "original"] == "layers_1_out"
+    assert table.loc["blocks_1_o", "original"] == "blocks_1_o"  # what is shown has one name in both
+    assert table.loc["blocks_1_o", "accumulated"] < 1e-5
+    changed = fxlab.graph_diff(session)["change"]
+    assert "gelu_2" in changed.index
+    assert not any("layers.1" in str(row) or "blocks.1" in str(row) for row in changed.index)
     assert session.original is not found.alignment.original.module
     page = found.report(tmp_path / "both.html")
     assert "gelu_2" in page.read_text()
