@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fxlab import tracing as tracing
     from fxlab import transformations as transformations
     from fxlab import validation as validation
-    from fxlab.comparison import Comparison as Comparison
-    from fxlab.comparison import compare as compare
+    from fxlab.comparison.compare import compare as compare
+    from fxlab.comparison.comparison import Comparison as Comparison
     from fxlab.compiler import *
     from fxlab.deployment.files import ExportedFile as ExportedFile
     from fxlab.deployment.files import ExportError as ExportError

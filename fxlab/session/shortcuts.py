@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    import fxlab
+    from fxlab.comparison import Comparison
+    from fxlab.deployment.files import ExportedFile
+    from fxlab.drawing import Drawing
+    from fxlab.notebook import Inspector
+    from fxlab.validation import Bisection
 
 
 def _function(name: str) -> Any:
@@ -21,14 +25,14 @@ def _function(name: str) -> Any:
 class Shortcuts:
     """Methods that call the function of the same name with the session."""
 
-    def draw(self, **options: Any) -> fxlab.Drawing:
+    def draw(self, **options: Any) -> Drawing:
         """Draw the present graph: ``fxlab.draw(session, **options)``."""
-        drawing: fxlab.Drawing = _function("draw")(self, **options)
+        drawing: Drawing = _function("draw")(self, **options)
         return drawing
 
-    def inspect(self, **options: Any) -> fxlab.Inspector:
+    def inspect(self, **options: Any) -> Inspector:
         """Show it with a switch for each pass: ``fxlab.inspect(session, **options)``."""
-        inspector: fxlab.Inspector = _function("inspect")(self, **options)
+        inspector: Inspector = _function("inspect")(self, **options)
         return inspector
 
     def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
@@ -36,9 +40,9 @@ class Shortcuts:
         file: Path = _function("report")(self, path=path, **options)
         return file
 
-    def export(self, path: str | os.PathLike[str], **options: Any) -> fxlab.ExportedFile:
+    def export(self, path: str | os.PathLike[str], **options: Any) -> ExportedFile:
         """Write the present model as a program or ONNX: ``fxlab.export(session, path, **options)``."""
-        file: fxlab.ExportedFile = _function("export")(self, path, **options)
+        file: ExportedFile = _function("export")(self, path, **options)
         return file
 
     def nodes(self) -> pd.DataFrame:
@@ -51,12 +55,12 @@ class Shortcuts:
         table: pd.DataFrame = _function("benchmark")(self, **options)
         return table
 
-    def bisect(self, **options: Any) -> fxlab.Bisection | None:
+    def bisect(self, **options: Any) -> Bisection | None:
         """Find the rewrite with which it is different: ``fxlab.bisect(session, **options)``."""
-        found: fxlab.Bisection | None = _function("bisect")(self, **options)
+        found: Bisection | None = _function("bisect")(self, **options)
         return found
 
-    def compare(self, candidate: Any, **options: Any) -> fxlab.Comparison:
+    def compare(self, candidate: Any, **options: Any) -> Comparison:
         """Compare it with another model: ``fxlab.compare(session, candidate, **options)``."""
-        found: fxlab.Comparison = _function("compare")(self, candidate, **options)
+        found: Comparison = _function("compare")(self, candidate, **options)
         return found
