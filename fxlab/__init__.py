@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
+    from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
     from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations import Transformation as Transformation
@@ -62,6 +63,7 @@ _EXPORTS = {
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError load_session",
+    "steps": "trace_step",
     "tracing": """
         Capture CapturedGraph TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace

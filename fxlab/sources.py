@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments, given_arguments
+from fxlab.models.step_record import step_record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +107,8 @@ def source_of(model: Any, name: str = "model") -> Source:
     if isinstance(model, Source):
         return model
     if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
-        return Source(model)
+        record = step_record(model)
+        return Source(model, None if record is None else record.inputs)
     if isroutine(model) and model is not None:
         return Source(cast(torch.nn.Module, model))
     if _is_pipeline(model):
