@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,9 @@ from fxlab.tracing import torch_private
 BACKWARD, RECOMPUTED = "autograd_backward", "recomputed"
 """Keys of ``node.meta``; the first is torch's own."""
 
+OPTIMIZER = "optimizer"
+"""The box of the update."""
+
 _Stack = dict[str, tuple[str, str]]
 
 
@@ -25,7 +28,8 @@ class Places:
     Forward nodes get ``nn_module_stack``. Nodes that autograd adds get ``autograd_backward``, and
     ``fwd_nn_module_stack`` of the operator that they are the derivative of, found by the sequence number that
     autograd gives it. What a checkpoint computes again in the backward pass gets both
-    ``nn_module_stack`` and ``autograd_backward``, and ``recomputed``.
+    ``nn_module_stack`` and ``autograd_backward``, and ``recomputed``:
+    the call that the checkpoint is around.
 
     Parameters
     ----------
@@ -39,6 +43,7 @@ class Places:
         self._stack: _Stack = {}
         self._calls = Counter[str]()
         self._around: dict[str, _Stack] = {}
+        self._checkpoint = ""
         self._is_backward = False
         self._of_derivative: _Stack = {}
         self._number: int | None = None
@@ -98,6 +103,8 @@ class Places:
                 self._around[key] = self._stack
             # A checkpoint calls a module alone, without those around it.
             around = self._stack or self._around.get(key, {})
+            if self._is_backward and not self._stack:
+                self._checkpoint = key
             self._enter({**around, key: (path, name)})
 
         def leave(*_: object) -> None:
@@ -148,7 +155,7 @@ class Places:
             return
         node.meta[BACKWARD] = True
         if self._stack:
-            node.meta[RECOMPUTED] = True
+            node.meta[RECOMPUTED] = self._checkpoint
             return
         if self._of_derivative:
             node.meta["fwd_nn_module_stack"] = dict(self._of_derivative)
@@ -166,3 +173,25 @@ def _functions(loss: torch.Tensor) -> list[Any]:
             found[function] = None
             pending += [before for before, _ in function.next_functions]
     return list(found)
+
+
+def place_update(nodes: Sequence[fx.Node], inputs: Iterable[fx.Node], class_name: str) -> None:
+    """Put the nodes of an update into a box, in boxes of the modules whose parameters they update."""
+    around: dict[fx.Node, _Stack | None] = {}
+    stacks: dict[str, _Stack] = {}
+    for node in inputs:
+        owner = node.meta["desc"].owner
+        if node.meta["desc"].kind == "parameter":
+            stacks[owner] = _stack_of_reader(node)
+        around[node] = stacks.get(owner) if owner else None
+    for node in nodes:
+        found = [stack for read in node.all_input_nodes if (stack := around.get(read)) is not None]
+        around[node] = found[0] if found and all(stack == found[0] for stack in found) else None
+        calls = (around[node] or {}).items()
+        inner = {f"{OPTIMIZER}.{key}": (f"{OPTIMIZER}.{path}", name) for key, (path, name) in calls if key}
+        node.meta["nn_module_stack"] = {OPTIMIZER: (OPTIMIZER, class_name), **inner}
+
+
+def _stack_of_reader(parameter: fx.Node) -> _Stack:
+    stacks = (user.meta.get("nn_module_stack") for user in parameter.users)
+    return next((stack for stack in stacks if stack), {})

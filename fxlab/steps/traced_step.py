@@ -18,13 +18,12 @@ from fxlab.steps.arguments import Batch
 from fxlab.steps.autocast import AutocastNow
 from fxlab.steps.check import check_step
 from fxlab.steps.gradients import Forward, Recorded, recorded, results_of
+from fxlab.steps.places import place_update
 from fxlab.steps.repairs import without_dead_code
 from fxlab.steps.step_key import step_key
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
-
-OPTIMIZER = "optimizer"
 
 
 def trace_step(
@@ -170,9 +169,8 @@ class _Joined:
         ]
         before = set(self.graph.nodes)
         results = self._add(updated.module, order)
-        for node in self.graph.nodes:
-            if node not in before:
-                node.meta["nn_module_stack"] = {OPTIMIZER: (OPTIMIZER, update.class_name)}
+        new = [node for node in self.graph.nodes if node not in before]
+        place_update(new, inputs.values(), update.class_name)
         outputs: list[tuple[tuple[str, str], Slot | None]] = [
             (("parameter", name), None) for name in update.names
         ]
