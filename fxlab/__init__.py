@@ -77,9 +77,9 @@ _EXPORTS = {
         RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Bisection Divergence Evaluation NodeValues Reference Status Variants Verdict benchmark bisect
-        compare_nodes compare_outputs compare_stages evaluate first_divergence input_variants node_values
-        profile verdict
+        Bisection Divergence Evaluation MemoryUse NodeValues Reference Status Variants Verdict benchmark
+        bisect compare_nodes compare_outputs compare_stages evaluate first_divergence input_variants memory
+        node_values profile verdict
     """,
 }
 """Package -> the names that it exports here. Read without importing anything."""
