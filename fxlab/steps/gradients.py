@@ -15,7 +15,8 @@ from fxlab.steps.arguments import Batch, called, loss_of
 from fxlab.steps.autocast import autocast_off
 from fxlab.steps.functional import functional
 from fxlab.steps.places import Places
-from fxlab.steps.repairs import NumbersRead, with_guards, with_one_draw, without_hidden_writes
+from fxlab.steps.repairs import with_guards, with_one_draw, without_hidden_writes
+from fxlab.steps.watch import Watch, copy_source_lines
 from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.report import TraceError
@@ -123,7 +124,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
         state = dict(zip(buffers, tensors[at:], strict=False))
         graph = torch_private.get_proxy_mode().tracer.graph
         given = batch.with_tensors(tensors[at + len(buffers) :])
-        with NumbersRead(graph):
+        with Watch(graph):
             loss, found, after = forward(own, state, given, Places(graph))
         gradients.extend(found)
         return [loss, *found.values(), *after.values()]
@@ -131,12 +132,10 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
     # Some operators write running statistics without saying so.
     given = *parameters.values(), *(buffer.clone() for buffer in buffers.values()), *batch.tensors
     try:
-        module = torch_private.make_fx(
-            functional(step),
-            tracing_mode="real",
-            _error_on_data_dependent_ops=False,
-            record_stack_traces=True,
-        )(*given)
+        with torch_private.one_fake_mode():
+            module = torch_private.make_fx(
+                functional(step), tracing_mode="real", _error_on_data_dependent_ops=False
+            )(*given)
     except TraceError:
         raise
     except Exception as error:  # whatever a model raises, or torch where it cannot record
@@ -147,6 +146,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
     without_hidden_writes(module.graph)
     with_one_draw(module.graph)
     with_guards(module.graph)
+    copy_source_lines(module.graph)
     written = _written_buffers(module.graph, list(buffers), len(parameters), len(gradients))
     return Recorded(module.graph, module, parameters, buffers, batch, tuple(gradients), written)
 

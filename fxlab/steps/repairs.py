@@ -14,12 +14,11 @@ from fxlab.models.step_record import GUARDS, require_number, require_shape
 from fxlab.node_info import known_result, known_shape
 from fxlab.operators import draws_random_numbers
 from fxlab.steps.places import RECOMPUTED
-from fxlab.torch_private import OpOverload, TorchDispatchMode
+from fxlab.steps.watch import NUMBER, READ
+from fxlab.torch_private import OpOverload
 from fxlab.tracing.report import TraceError
 
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
-_NUMBER = torch.ops.aten._local_scalar_dense.default
-_READ = "fxlab_read"
 _MEAN, _VARIANCE, _TRAINING = 3, 4, 5
 """The places of its arguments that it writes, and of that by which it does."""
 
@@ -65,38 +64,12 @@ def with_one_draw(graph: fx.Graph) -> None:
         graph.erase_node(node)
 
 
-class NumbersRead(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the numbers that Python reads of tensors while a graph is recorded.
-
-    Parameters
-    ----------
-    graph
-        The graph that grows.
-    """
-
-    supports_higher_order_operators = True
-
-    def __init__(self, graph: fx.Graph) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._graph = graph
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func is _NUMBER:
-            node = next(iter(reversed(self._graph.nodes)))
-            if node.target is _NUMBER:  # a number of a constant is read without a node
-                node.meta[_READ] = result
-        return result
-
-
 def with_guards(graph: fx.Graph) -> None:
     """Let the graph refuse data for which Python has decided otherwise when it was recorded."""
-    for node in graph.find_nodes(op="call_function", target=_NUMBER):
-        if _READ not in node.meta:
+    for node in graph.find_nodes(op="call_function", target=NUMBER):
+        if READ not in node.meta:
             continue
-        value = node.meta.pop(_READ)
+        value = node.meta.pop(READ)
         if isinstance(value, float):
             raise TraceError(
                 f"The model or the loss reads a number of a tensor ({value:.6g}), which would be fixed in "

@@ -233,9 +233,7 @@ def recorded_update(
         try:
             with torch.no_grad(), _square_roots_of_symbols():
                 function = functional(run_with(numbers))
-                module = torch_private.make_fx(function, tracing_mode="real", record_stack_traces=True)(
-                    *fakes
-                )
+                module = torch_private.make_fx(function, tracing_mode="real")(*fakes)
         except torch_private.GuardOnDataDependentSymNode as raised:
             error = error or raised
             continue
