@@ -70,11 +70,11 @@ _EXPORTS = {
     """,
     "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
     "transformations.passes": """
-        ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
-        FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
-        FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear
-        FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears
-        RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
+        ActivationCheckpointing ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions
+        FoldConstants FuseActivation FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear
+        FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose
+        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears RemoveDeadCode
+        RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
         Bisection Divergence Evaluation MemoryUse NodeValues Reference Status Variants Verdict benchmark

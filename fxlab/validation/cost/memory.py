@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +149,7 @@ class _Run:
 
     def over(self, inputs: Inputs | None) -> MemoryUse:
         graph = self._graph_module.graph
-        with torch.no_grad(), self._mode:
+        with torch.no_grad(), self._mode, _without_reports():
             self._run(self._given(inputs))
         last = _last_reads(graph)
         reads: dict[int, list[fx.Node | None]] = {}
@@ -295,6 +297,18 @@ class _Run:
             if held.is_given or (held.maker <= at_peak and (held.last is None or at_peak <= held.last))
         ]
         return MemoryUse(table, _alive_table(alive), peak, at_peak.name)
+
+
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Let torch not report operators that do not run without data: the noted shapes stand in for them."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = was
 
 
 def _alive_table(alive: Sequence[_Held]) -> pd.DataFrame:
