@@ -56,9 +56,10 @@ class Forward:
     """
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
-        self._loss = loss
         own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
-        self.model = Twin(model, lambda tensor: tensor if id(tensor) in own else tensor.clone()).model
+        twin = Twin(model, lambda tensor: tensor if id(tensor) in own else tensor.clone())
+        # A loss that reads the model, such as one with weight decay, reads the twin.
+        self.model, self._loss = twin.model, twin.of(loss)
 
     def __call__(
         self,
@@ -127,7 +128,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
         with Watch(graph):
             loss, found, after = forward(own, state, given, Places(graph))
         gradients.extend(found)
-        return [loss, *found.values(), *after.values()]
+        return [loss, *found.values(), *after.values(), *own.values()]
 
     # Some operators write running statistics without saying so.
     given = *parameters.values(), *(buffer.clone() for buffer in buffers.values()), *batch.tensors
@@ -147,7 +148,12 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
     with_one_draw(module.graph)
     with_guards(module.graph)
     copy_source_lines(module.graph)
-    written = _written_buffers(module.graph, list(buffers), len(parameters), len(gradients))
+    written = _written(module.graph, [*parameters, *buffers], [*buffers, *parameters])
+    if changed := next((name for name in parameters if name in written), None):
+        raise TraceError(
+            f"The forward pass writes the parameter {changed}, as an embedding with max_norm does, and a "
+            "step has one new value of it: that of the optimizer. Write it outside of the step."
+        )
     return Recorded(module.graph, module, parameters, buffers, batch, tuple(gradients), written)
 
 
@@ -156,8 +162,11 @@ def results_of(graph: fx.Graph) -> list[Any]:
     return list(graph.output_node().args[0])  # type: ignore[arg-type]
 
 
-def _written_buffers(graph: fx.Graph, buffers: list[str], before: int, gradients: int) -> tuple[str, ...]:
-    """Return the buffers whose values after a step are others than before."""
-    inputs = graph.find_nodes(op="placeholder")[before:]
-    after = results_of(graph)[1 + gradients :]
-    return tuple(name for name, old, new in zip(buffers, inputs, after, strict=False) if old is not new)
+def _written(graph: fx.Graph, given: Sequence[str], returned: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of inputs whose values after a step are others than before.
+
+    ``given`` are names of the first inputs, and ``returned`` those of the last results.
+    """
+    before = dict(zip(given, graph.find_nodes(op="placeholder"), strict=False))
+    after = dict(zip(reversed(returned), reversed(results_of(graph)), strict=False))
+    return tuple(name for name in returned if before[name] is not after[name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,13 +18,13 @@ from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_st
 from fxlab.steps.arguments import Batch
 from fxlab.steps.autocast import AutocastNow
 from fxlab.steps.check import check_step
-from fxlab.steps.gradients import Forward, Recorded, recorded, results_of
+from fxlab.steps.gradients import LOSS, Forward, Recorded, recorded, results_of
 from fxlab.steps.places import place_update
 from fxlab.steps.repairs import without_dead_code
 from fxlab.steps.step_key import step_key
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
-from fxlab.tracing.report import TraceError
+from fxlab.tracing.report import TraceError, TraceWarning
 
 
 def trace_step(
@@ -86,9 +87,9 @@ def trace_step(
     if loss is not None and not callable(loss):
         raise TypeError(f"loss: expected a function of the model's output, got {described(loss)}.")
     update = None if optimizer is None else Update(optimizer, model)
-    forward, batch = Forward(model, loss), Batch.of(model, inputs)
+    batch = Batch.of(model, inputs)
     with generators_kept():
-        passes = recorded(forward, model, batch)
+        passes = recorded(Forward(model, loss), model, batch)
         updated = None
         if update is not None:
             parameters = {name: passes.parameters[name] for name in update.names}
@@ -99,9 +100,23 @@ def trace_step(
     ensure_picklable(step)
     outputs = StepOutputs(joined.written, joined.made, {} if updated is None else updated.fixed)
     key = step_key(model, batch, update)
+    _warn_of_constants(step)
     note_step(step, StepRecord(joined.values, model, loss, optimizer, outputs, AutocastNow.now(), key))
-    check_step(step, joined.values, forward, passes, update)
+    check_step(step, joined.values, Forward(model, loss), passes, update)
     return step
+
+
+def _warn_of_constants(step: fx.GraphModule) -> None:
+    """Warn of tensors that the loss reads and that are neither its arguments nor the model's."""
+    for node in step.graph.find_nodes(op="get_attr"):
+        value = getattr(step, str(node.target))
+        if LOSS in node.meta.get("nn_module_stack", ()) and isinstance(value, torch.Tensor) and value.dim():
+            warnings.warn(
+                f"The loss reads a tensor of shape {tuple(value.shape)} that is neither in the output of the "
+                "model nor in inputs. It is fixed in the graph: for other batches, pass it in inputs.",
+                TraceWarning,
+                stacklevel=3,
+            )
 
 
 class _Joined:
@@ -152,7 +167,7 @@ class _Joined:
         names = ["loss", *(f"grad of {name}" for name in passes.gradients)]
         self._outputs |= dict(zip(names, results, strict=False))
         after = results[len(names) :]
-        for name, node in zip(passes.buffers, after, strict=True):
+        for name, node in zip(passes.buffers, after, strict=False):
             if name in passes.written:
                 self._outputs[f"new {name}"] = node
                 self.written[f"new {name}"] = inputs["buffer", name].name

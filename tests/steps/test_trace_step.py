@@ -221,6 +221,58 @@ def test_passes_of_fxlab_keep_every_bit():
     )
 
 
+def test_a_buffer_that_the_model_replaces_is_a_result():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.register_buffer("mean", torch.zeros(2))
+
+        def forward(self, x):
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            return self.linear(x) - self.mean
+
+    model = Counts()
+    step = fxlab.trace_step(model, torch.ones(3, 2), squared)
+    assert run(step)["new mean"].tolist() == pytest.approx([0.1, 0.1])
+    assert model.mean.tolist() == [0, 0]
+
+
+def test_a_parameter_that_the_forward_pass_writes_is_refused_and_not_written():
+    model = nn.Sequential(nn.Embedding(3, 2, max_norm=0.1), nn.Linear(2, 1))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(fxlab.TraceError, match=r"writes the parameter 0\.weight"):
+        fxlab.trace_step(model, torch.tensor([0, 1]), squared)
+    assert all(same_bits(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
+
+
+def test_a_loss_that_reads_the_parameters_of_the_model_has_their_gradients():
+    model = nn.Linear(2, 1)
+
+    def with_decay(output):
+        return output.sum() + 0.5 * model.weight.square().sum()
+
+    step = fxlab.trace_step(model, torch.zeros(1, 2), with_decay)
+    assert same_bits(run(step)["grad of weight"], model.weight.detach())
+
+
+def test_labels_that_are_no_inputs_are_fixed_with_a_warning():
+    model, x = blocks(1)
+    labels = torch.ones(5, 2)
+    with pytest.warns(fxlab.TraceWarning, match=r"shape \(5, 2\)"):
+        fxlab.trace_step(model, x, lambda output: (output - labels).square().mean())
+
+
+def test_a_step_is_shown_as_any_graph(tmp_path):
+    model = net()
+    session = fxlab.Session(
+        fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=ADAMW(model.parameters()))
+    )
+    session.apply("eliminate-common-subexpressions")
+    page = fxlab.report(session, path=tmp_path / "step.html")
+    assert "grad of head.weight" in page.read_text()
+
+
 def test_a_planted_mistake_is_named_by_what_it_changes():
     model, x = blocks(1)
     optimizer = ADAMW(model.parameters())
