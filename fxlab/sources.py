@@ -87,7 +87,8 @@ def source_of(model: Any, name: str = "model") -> Source:
     model
         A module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a
         :class:`fxlab.CapturedGraph`; a ``torch.export.ExportedProgram``, or the path of one that
-        ``torch.export.save`` wrote.
+        ``torch.export.save`` wrote; or the result of a tracer of training steps that has a graph ``gm`` and
+        ``state_fqns``, the paths of its first inputs.
     name
         The argument, for the words of an error.
 

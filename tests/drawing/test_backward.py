@@ -1,5 +1,7 @@
 """Forward and backward of a module are two boxes, and weights that are inputs belong to their modules."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from step_models import blocks, squared
@@ -130,3 +132,21 @@ def test_weights_whose_path_is_noted_place_nodes_that_say_nothing():
     owners = {leaf.name: leaf.owner for leaf in hierarchy.leaves if leaf.node.target is torch.mm}
     assert owners == {"mm": "layers.0", "mm_1": "layers.1"}
     assert [leaf.name for leaf in hierarchy.leaves if leaf.node.op == "placeholder"] == ["x"]
+
+
+def test_the_result_of_a_tracer_of_steps_tells_the_paths_of_weights():
+    model, x = blocks(2)
+    state = dict(model.named_parameters())
+
+    def step(state, x):
+        loss = squared(torch.func.functional_call(model, state, (x,)))
+        return [loss, *torch.autograd.grad(loss, list(state.values()))]
+
+    graph = make_fx(step)(state, x)
+    result = SimpleNamespace(gm=graph, state_fqns=list(state), input_subclass_layouts={})
+    hierarchy = build_hierarchy(fxlab.Session(result).graph_module)
+    inputs = [leaf.name for leaf in hierarchy.leaves if leaf.node.op == "placeholder"]
+    assert len(inputs) == 1
+    assert len([leaf for leaf in build_hierarchy(graph).leaves if leaf.node.op == "placeholder"]) > 10
+    assert {"blocks.0.up", "blocks.1.down"} <= {*hierarchy.groups, *(leaf.owner for leaf in hierarchy.leaves)}
+    assert not any("desc" in node.meta for node in graph.graph.nodes)
