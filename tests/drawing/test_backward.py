@@ -147,6 +147,64 @@ def test_the_result_of_a_tracer_of_steps_tells_the_paths_of_weights():
     hierarchy = build_hierarchy(fxlab.Session(result).graph_module)
     inputs = [leaf.name for leaf in hierarchy.leaves if leaf.node.op == "placeholder"]
     assert len(inputs) == 1
-    assert len([leaf for leaf in build_hierarchy(graph).leaves if leaf.node.op == "placeholder"]) > 10
     assert {"blocks.0.up", "blocks.1.down"} <= {*hierarchy.groups, *(leaf.owner for leaf in hierarchy.leaves)}
     assert not any("desc" in node.meta for node in graph.graph.nodes)
+
+
+def flat_step(count=2):
+    """Return a flat step whose nodes say nothing, with the paths of its first inputs."""
+    model, x = blocks(count)
+    state = dict(model.named_parameters())
+
+    def step(state, x):
+        loss = squared(torch.func.functional_call(model, state, (x,)))
+        return [loss, *torch.autograd.grad(loss, list(state.values()))]
+
+    return make_fx(step)(state, x), list(state)
+
+
+def test_passes_of_a_step_that_says_nothing_are_told_by_its_order():
+    graph, paths = flat_step()
+    hierarchy = build_hierarchy(graph)
+    assert {"forward pass", "backward pass"} <= {*hierarchy.groups}
+    inputs = [leaf.name for leaf in hierarchy.leaves if leaf.node.op == "placeholder"]
+    assert len(inputs) == 1 < len(paths)
+    backward = hierarchy.groups["backward pass"]
+    names = [leaf.name for leaf in hierarchy.leaves[backward.start : backward.stop]]
+    assert names[0] == "ones_like"
+
+
+def test_modules_of_a_step_that_says_nothing_are_told_by_its_weights():
+    graph, paths = flat_step(4)
+    result = SimpleNamespace(gm=graph, state_fqns=paths, input_subclass_layouts={})
+    view = fxlab.draw(fxlab.Session(result).graph_module, opened=[]).view
+    hierarchy = view.hierarchy
+    paths = [path for path in hierarchy.groups if path.startswith("blocks.")]
+    assert any(path.endswith("(backward)") for path in paths)
+    assert any(not path.endswith("(backward)") for path in paths)
+    inside = [leaf for leaf in hierarchy.leaves if (leaf.path or leaf.owner).startswith("blocks")]
+    assert len(inside) > len(hierarchy.leaves) / 2
+    edges = {(edge.source.id, edge.target.id) for edge in view.edges}
+    assert not any((target, source) in edges for source, target in edges)
+
+
+def test_a_graph_that_returns_one_number_has_no_backward_pass():
+    graph = make_fx(lambda x: torch.ones_like(x).mul(x).sum())(torch.ones(2))
+    assert "backward pass" not in build_hierarchy(graph).groups
+
+
+def test_a_long_list_is_cut_where_few_values_go_on():
+    graph = fx.Graph()
+    value = graph.placeholder("x")
+    for _ in range(6):
+        parts = [graph.call_function((torch.sin, torch.cos)[n % 2], (value,)) for n in range(20)]
+        value = parts[0]
+        for number, part in enumerate(parts[1:]):
+            value = graph.call_function((torch.add, torch.sub)[number % 2], (value, part))
+        value = graph.call_function(torch.tanh, (value,))
+    graph.output(value)
+    hierarchy = build_hierarchy(fx.GraphModule({}, graph))
+    stretches = [group for group in hierarchy.groups.values() if group.kind == "segment"]
+    assert [group.label.partition(" … ")[2] for group in stretches] == [
+        f"tanh{f'_{number}' if number else ''}" for number in range(6)
+    ]

@@ -17,7 +17,7 @@ from fxlab.node_info import known_result, parameters_in, short_name
 
 LONGEST_LIST = 150
 """Longer lists of children are cut into stretches."""
-STRETCH = 50
+STRETCH, SHORTEST_STRETCH, LONGEST_STRETCH = 50, 25, 75
 LONGEST_RUN, SHORTER_RUN = 48, 32
 """A run of more equal blocks than the first is cut into runs of the second."""
 ALWAYS_FOLDED = (SIZES, GUARDS, RESULTS)
@@ -395,6 +395,8 @@ def segment_long_lists(draft: Draft) -> None:
     ends = {"placeholder", "output"}
     level = 0
     while len(draft.children) > LONGEST_LIST:
+        inner = [child for child in draft.children if not (isinstance(child, fx.Node) and child.op in ends)]
+        cuts = _narrow_places(inner or draft.children)
         arranged: list[Draft | fx.Node] = []
         stretch: list[Draft | fx.Node] = []
         for child in draft.children:
@@ -402,13 +404,37 @@ def segment_long_lists(draft: Draft) -> None:
                 arranged.append(child)
                 continue
             stretch.append(child)
-            if len(stretch) == STRETCH:
+            if child in cuts:
                 arranged.append(_stretch_draft(draft, stretch, level))
                 stretch = []
         if stretch:
             arranged.append(_stretch_draft(draft, stretch, level))
         draft.children = arranged
         level += 1
+
+
+def _narrow_places(children: Sequence[Draft | fx.Node]) -> set[Draft | fx.Node]:
+    """Return the children after which a long list is cut: where few values are read further on."""
+    place: dict[fx.Node, int] = {}
+    for number, child in enumerate(children):
+        nodes: list[fx.Node] = []
+        _collect(child, nodes, []) if isinstance(child, Draft) else nodes.append(child)
+        place |= dict.fromkeys(nodes, number)
+    changes = np.zeros(len(children) + 1, dtype=np.int64)
+    for node, number in place.items():
+        last = max((place.get(user, number) for user in node.users), default=number)
+        changes[number] += last > number
+        changes[last] -= last > number
+    read_on = np.cumsum(changes)
+    cuts: set[Draft | fx.Node] = set()
+    start = 0
+    while len(children) - start > STRETCH:
+        window = range(start + SHORTEST_STRETCH - 1, min(start + LONGEST_STRETCH, len(children)))
+        middle = start + STRETCH - 1
+        _, _, cut = min((int(read_on[at]), abs(at - middle), at) for at in window)
+        cuts.add(children[cut])
+        start = cut + 1
+    return cuts
 
 
 def _stretch_draft(draft: Draft, stretch: Sequence[Draft | fx.Node], level: int | str) -> Draft:

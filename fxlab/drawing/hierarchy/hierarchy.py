@@ -25,7 +25,7 @@ from fxlab.drawing.hierarchy.folding import (
 )
 from fxlab.drawing.hierarchy.placement import CALLS, Placement
 from fxlab.garbage import without_collecting
-from fxlab.node_info import elements_of_parameter, parameters_of, state_path
+from fxlab.node_info import elements_of_parameter, parameters_of
 
 _WITH_PARAMETERS = ("call_module", "get_attr")
 
@@ -226,11 +226,11 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
     folded: dict[fx.Node, list[fx.Node]] = {}
     by_chain: dict[int, Draft] = {}
     # A parameter that nothing reads is drawn with some node of its module.
-    held = [node for node in graph.nodes if node.op == "get_attr" or state_path(node) is not None]
+    held = [node for node in graph.nodes if node.op == "get_attr" or node in placement.weights]
     unread = any(not node.users for node in held)
     hosts = {placement.chains[n]: n for n in reversed(graph.nodes) if n.op in CALLS} if unread else {}
     for node in graph.nodes:
-        if (node.op == "get_attr" or state_path(node) is not None) and (
+        if (node.op == "get_attr" or node in placement.weights) and (
             host := _first_reader(node) or hosts.get(placement.chains[node])
         ) is not None:
             folded.setdefault(host, []).append(node)

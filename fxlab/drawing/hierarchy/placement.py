@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from fxlab.drawing.hierarchy.unnoted import backward_nodes, between, weights_by_gradient
 from fxlab.graphs.unfolded import PLACE, BodyPlace
 from fxlab.models.containers import is_container
 from fxlab.node_info import (
@@ -42,6 +43,9 @@ Chain = tuple[ModuleCall, ...]
 """Module calls from the outermost to the innermost; empty for the root."""
 
 
+_FORWARD_PASS, _BACKWARD_PASS = (ModuleCall("forward pass", ""),), (ModuleCall("backward pass", ""),)
+
+
 class Placement:
     """Finds the chain of module calls around every node of a graph, in time linear in the graph."""
 
@@ -54,6 +58,11 @@ class Placement:
         self._backward: dict[tuple[Chain, str], Chain] = {}
         self._has_stacks = False
         self._of_state: set[str] = set()
+        self._unnoted = backward_nodes(graph_module.graph)
+        self.weights: frozenset[fx.Node] = frozenset(
+            node for node in graph_module.graph.find_nodes(op="placeholder") if state_path(node) is not None
+        ) or weights_by_gradient(graph_module.graph, self._unnoted)
+        """Inputs that belong to the module that reads them."""
         self.chains: dict[fx.Node, Chain] = _in_bodies(self._place(graph_module.graph))
 
     def _place(self, graph: fx.Graph) -> dict[fx.Node, Chain]:
@@ -83,8 +92,26 @@ class Placement:
             elif parameters and (shared := self._of_parameters(node, parameters)):
                 known[node] = self._in_its_pass(node, shared)
         if len(known) + len(parameters) < len(graph.nodes):
+            if self._unnoted and not self._has_stacks:
+                return self._in_order(graph, known) | parameters
             known = self._settle(graph, known)
         return known | parameters
+
+    def _in_order(self, graph: fx.Graph, known: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
+        """Place the nodes of a flat step by the weights and the forward values that they read."""
+        calls = [node for node in graph.nodes if node.op in CALLS]
+        forward = [node for node in calls if node not in self._unnoted]
+        backward = [node for node in calls if node in self._unnoted]
+        if not any(known.values()):
+            passes: dict[fx.Node, Chain] = dict.fromkeys(forward, _FORWARD_PASS)
+            passes |= dict.fromkeys(backward, _BACKWARD_PASS)
+            return {node: passes.get(node, ()) for node in graph.nodes}
+        placed = between(forward, {node: known[node] for node in forward if known.get(node)}, _common)
+        read = {node: [placed[n] for n in node.all_input_nodes if placed.get(n)] for node in backward}
+        deepest = {node: max(chains, key=len) for node, chains in read.items() if chains}
+        for node, chain in between(backward, deepest, _common).items():
+            placed[node] = self._in_its_pass(node, chain)
+        return {node: placed.get(node, ()) for node in graph.nodes}
 
     def _register(self, chain: Chain) -> None:
         """Note the chain of every path along a chain that a stack spells."""
@@ -95,8 +122,8 @@ class Placement:
             self._from_path[chain[length - 1].path] = chain[:length]
 
     def _in_its_pass(self, node: fx.Node, chain: Chain) -> Chain:
-        """Return the calls of the backward pass for a node of that: they are boxes of their own."""
-        if not is_backward(node):
+        """Return the calls of the backward pass for one of its nodes: boxes of their own."""
+        if not is_backward(node) and node not in self._unnoted:
             return chain
         recomputed = node.meta.get("recomputed", "")
         key = chain, str(recomputed)
@@ -190,7 +217,7 @@ def _in_bodies(chains: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
 
 def _class_name(module: nn.Module | None) -> str:
     # torch.fx rebuilds containers as bare modules: their own class is not known.
-    return "" if module is not None and is_container(module) else type(module).__name__
+    return "" if module is None or is_container(module) else type(module).__name__
 
 
 def _read_call(key: str, path: str, owner: Any) -> ModuleCall | None:
