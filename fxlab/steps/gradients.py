@@ -95,6 +95,8 @@ class _Whole(nn.Module):
         places = self._places
         with nullcontext() if places is None else places.modules_of(self.model):
             output = called(self.model, given)
+            if places is not None and self._loss is None:
+                places.rest_is(LOSS)
             box: AbstractContextManager[None] = nullcontext()
             if places is not None and self._loss is not None:
                 box = places.inside(LOSS, _name_of(self._loss))

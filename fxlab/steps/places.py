@@ -44,6 +44,7 @@ class Places:
         self._calls = Counter[str]()
         self._around: dict[str, _Stack] = {}
         self._checkpoint = ""
+        self._since_last_module: list[fx.Node] = []
         self._is_backward = False
         self._of_derivative: _Stack = {}
         self._number: int | None = None
@@ -75,6 +76,16 @@ class Places:
         finally:
             self._enter(before)
 
+    def rest_is(self, name: str) -> None:
+        """Put what the model itself has done since it called its last module into a box."""
+        for node in self._since_last_module:
+            node.meta["nn_module_stack"] = {**node.meta["nn_module_stack"], name: (name, "")}
+        place = next(
+            (at for at in reversed(range(len(self._stacks))) if list(self._stacks[at]) == [""]), None
+        )
+        if place is not None and self._since_last_module:
+            self._stacks[place] = {**self._stacks[place], name: (name, "")}
+
     @contextmanager
     def backward_from(self, loss: torch.Tensor) -> Iterator[None]:
         """Let what autograd records within the block belong to the operators of the forward pass."""
@@ -98,6 +109,8 @@ class Places:
             count = self._calls[path]
             self._calls[path] += 1
             before.append(self._stack)
+            self._place_new_nodes()
+            self._since_last_module.clear()
             key = f"{path}@{count}" if count else path
             if not self._is_backward:
                 self._around[key] = self._stack
@@ -151,6 +164,8 @@ class Places:
     def _place(self, node: fx.Node) -> None:
         if self._stack:
             node.meta["nn_module_stack"] = dict(self._stack)
+        if list(self._stack) == [""]:
+            self._since_last_module.append(node)
         if not self._is_backward:
             return
         node.meta[BACKWARD] = True
@@ -185,11 +200,19 @@ def place_update(nodes: Sequence[fx.Node], inputs: Iterable[fx.Node], class_name
             stacks[owner] = _stack_of_reader(node)
         around[node] = stacks.get(owner) if owner else None
     for node in nodes:
-        found = [stack for read in node.all_input_nodes if (stack := around.get(read)) is not None]
-        around[node] = found[0] if found and all(stack == found[0] for stack in found) else None
+        around[node] = _same(around.get(read) for read in node.all_input_nodes)
+    for node in reversed(nodes):  # what is made of no parameter lies where it is read
+        around[node] = around[node] or _same(around.get(user) for user in node.users)
+    for node in nodes:
         calls = (around[node] or {}).items()
         inner = {f"{OPTIMIZER}.{key}": (f"{OPTIMIZER}.{path}", name) for key, (path, name) in calls if key}
         node.meta["nn_module_stack"] = {OPTIMIZER: (OPTIMIZER, class_name), **inner}
+
+
+def _same(stacks: Iterable[_Stack | None]) -> _Stack | None:
+    """Return the stack that all known ones are; ``None`` if they differ."""
+    found = [stack for stack in stacks if stack is not None]
+    return found[0] if found and all(stack == found[0] for stack in found) else None
 
 
 def _stack_of_reader(parameter: fx.Node) -> _Stack:

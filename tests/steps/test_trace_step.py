@@ -122,6 +122,26 @@ def test_forward_and_backward_nodes_know_their_module():
     } == {"blocks.0", "blocks.1"}
 
 
+def test_a_loss_that_the_model_computes_itself_has_a_box():
+    class WithLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x):
+            doubled = x * 2
+            return {"loss": (self.linear(doubled) - 1).square().mean()}
+
+    step = fxlab.trace_step(WithLoss(), torch.ones(3, 2))
+    boxes = {node.name: list(node.meta.get("nn_module_stack", ())) for node in step.graph.nodes}
+    assert boxes["mul"] == [""]
+    assert boxes["addmm"] == ["", "linear"]
+    assert boxes["sub"] == boxes["mean"] == ["", "loss"]
+    backward = [node.meta.get("fwd_nn_module_stack", ()) for node in step.graph.nodes]
+    assert any("loss" in stack for stack in backward)
+    assert fxlab.drawing.build_hierarchy(step).groups["loss (backward)"]
+
+
 @pytest.mark.parametrize("checkpointed", [(0,), (0, 1, 2)])
 def test_a_checkpoint_is_computed_again_with_the_random_numbers_of_the_forward_pass(checkpointed):
     model, x = blocks(3, checkpointed)
