@@ -231,10 +231,10 @@ def recorded_update(
                 for value in values
             ]
         try:
-            with torch.no_grad(), _square_roots_of_symbols():
+            with torch.no_grad(), _square_roots_of_symbols(), _fused_kernels_apart():
                 function = functional(run_with(numbers))
                 module = torch_private.make_fx(function, tracing_mode="real")(*fakes)
-        except torch_private.GuardOnDataDependentSymNode as raised:
+        except (torch_private.GuardOnDataDependentSymNode, _NeedsNumberError) as raised:
             error = error or raised
             continue
         except Exception as raised:  # whatever torch raises where it cannot record
@@ -279,4 +279,31 @@ def _square_roots_of_symbols() -> Iterator[None]:
         return lambda value: torch.sym_sqrt(value) if isinstance(value, torch.SymFloat) else root(value)
 
     with exchanged(math, {"sqrt": made}):
+        yield
+
+
+class _NeedsNumberError(Exception):
+    """A kernel takes a learning rate as a number alone."""
+
+
+_FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+
+
+@contextmanager
+def _fused_kernels_apart() -> Iterator[None]:
+    """Let fused kernels return what they write, as torch makes no values of writes to empty lists."""
+
+    def made(name: str) -> Callable[[Any], Any]:
+        apart = getattr(torch.ops.aten, name.removesuffix("_"))
+
+        def kernel(*lists: Sequence[torch.Tensor], **settings: Any) -> None:
+            if any(isinstance(value, torch.SymFloat) for value in settings.values()):
+                raise _NeedsNumberError
+            for given, values in zip(lists, apart(*lists, **settings), strict=False):
+                for tensor, value in zip(given, values, strict=True):
+                    tensor.copy_(value)
+
+        return lambda _: kernel
+
+    with exchanged(torch, {name: made(name) for name in _FUSED if hasattr(torch, name)}):
         yield
