@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch.export import Dim
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, LlamaModel
 
 import fxlab
 from benchmarks.measure import Comparison
@@ -28,6 +28,16 @@ def comparisons() -> Iterator[Comparison]:
             lambda model=model, inputs=inputs: exported(model, inputs),
             rounds=3,
         )
+    training = LlamaForCausalLM(LlamaConfig(num_hidden_layers=32, use_cache=False, **small)).train()
+    tokens = torch.randint(0, 1000, (2, 12))
+    batch = {"input_ids": tokens, "labels": tokens}
+    yield Comparison(
+        "trace a training step of a Llama of 32 layers",
+        "torch.export.export of the forward pass",
+        lambda: fxlab.trace_step(training, batch),
+        lambda: torch.export.export(training, (), dict(batch), strict=False),
+        rounds=3,
+    )
     short, long = llama_3_8b(layers=8), llama_3_8b(layers=32)
     yield Comparison(
         "trace 32 layers",

@@ -17,6 +17,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference
 _INNER = r"(fxlab\.\w+|collections|concurrent|os|pathlib|pd|t)\..*"
 _ALIASES = (
     r"Alignment|Argument|Combine|Executor|fx\.Node|Metric|Inputs|Limit|Model|ModelLike|Node|PassOrName|Path"
+    r"|StepLoop"
 )
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", rf"torch\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
+    from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
     from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations import Transformation as Transformation
@@ -62,22 +63,23 @@ _EXPORTS = {
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError load_session",
+    "steps": "trace_step",
     "tracing": """
         Capture CapturedGraph TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace
     """,
     "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
     "transformations.passes": """
-        ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
-        FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
-        FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose FuseBiasInLinear
-        FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears
-        RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
+        ActivationCheckpointing ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions
+        FoldConstants FuseActivation FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear
+        FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose
+        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears RemoveDeadCode
+        RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Bisection Divergence Evaluation NodeValues Reference Status Variants Verdict benchmark bisect
-        compare_nodes compare_outputs compare_stages evaluate first_divergence input_variants node_values
-        profile verdict
+        Bisection Divergence Evaluation MemoryUse NodeValues Reference Status Variants Verdict benchmark
+        bisect compare_nodes compare_outputs compare_stages evaluate first_divergence input_variants memory
+        node_values profile verdict
     """,
 }
 """Package -> the names that it exports here. Read without importing anything."""

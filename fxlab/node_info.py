@@ -40,6 +40,8 @@ _WRITTEN = {
 """Modules that code does not write as a function's ``__module__`` does."""
 _PRIVATE = {"torch._C._nn": "F", "torch._C._VariableFunctions": "torch"}
 """Modules of functions that have a public one of the same name beside them."""
+_KINDS_OF_STATE = ("parameter", "buffer", "state", "number", "ParamAOTInput", "BufferAOTInput")
+"""Of inputs: those of :class:`fxlab.models.step_record.StepInput`, and names of classes of torch."""
 _OF_TORCH = "_VariableFunctionsClass."
 """What the qualified names of functions such as ``torch.cat`` begin with."""
 _CAPTURED_ROOT = re.compile(r"^(?:[LG]\['\w+'\]\.?|L__self__+)")
@@ -70,6 +72,45 @@ def target_text(node: fx.Node) -> str:
 def _lifted_from(placeholder: fx.Node) -> Any:
     """Return the path of the parameter or buffer that AOTAutograd has made an input of."""
     return getattr(placeholder.meta.get("desc"), "target", None)
+
+
+def state_path(placeholder: fx.Node) -> str | None:
+    """Return the path of the parameter or buffer that an input is, or belongs to; ``None`` for other inputs.
+
+    AOTAutograd and :func:`fxlab.trace_step` note it. It is empty for a number of an optimizer.
+    """
+    described = placeholder.meta.get("desc") if placeholder.op == "placeholder" else None
+    if described is None:
+        return None
+    kind = getattr(described, "kind", type(described).__name__)
+    if kind in _KINDS_OF_STATE:
+        return model_path(str(getattr(described, "owner", described.target)))
+    return None
+
+
+def elements_of_parameter(placeholder: fx.Node) -> int:
+    """Return the number of elements of an input that is a parameter; 0 for any other."""
+    described = placeholder.meta.get("desc")
+    shape = known_shape(placeholder)
+    if getattr(described, "kind", type(described).__name__) not in ("parameter", "ParamAOTInput"):
+        return 0
+    return math.prod(int(known_number(size)) for size in (shape or (0,)))
+
+
+def is_backward(node: fx.Node) -> bool:
+    """Tell whether a node was added by autograd, or computed for it, as torch notes."""
+    meta = node.meta
+    if meta.get("autograd_backward"):
+        return True
+    if "partitioner_tag" in meta:
+        return str(meta["partitioner_tag"]) in ("is_backward", "must_be_in_backward")
+    return bool(meta.get("fwd_nn_module_stack")) and not meta.get("nn_module_stack")
+
+
+def short_name(path: str) -> str:
+    """Return the last part of a path, together with the one before where the last is only a number."""
+    parts = path.rsplit(".", 2)
+    return ".".join(parts[-2:]) if parts[-1][:1].isdigit() else parts[-1]
 
 
 def model_path(path: str) -> str:
@@ -219,11 +260,37 @@ def stack_entry(key: str, value: Any) -> tuple[str, Any]:
 
 
 def module_stack(node: fx.Node) -> Mapping[str, Any]:
-    """Return the module calls around a node; of one that computes gradients, those of the forward pass."""
+    """Return the module calls around a node; of one that computes gradients, those of the forward pass.
+
+    Tools that annotate nodes with the path of a module alone write it into ``custom["module_fqn"]``.
+    """
     for key in ("nn_module_stack", "fwd_nn_module_stack"):
         if isinstance(stack := node.meta.get(key), dict) and stack:
             return stack
-    return {}
+    custom = node.meta.get("custom")
+    path = custom.get("module_fqn") if isinstance(custom, dict) else None
+    return _stack_of(path) if isinstance(path, str) and path else {}
+
+
+@lru_cache(maxsize=4096)
+def _stack_of(path: str) -> dict[str, Any]:
+    return {around: (around, "") for around in modules_around(f"{path}.")}
+
+
+def modules_around(path: str) -> list[str]:
+    """Return the paths of the modules around a tensor, but of lists, in which each module has a number.
+
+    Examples
+    --------
+    >>> modules_around("model.layers.0.mlp.weight")
+    ['model', 'model.layers.0', 'model.layers.0.mlp']
+    """
+    names = path.split(".")[:-1]
+    return [
+        ".".join(names[:length])
+        for length in range(1, len(names) + 1)
+        if length == len(names) or not names[length].isdigit()
+    ]
 
 
 def ancestry(node: fx.Node) -> list[tuple[int, str, str]]:

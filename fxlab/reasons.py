@@ -72,6 +72,8 @@ class Reason(Coded):
     BODY_WRITES_INPUTS = "the body writes its input {value} in place, of which the call may hold an alias"
     BODY_RETURNS_INPUT = "the body would return {value} itself, and a body must return new tensors"
 
+    NOTHING_KEPT = "its backward pass reads nothing of it that could be computed again"
+
     # Side effects
     INPUT_OR_OUTPUT = "it is an {kind} of the graph"
     MAY_WRITE_INPUTS = "it may write its inputs in place"

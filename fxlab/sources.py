@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments, given_arguments
+from fxlab.models.step_record import step_record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +87,8 @@ def source_of(model: Any, name: str = "model") -> Source:
     model
         A module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a
         :class:`fxlab.CapturedGraph`; a ``torch.export.ExportedProgram``, or the path of one that
-        ``torch.export.save`` wrote.
+        ``torch.export.save`` wrote; or the result of a tracer of training steps that has a graph ``gm`` and
+        ``state_fqns``, the paths of its first inputs.
     name
         The argument, for the words of an error.
 
@@ -106,7 +108,8 @@ def source_of(model: Any, name: str = "model") -> Source:
     if isinstance(model, Source):
         return model
     if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
-        return Source(model)
+        record = step_record(model)
+        return Source(model, None if record is None else record.inputs)
     if isroutine(model) and model is not None:
         return Source(cast(torch.nn.Module, model))
     if _is_pipeline(model):

@@ -48,7 +48,10 @@ def texts(path: str) -> list[str]:
 
 
 OF_THE_CORE = texts("torch_private.py")
-OF_TRACING = texts("tracing/torch_private.py")
+OF_STEPS = ["torch.autograd._get_sequence_nr"] + [
+    f"torch.fx.experimental.proxy_tensor.{name}" for name in ("get_proxy_mode", "make_fx")
+]
+OF_TRACING = [path for path in texts("tracing/torch_private.py") if path not in OF_STEPS]
 PROGRAM = """
     import importlib, json, os, sys, types
     import torch, pandas
@@ -90,6 +93,11 @@ PROGRAM = """
         import fxlab
         fxlab.symbolic_trace(Model().eval(), torch.ones(2, 4))
 
+    def trace_step():
+        import fxlab
+        step = fxlab.trace_step(Model(), torch.ones(2, 4), lambda output: output.sum())
+        assert "grad of a.weight" in step(**fxlab.Session(step).inputs)
+
     def outcome(path, run):
         reads, writes = os.pipe()
         if (child := os.fork()) == 0:
@@ -130,3 +138,12 @@ def test_tracing_says_which_one_it_lacks():
     told = outcomes("trace", OF_TRACING)
     assert {path for path, words in told.items() if not words.startswith("TraceError: ")} == set()
     assert {path for path, words in told.items() if path not in words} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
+def test_steps_say_which_one_they_lack_and_models_are_traced_without_it():
+    paths = [*OF_STEPS, "torch._to_functional_tensor"]
+    told = outcomes("trace_step", paths)
+    assert all(told[path].startswith("TraceError: ") and path in told[path] for path in paths), told
+    assert outcomes("trace", paths) == dict.fromkeys(paths, "fine")

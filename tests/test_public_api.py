@@ -21,7 +21,7 @@ PUBLIC = [
     *(f"fxlab.transformations.{name}" for name in ("available", "installed", "offered")),
     # Results of functions, which nobody makes.
     "fxlab.comparison.FirstDifference",
-    *("fxlab.graphs.nodes_by_stage.NodeAtStage", "fxlab.tracing.GraphBreak"),
+    *("fxlab.graphs.nodes_by_stage.NodeAtStage", "fxlab.steps.StepLoop", "fxlab.tracing.GraphBreak"),
     *(
         f"fxlab.validation.{name}"
         for name in ("Histogram", "Slice", "Statistics", "TensorValue", "WorstBatch")

@@ -33,19 +33,23 @@ _NEEDS_GRADIENTS = re.compile(r"requires?[ _]grad")
 
 
 @contextmanager
-def generators_kept() -> Iterator[None]:
-    """Put the random number generators back at the end: torch's, Python's and NumPy's.
+def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
+    """Put the generators of random numbers back: torch's, Python's and NumPy's.
 
     Those of torch are the one of the CPU and those of the accelerators, if anything has used them. Every run
     of a model is in such a block, so this is where ranks wait for each other.
+
+    Parameters
+    ----------
+    after_errors_alone
+        Whether numbers that were drawn count as drawn, unless the block raises.
     """
     before_run()
     numpy_random = sys.modules.get("numpy.random")
     numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
     states = _torch_states()
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         for device, state in states.items():
             if device is None:
                 torch.set_rng_state(state)
@@ -54,6 +58,14 @@ def generators_kept() -> Iterator[None]:
         random.setstate(numbers)
         if numpy_random is not None:
             numpy_random.set_state(drawn)
+
+    try:
+        yield
+    except BaseException:
+        put_back()
+        raise
+    if not after_errors_alone:
+        put_back()
 
 
 def seed_generators(seed: int) -> None:

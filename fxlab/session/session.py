@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.checks import items_of
+from fxlab.checks import flag, items_of
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.session import saved_file
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from fxlab.graphs.changes_made import Changes
     from fxlab.session.compiled import Compiled
+    from fxlab.steps.loop import StepLoop
     from fxlab.validation import Evaluation, Reference, Variants, Verdict
     from fxlab.validation.evaluation.agreement import Metric
 
@@ -409,6 +410,48 @@ class Session(Shortcuts, PassStack):
         from fxlab.deployment import Switched, as_model
 
         return as_model(self._model, Switched(lambda: self.applied, lambda: self._switches), check=check)
+
+    def as_step(self, *, check: bool = True) -> StepLoop:
+        """Return a function that trains the model of a step on a batch, by the graph with its passes.
+
+        It writes new parameters, buffers and state of the optimizer into those of the user, and returns the
+        loss. A graph holds for one size of batch, and for the tensors in the optimizer's state: for others,
+        the step is traced again.
+
+        Parameters
+        ----------
+        check
+            Whether a transformed graph is used only if its verdict on the first batch is good. If it is not,
+            a ``RuntimeWarning`` says why, and the graph runs as it was traced.
+
+        Returns
+        -------
+        fxlab.steps.StepLoop
+            Called with inputs in the form in which :func:`fxlab.trace_step` takes them.
+
+        Raises
+        ------
+        ValueError
+            If the session was not made of a step.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from torch import nn
+        >>> import fxlab
+        >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> step = fxlab.trace_step(model, x, lambda output: output.square().mean(), optimizer=optimizer)
+        >>> session = fxlab.Session(step)
+        >>> session.apply("eliminate-common-subexpressions")
+        >>> train = session.as_step()
+        >>> losses = [train(x).item() for _ in range(3)]
+        >>> losses == sorted(losses, reverse=True)
+        True
+        """
+        from fxlab.steps.loop import StepLoop
+
+        return StepLoop(self.original, lambda: self.applied, check=flag(check, "check"))
 
     def on_change(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this.

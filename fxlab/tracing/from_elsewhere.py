@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from inspect import isroutine
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule
 
 from fxlab.checks import described
+from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, named_arguments
+from fxlab.models.step_record import StepInput
 from fxlab.torch_private import pytree
 from fxlab.tracing.dynamo.capture import Capture, CapturedGraph
 from fxlab.tracing.exported.from_exported import from_exported
@@ -31,6 +34,8 @@ def graph_from_elsewhere(model: object, name: str) -> tuple[GraphModule, Inputs 
     """
     if isinstance(model, CapturedGraph):
         return model.graph_module, model.inputs
+    if isinstance(graph := getattr(model, "gm", None), GraphModule) and hasattr(model, "state_fqns"):
+        return of_flat_step(graph, model), None
     refuse_torch_script(model, name)
     if isinstance(model, ExportedProgram):
         return of_program(model)
@@ -49,6 +54,30 @@ def of_program(program: ExportedProgram) -> tuple[GraphModule, Inputs | None]:
     if not (args or kwargs) or any(isinstance(tensor, FakeTensor) for tensor in tensors):
         return module, None
     return module, named_arguments(module, tuple(args), kwargs) if kwargs else tuple(args)
+
+
+def of_flat_step(graph_module: GraphModule, result: Any) -> GraphModule:
+    """Return a copy of a graph whose first inputs are the state of a model, with their paths noted.
+
+    Tracers of training steps give such results: ``gm``, ``state_fqns`` (paths of parameters and buffers) and
+    ``input_subclass_layouts`` (how many inputs stand for one tensor of several parts, by its place).
+
+    Parameters
+    ----------
+    graph_module
+        The graph.
+    result
+        The result that it is of.
+    """
+    copy = share_tensors_copy(graph_module)
+    layouts = getattr(result, "input_subclass_layouts", None) or {}
+    placeholders = iter(copy.graph.find_nodes(op="placeholder"))
+    for place, path in enumerate(result.state_fqns):
+        for _ in range(getattr(layouts.get(place), "num_tensors", 1)):
+            node = next(placeholders, None)
+            if node is not None:
+                node.meta.setdefault("desc", StepInput("parameter", path, path))
+    return copy
 
 
 def _no_model(value: object, name: str) -> TypeError:

@@ -6,6 +6,8 @@ A torch that has lost one still imports this package. What would use the name ra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -49,6 +51,22 @@ NEEDED = {
     "torch.utils._sympy.reference.PythonReferenceAnalysis": _SYMBOLS,
 }
 """Full name -> its use. Without the underscore, the last part is its name here."""
+
+_STEPS = "fxlab.trace_step records a training step with it"
+
+FOR_STEPS = {
+    "torch._disable_functionalization": _STEPS,
+    "torch._enable_functionalization": _STEPS,
+    "torch._from_functional_tensor": _STEPS,
+    "torch._is_functional_tensor": _STEPS,
+    "torch._mirror_autograd_meta_to": _STEPS,
+    "torch._sync": _STEPS,
+    "torch._to_functional_tensor": _STEPS,
+    "torch.autograd._get_sequence_nr": _STEPS,
+    "torch.fx.experimental.proxy_tensor.get_proxy_mode": _STEPS,
+    "torch.fx.experimental.proxy_tensor.make_fx": _STEPS,
+}
+"""Full name -> its use, as above. Models are traced without them."""
 
 OVERRIDDEN = {
     "torch._subclasses.fake_tensor.FakeTensorMode": (
@@ -103,7 +121,30 @@ def needed(path: str, use: str) -> Any:
 
 def require_all() -> None:
     """Raise the :class:`TraceError` that names the first private name which tracing needs and torch lacks."""
-    for path, use in NEEDED.items():
+    _require(NEEDED)
+
+
+@contextmanager
+def one_fake_mode() -> Iterator[None]:
+    """Let the shapes of all nodes that make_fx records be noted in one mode; it takes half as long then."""
+    try:
+        guards = import_module("torch._guards")
+        tracing, context = guards.tracing, guards.TracingContext(FakeTensorMode(allow_fallback_kernels=True))
+    except (AttributeError, ImportError):
+        yield
+        return
+    with tracing(context):
+        yield
+
+
+def require_for_steps() -> None:
+    """Raise the :class:`TraceError` that names the first private name which steps need and torch lacks."""
+    _require(FOR_STEPS)
+    _require({path: use for path, use in NEEDED.items() if "fake_tensor" in path or "ShapeEnv" in path})
+
+
+def _require(names: dict[str, str]) -> None:
+    for path, use in names.items():
         found = globals()[_alias(path)]
         if isinstance(found, _Missing):
             raise _error(path, use)
@@ -157,9 +198,19 @@ if TYPE_CHECKING:
     from torch.utils._sympy.interp import _run_sympy_handler
     from torch.utils._sympy.reference import PythonReferenceAnalysis as PythonReferenceAnalysis
 
+    disable_functionalization: Any
+    enable_functionalization: Any
+    from_functional_tensor: Any
+    get_proxy_mode: Any
+    get_sequence_nr: Any
+    is_functional_tensor: Any
+    make_fx: Any
+    mirror_autograd_meta_to: Any
+    sync: Any
+    to_functional_tensor: Any
     PyTreeCodeGen: TypeAlias = _PyTreeCodeGen
     constrain_range_for_size = _constrain_range_for_size
     disable_current_modes = _disable_current_modes
     run_sympy_handler = _run_sympy_handler
 else:
-    globals().update({_alias(path): needed(path, use) for path, use in NEEDED.items()})
+    globals().update({_alias(path): needed(path, use) for path, use in (NEEDED | FOR_STEPS).items()})

@@ -6,6 +6,8 @@ from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
     from fxlab.validation.cost.benchmark import benchmark as benchmark
+    from fxlab.validation.cost.memory import MemoryUse as MemoryUse
+    from fxlab.validation.cost.memory import memory as memory
     from fxlab.validation.cost.profile import profile as profile
     from fxlab.validation.evaluation.evaluate import evaluate as evaluate
     from fxlab.validation.evaluation.evaluation import Evaluation as Evaluation
@@ -35,6 +37,7 @@ if not TYPE_CHECKING:  # type checkers go by the imports
         __name__,
         {
             "cost.benchmark": "benchmark",
+            "cost.memory": "MemoryUse memory",
             "cost.profile": "profile",
             "evaluation.evaluate": "evaluate",
             "evaluation.evaluation": "Evaluation WorstBatch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -84,7 +85,8 @@ def record_passes(
         and zeros for whole numbers. A graph without shapes has no inputs.
     functions
         Plain functions whose first argument is a graph module, such as PT2E's ``prepare_pt2e`` and
-        ``convert_pt2e``: each call of one in the block is a pass, whatever name it is called by.
+        ``convert_pt2e``, or ``functools.partial`` of such: each call of one in the block is a pass, whatever
+        name it is called by.
 
     Yields
     ------
@@ -115,7 +117,8 @@ def record_passes(
     """
     if inputs is not None and not isinstance(inputs, ExportedProgram):
         given_arguments(inputs)
-    passes = items_of(functions, "functions", "functions of a graph module")
+    given = map(_function_of, items_of(functions, "functions", "functions of a graph module"))
+    passes = tuple(dict.fromkeys(given))
     for function in passes:
         if not isinstance(function, FunctionType):
             raise TypeError(
@@ -129,6 +132,13 @@ def record_passes(
                 yield record
         finally:
             _complete(record, recorder.pipelines, [*remarks, *recorder.remarks], inputs)
+
+
+def _function_of(function: Any) -> Any:
+    """Return the function that a partial one calls in the end."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 class _PassRecorder:

@@ -13,11 +13,11 @@ from torch import fx, nn
 
 from fxlab.drawing.hierarchy.bookkeeping import GUARDS, ORDER, RESULTS, SIZES, Bookkeeping
 from fxlab.drawing.hierarchy.wiring import Wiring
-from fxlab.node_info import known_result, parameters_in
+from fxlab.node_info import known_result, parameters_in, short_name
 
 LONGEST_LIST = 150
 """Longer lists of children are cut into stretches."""
-STRETCH = 50
+STRETCH, SHORTEST_STRETCH, LONGEST_STRETCH = 50, 25, 75
 LONGEST_RUN, SHORTER_RUN = 48, 32
 """A run of more equal blocks than the first is cut into runs of the second."""
 ALWAYS_FOLDED = (SIZES, GUARDS, RESULTS)
@@ -32,8 +32,10 @@ NUMBERED = re.compile(r"_\d+$")
 _WORDY = (float, str)
 """Arguments that two equal nodes share."""
 _Signature = tuple[str, bytes, bytes, bytes]
-_INDEXED = re.compile(r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?:~\d+)?)$", re.DOTALL)
-_BLOCK = re.compile(r"^(?P<prefix>.*\.)(?P<index>\d+|\[\d+-\d+\])$", re.DOTALL)
+_INDEXED = re.compile(
+    r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?: \(\w+\))?(?:~\d+)?)$", re.DOTALL
+)
+_BLOCK = re.compile(r"^(?P<prefix>.*\.)(?P<index>\d+|\[\d+-\d+\])(?P<pass>(?: \(\w+\))?)$", re.DOTALL)
 """A block of a list, or a run of equal ones."""
 
 GroupKind = Literal["root", "module", "repeat", "segment", "bookkeeping"]
@@ -54,12 +56,6 @@ class Draft:
 
     def __post_init__(self) -> None:
         self.label = self.label or short_name(self.path)
-
-
-def short_name(path: str) -> str:
-    """Return the last part of a path, together with the one before where the last is only a number."""
-    parts = path.rsplit(".", 2)
-    return ".".join(parts[-2:]) if parts[-1][:1].isdigit() else parts[-1]
 
 
 def hoist_single_nodes(draft: Draft) -> None:
@@ -296,7 +292,7 @@ def _span(parts: list[tuple[Draft, Draft, Draft]]) -> tuple[Draft, Draft, Draft]
         path=f"{first['prefix']}[{first['index']}-{last['index']}]{first['call']}",
         kind="repeat",
         class_name=first_block.class_name,
-        label=f"{name} {first['index']}–{last['index']}".strip(),  # noqa: RUF001
+        label=f"{name} {first['index']}–{last['index']}{_pass_of(first['call'])}".strip(),  # noqa: RUF001
         members=sum(part.members for part, _, _ in parts),
         children=[part for part, _, _ in parts],
     )
@@ -361,29 +357,34 @@ def fold_lists_of_blocks(root: Draft) -> None:
     if len(root.children) <= MOST_IN_SIGHT:
         return
     arranged: list[Draft | fx.Node] = []
-    for prefix, grouped in itertools.groupby(root.children, _list_of):
+    for (prefix, pass_), grouped in itertools.groupby(root.children, _list_of):
         row = list(grouped)
         blocks = [child for child in row if isinstance(child, Draft)]
         if not prefix or len(row) < FEWEST_BLOCKS:
             arranged += row
             continue
-        first, last = blocks[0].path, blocks[-1].path
-        name = short_name(prefix.rstrip("."))
-        made = Draft(f"{prefix}[{_number(first)}…{_number(last)}]", "segment", class_name="", label=name)
+        first, last = _number(blocks[0].path), _number(blocks[-1].path)
+        label = short_name(prefix.rstrip(".")) + pass_
+        made = Draft(f"{prefix}[{first}…{last}]{pass_}", "segment", class_name="", label=label)
         made.children = [*blocks]
         arranged.append(made)
     root.children = arranged
 
 
-def _list_of(child: Draft | fx.Node) -> str:
-    """Return the path of the list that a block is in, with a dot at its end."""
+def _list_of(child: Draft | fx.Node) -> tuple[str, str]:
+    """Return the path of the list that a block is in, with a dot at its end, and the pass that it is in."""
     found = _BLOCK.match(child.path) if isinstance(child, Draft) else None
-    return found["prefix"] if found else ""
+    return (found["prefix"], found["pass"]) if found else ("", "")
 
 
 def _number(path: str) -> str:
     found = _BLOCK.match(path)
     return found["index"] if found else ""
+
+
+def _pass_of(call: str) -> str:
+    """Return the end of a path that says which pass a call is in, if not the forward pass."""
+    return call[call.find(" (") :].partition("~")[0] if " (" in call else ""
 
 
 def segment_long_lists(draft: Draft) -> None:
@@ -394,6 +395,8 @@ def segment_long_lists(draft: Draft) -> None:
     ends = {"placeholder", "output"}
     level = 0
     while len(draft.children) > LONGEST_LIST:
+        inner = [child for child in draft.children if not (isinstance(child, fx.Node) and child.op in ends)]
+        cuts = _narrow_places(inner or draft.children)
         arranged: list[Draft | fx.Node] = []
         stretch: list[Draft | fx.Node] = []
         for child in draft.children:
@@ -401,13 +404,37 @@ def segment_long_lists(draft: Draft) -> None:
                 arranged.append(child)
                 continue
             stretch.append(child)
-            if len(stretch) == STRETCH:
+            if child in cuts:
                 arranged.append(_stretch_draft(draft, stretch, level))
                 stretch = []
         if stretch:
             arranged.append(_stretch_draft(draft, stretch, level))
         draft.children = arranged
         level += 1
+
+
+def _narrow_places(children: Sequence[Draft | fx.Node]) -> set[Draft | fx.Node]:
+    """Return the children after which a long list is cut: where few values are read further on."""
+    place: dict[fx.Node, int] = {}
+    for number, child in enumerate(children):
+        nodes: list[fx.Node] = []
+        _collect(child, nodes, []) if isinstance(child, Draft) else nodes.append(child)
+        place |= dict.fromkeys(nodes, number)
+    changes = np.zeros(len(children) + 1, dtype=np.int64)
+    for node, number in place.items():
+        last = max((place.get(user, number) for user in node.users), default=number)
+        changes[number] += last > number
+        changes[last] -= last > number
+    read_on = np.cumsum(changes)
+    cuts: set[Draft | fx.Node] = set()
+    start = 0
+    while len(children) - start > STRETCH:
+        window = range(start + SHORTEST_STRETCH - 1, min(start + LONGEST_STRETCH, len(children)))
+        middle = start + STRETCH - 1
+        _, _, cut = min((int(read_on[at]), abs(at - middle), at) for at in window)
+        cuts.add(children[cut])
+        start = cut + 1
+    return cuts
 
 
 def _stretch_draft(draft: Draft, stretch: Sequence[Draft | fx.Node], level: int | str) -> Draft:

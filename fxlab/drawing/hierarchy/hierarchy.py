@@ -25,7 +25,7 @@ from fxlab.drawing.hierarchy.folding import (
 )
 from fxlab.drawing.hierarchy.placement import CALLS, Placement
 from fxlab.garbage import without_collecting
-from fxlab.node_info import parameters_of
+from fxlab.node_info import elements_of_parameter, parameters_of
 
 _WITH_PARAMETERS = ("call_module", "get_attr")
 
@@ -226,13 +226,13 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
     folded: dict[fx.Node, list[fx.Node]] = {}
     by_chain: dict[int, Draft] = {}
     # A parameter that nothing reads is drawn with some node of its module.
-    unread = any(node.op == "get_attr" and not node.users for node in graph.nodes)
+    held = [node for node in graph.nodes if node.op == "get_attr" or node in placement.weights]
+    unread = any(not node.users for node in held)
     hosts = {placement.chains[n]: n for n in reversed(graph.nodes) if n.op in CALLS} if unread else {}
     for node in graph.nodes:
-        if (
-            node.op == "get_attr"
-            and (host := _first_reader(node) or hosts.get(placement.chains[node])) is not None
-        ):
+        if (node.op == "get_attr" or node in placement.weights) and (
+            host := _first_reader(node) or hosts.get(placement.chains[node])
+        ) is not None:
             folded.setdefault(host, []).append(node)
             continue
         chain = placement.chains[node]
@@ -285,7 +285,9 @@ class _Freezer:
             attributes = self._folded.get(child, [])
             children.append(self._leaf(child, draft, attributes))
             for node in (child, *attributes) if attributes else (child,):
-                if node.op in _WITH_PARAMETERS:
+                if node.op == "placeholder":
+                    sizes[id(node)] = elements_of_parameter(node)
+                elif node.op in _WITH_PARAMETERS:
                     sizes |= {id(p): p.numel() for p in parameters_of(node, self._modules)}
         group = Group(
             path=draft.path,

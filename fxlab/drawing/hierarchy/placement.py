@@ -7,9 +7,19 @@ from typing import Any
 
 from torch import fx, nn
 
+from fxlab.drawing.hierarchy.unnoted import backward_nodes, between, weights_by_gradient
 from fxlab.graphs.unfolded import PLACE, BodyPlace
 from fxlab.models.containers import is_container
-from fxlab.node_info import bare_class_name, module_stack, modules_by_path, stack_entry
+from fxlab.node_info import (
+    bare_class_name,
+    is_backward,
+    module_stack,
+    modules_around,
+    modules_by_path,
+    short_name,
+    stack_entry,
+    state_path,
+)
 
 CALLS = ("call_module", "call_function", "call_method")
 _CALL_NUMBER = re.compile(r"@\d+$")
@@ -26,8 +36,14 @@ class ModuleCall:
     """What the group is called, if not by the end of its path."""
 
 
+BACKWARD, RECOMPUTED = " (backward)", " (recomputed)"
+"""The ends of paths of calls in the backward pass."""
+
 Chain = tuple[ModuleCall, ...]
 """Module calls from the outermost to the innermost; empty for the root."""
+
+
+_FORWARD_PASS, _BACKWARD_PASS = (ModuleCall("forward pass", ""),), (ModuleCall("backward pass", ""),)
 
 
 class Placement:
@@ -39,7 +55,14 @@ class Placement:
         self._calls: dict[tuple[str, str], ModuleCall | None] = {}
         """Key and path of an entry of a stack -> the call that it stands for."""
         self._from_path: dict[str, Chain] = {}
+        self._backward: dict[tuple[Chain, str], Chain] = {}
         self._has_stacks = False
+        self._of_state: set[str] = set()
+        self._unnoted = backward_nodes(graph_module.graph)
+        self.weights: frozenset[fx.Node] = frozenset(
+            node for node in graph_module.graph.find_nodes(op="placeholder") if state_path(node) is not None
+        ) or weights_by_gradient(graph_module.graph, self._unnoted)
+        """Inputs that belong to the module that reads them."""
         self.chains: dict[fx.Node, Chain] = _in_bodies(self._place(graph_module.graph))
 
     def _place(self, graph: fx.Graph) -> dict[fx.Node, Chain]:
@@ -49,25 +72,46 @@ class Placement:
         last: Chain | None = None
         for node in graph.nodes:
             chain = self._stack_chain(node)
-            if chain is not None and node.op in CALLS:
-                known[node] = chain
-            else:
-                unplaced.append((node, chain))
             if chain is not None and chain is not last:
                 self._register(chain)
                 last = chain
+            if chain is not None and node.op in CALLS:
+                known[node] = self._in_its_pass(node, chain)
+            else:
+                unplaced.append((node, chain))
         for node, chain in unplaced:
-            if node.op in ("placeholder", "output"):
+            if (path := state_path(node)) is not None:
+                self._of_state.update(modules_around(path))
+                parameters[node] = self._path_chain(path.rpartition(".")[0])
+            elif node.op in ("placeholder", "output"):
                 known[node] = ()
             elif node.op == "get_attr":
                 parameters[node] = chain or self._path_chain(str(node.target).rpartition(".")[0])
             elif node.op == "call_module":
                 known[node] = self._path_chain(str(node.target).rpartition(".")[0])
             elif parameters and (shared := self._of_parameters(node, parameters)):
-                known[node] = shared
+                known[node] = self._in_its_pass(node, shared)
         if len(known) + len(parameters) < len(graph.nodes):
+            if self._unnoted and not self._has_stacks:
+                return self._in_order(graph, known) | parameters
             known = self._settle(graph, known)
         return known | parameters
+
+    def _in_order(self, graph: fx.Graph, known: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
+        """Place the nodes of a flat step by the weights and the forward values that they read."""
+        calls = [node for node in graph.nodes if node.op in CALLS]
+        forward = [node for node in calls if node not in self._unnoted]
+        backward = [node for node in calls if node in self._unnoted]
+        if not any(known.values()):
+            passes: dict[fx.Node, Chain] = dict.fromkeys(forward, _FORWARD_PASS)
+            passes |= dict.fromkeys(backward, _BACKWARD_PASS)
+            return {node: passes.get(node, ()) for node in graph.nodes}
+        placed = between(forward, {node: known[node] for node in forward if known.get(node)}, _common)
+        read = {node: [placed[n] for n in node.all_input_nodes if placed.get(n)] for node in backward}
+        deepest = {node: max(chains, key=len) for node, chains in read.items() if chains}
+        for node, chain in between(backward, deepest, _common).items():
+            placed[node] = self._in_its_pass(node, chain)
+        return {node: placed.get(node, ()) for node in graph.nodes}
 
     def _register(self, chain: Chain) -> None:
         """Note the chain of every path along a chain that a stack spells."""
@@ -76,6 +120,16 @@ class Placement:
             if chain[length - 1].path in self._from_path:
                 break
             self._from_path[chain[length - 1].path] = chain[:length]
+
+    def _in_its_pass(self, node: fx.Node, chain: Chain) -> Chain:
+        """Return the calls of the backward pass for one of its nodes: boxes of their own."""
+        if not is_backward(node) and node not in self._unnoted:
+            return chain
+        recomputed = node.meta.get("recomputed", "")
+        key = chain, str(recomputed)
+        if key not in self._backward:
+            self._backward[key] = _of_backward(*key)
+        return self._backward[key]
 
     @staticmethod
     def _of_parameters(node: fx.Node, parameters: dict[fx.Node, Chain]) -> Chain:
@@ -129,10 +183,23 @@ class Placement:
             chain = self._path_chain(path.rpartition(".")[0])
             module = self.modules.get(path)
             callable_module = module is not None and not isinstance(module, nn.ModuleList | nn.ModuleDict)
+            callable_module |= path in self._of_state
             if callable_module and not self._has_stacks:
                 chain = (*chain, ModuleCall(path, _class_name(module)))
             self._from_path[path] = chain
         return chain
+
+
+def _of_backward(chain: Chain, recomputed: str) -> Chain:
+    """Return calls as those of the backward pass; from a checkpoint on, as those that it computes again."""
+    paths = [call.path for call in chain]
+    place = paths.index(recomputed) if recomputed in paths else len(chain)
+    backward = chain[: place + 1] if recomputed else chain
+    return tuple(
+        ModuleCall(call.path + end, call.class_name, short_name(call.path) + end)
+        for calls, end in ((backward, BACKWARD), (chain[place:], RECOMPUTED))
+        for call in calls
+    )
 
 
 def _in_bodies(chains: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
@@ -150,7 +217,7 @@ def _in_bodies(chains: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
 
 def _class_name(module: nn.Module | None) -> str:
     # torch.fx rebuilds containers as bare modules: their own class is not known.
-    return "" if module is not None and is_container(module) else type(module).__name__
+    return "" if module is None or is_container(module) else type(module).__name__
 
 
 def _read_call(key: str, path: str, owner: Any) -> ModuleCall | None:

@@ -11,12 +11,14 @@ from typing import Any
 from torch import fx, nn
 
 from fxlab.drawing.hierarchy.bookkeeping import GUARDS, MASK, ORDER, RESULTS
-from fxlab.drawing.hierarchy.folding import NUMBERED, short_name
+from fxlab.drawing.hierarchy.folding import NUMBERED
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.graphs.unfolded import bare_name
-from fxlab.node_info import result_text, target_text
+from fxlab.node_info import result_text, short_name, state_path, target_text
 from fxlab.units import counted, short_count
 
+MOST_RESULTS = 4
+"""Of results that a graph returns by name, the box of the output names so many."""
 MOST_RUNS = 2
 """Of equal blocks that the box around them names."""
 _BINARY_SYMBOLS = {"add": "+", "sub": "−", "mul": "×", "truediv": "÷", "div": "÷"}  # noqa: RUF001
@@ -35,7 +37,7 @@ def title_of(item: Group | Leaf) -> str:
     if item.node.op == "call_module":
         return short_name(str(item.node.target))
     if item.node.op == "placeholder":
-        return str(item.node.target)
+        return target_text(item.node)
     return bare_name(item.node)
 
 
@@ -79,7 +81,9 @@ def says_what_the_title_says(line: str, title: str) -> bool:
 def _attributes_text(node: fx.Node) -> str:
     """Return the parameters that a node reads itself."""
     names = [
-        str(source.target).rpartition(".")[2] for source in node.all_input_nodes if source.op == "get_attr"
+        target_text(source).partition(" ")[0].rpartition(".")[2]
+        for source in node.all_input_nodes
+        if source.op == "get_attr" or state_path(source) is not None
     ]
     return f"with {', '.join(names)}" if names else ""
 
@@ -137,7 +141,9 @@ def _returned(value: Any) -> str:
     if isinstance(value, fx.Node) and isinstance(value.target, type):
         value = dict(value.kwargs) or value.args
     if isinstance(value, Mapping):
-        return ", ".join(map(str, value))
+        names = list(map(str, value))
+        few = names[:MOST_RESULTS] if len(names) > MOST_RESULTS + 1 else names
+        return ", ".join(few) + (f" and {len(names) - len(few)} more" if few != names else "")
     return counted(len(value), "value") if isinstance(value, tuple | list) and len(value) > 1 else ""
 
 

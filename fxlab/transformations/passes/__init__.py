@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
+    from fxlab.transformations.passes.activation_checkpointing import (
+        ActivationCheckpointing as ActivationCheckpointing,
+    )
     from fxlab.transformations.passes.change_true_div_to_mul_by_inverse import (
         ChangeTrueDivToMulByInverse as ChangeTrueDivToMulByInverse,
     )
@@ -70,7 +73,11 @@ _OFFERED = {
 }
 """Module -> its passes that sessions offer, in the order of their application."""
 
-_OTHERS = {"deep_copy": "DeepCopy", "lint_and_recompile": "LintAndRecompile"}
+_OTHERS = {
+    "activation_checkpointing": "ActivationCheckpointing",
+    "deep_copy": "DeepCopy",
+    "lint_and_recompile": "LintAndRecompile",
+}
 
 OFFERED = tuple(name for names in _OFFERED.values() for name in names.split())
 """The names of those that sessions offer, in the order of their application."""

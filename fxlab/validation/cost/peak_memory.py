@@ -43,16 +43,15 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = {storage._cdata for tensor in _tensors(args, kwargs) for storage in _storages(tensor)}
+        given = {storage._cdata for storage in storages(args, kwargs)}
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return func(*run_under(self, args), **run_under(self, kwargs))
         result = func(*args, **kwargs)
-        for tensor in _tensors(result):
-            for storage in _storages(tensor):
-                if storage._cdata not in given:
-                    reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-                    self._alive[storage._cdata] = (reference, storage.nbytes())
+        for storage in storages(result):
+            if storage._cdata not in given:
+                reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                self._alive[storage._cdata] = (reference, storage.nbytes())
         self._alive = {key: entry for key, entry in self._alive.items() if not _is_gone(entry[0])}
         self.peak = max(self.peak, sum(size for _, size in self._alive.values()))
         return result
@@ -62,8 +61,10 @@ def _is_gone(reference: StorageWeakRef) -> bool:
     return bool(reference.expired())  # type: ignore[no-untyped-call]
 
 
-def _tensors(*values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+def storages(*values: Any) -> list[torch.UntypedStorage]:
+    """Return the memory of all tensors in values."""
+    tensors = (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    return [storage for tensor in tensors for storage in _storages(tensor)]
 
 
 def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:

@@ -1,0 +1,147 @@
+"""The record that a training step, as a graph, keeps of where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import fx, nn
+
+InputKind = Literal["parameter", "buffer", "state", "number", "batch"]
+_KEY = "fxlab_step"
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """The meaning of one input of a step; it stands in ``node.meta["desc"]``, as AOTAutograd's do."""
+
+    kind: InputKind
+    """``"state"`` is of the optimizer, a ``"number"`` is one of its settings, such as the learning rate."""
+    target: str
+    """The path of a parameter, buffer or argument; ``exp_avg of layers.0.weight``; ``lr``."""
+    owner: str = ""
+    """The path of the parameter or buffer that it is, or belongs to."""
+
+
+@dataclass(frozen=True)
+class StepOutputs:
+    """The results of a step that a training loop writes."""
+
+    written: dict[str, str]
+    """Output -> the input that takes its value after a step."""
+    made: dict[str, tuple[str, str]]
+    """Output -> key and parameter of a tensor that the optimizer did not have in its state before."""
+    fixed: dict[str, float]
+    """Learning rates that are fixed in the graph."""
+
+
+class _Objects(NamedTuple):
+    inputs: dict[str, Any]
+    model: nn.Module
+    loss: Callable[..., Any] | None
+    optimizer: torch.optim.Optimizer | None
+
+
+class StepRecord:
+    """The values that a step was traced on, and the objects that it was traced of.
+
+    Copies of the graph share it, and pickles of the graph lose it.
+
+    Parameters
+    ----------
+    inputs
+        Values by the names of placeholders. Parameters, buffers and state share memory with the user's.
+    model, loss, optimizer
+        As for :func:`fxlab.trace_step`.
+    outputs
+        What a training loop writes.
+    autocast
+        The autocast regions around the trace.
+    key
+        All that the graph holds for.
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Any],
+        model: nn.Module,
+        loss: Callable[..., Any] | None,
+        optimizer: torch.optim.Optimizer | None,
+        outputs: StepOutputs,
+        autocast: Any,
+        key: object,
+    ) -> None:
+        self.outputs, self.autocast, self.key = outputs, autocast, key
+        # In a closure, so that a copy of the graph does not come to the tensors.
+        self._of: Callable[[], _Objects] = lambda: _Objects(dict(inputs), model, loss, optimizer)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The values of the placeholders, by name."""
+        return self._of().inputs
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self._of().model
+
+    @property
+    def loss(self) -> Callable[..., Any] | None:
+        """The loss, if not the model's own."""
+        return self._of().loss
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer, if there is one."""
+        return self._of().optimizer
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StepRecord:
+        return self
+
+
+def note_step(graph_module: fx.GraphModule, record: StepRecord) -> None:
+    """Let a graph module be a step."""
+    graph_module.meta[_KEY] = record
+
+
+def step_record(graph_module: nn.Module) -> StepRecord | None:
+    """Return the record of a step; ``None`` for any other module, and for a step that was pickled."""
+    if not isinstance(graph_module, fx.GraphModule):
+        return None
+    found = graph_module.meta.get(_KEY)
+    return found if isinstance(found, StepRecord) else None
+
+
+def is_step(graph_module: nn.Module) -> bool:
+    """Tell whether :func:`fxlab.trace_step` made a graph, or the graph that it was transformed from."""
+    if not isinstance(graph_module, fx.GraphModule):
+        return False
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    return any(isinstance(node.meta.get("desc"), StepInput) for node in placeholders)
+
+
+class GuardError(AssertionError):
+    """A step was called with data for which it was not recorded."""
+
+
+def require_number(value: Any, expected: Any) -> None:
+    """Raise :class:`GuardError` unless a number that a step reads is as it was when the step was recorded."""
+    if value != expected:
+        raise GuardError(
+            f"The step was recorded for data of which Python has read {expected!r}; now it reads {value!r}, "
+            "and may decide otherwise. Trace it with these data: fxlab.trace_step(model, inputs, ...)."
+        )
+
+
+def require_shape(value: torch.Tensor, expected: tuple[int, ...]) -> None:
+    """Raise :class:`GuardError` unless a tensor is as large as it was when the step was recorded."""
+    if tuple(value.shape) != expected:
+        raise GuardError(
+            f"The step was recorded for data of which {expected} elements were chosen; now "
+            f"{tuple(value.shape)} are. Trace it with these data: fxlab.trace_step(model, inputs, ...)."
+        )
+
+
+GUARDS = (require_number, require_shape)

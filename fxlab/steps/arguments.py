@@ -1,0 +1,113 @@
+"""The arguments of a step: parameters, buffers and a batch, as tensors with names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.models.running import Inputs, call_arguments, given_arguments, named_arguments
+from fxlab.torch_private import pytree
+from fxlab.tracing.report import TraceError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs of a model, of which the tensors are arguments of the step and all else is fixed."""
+
+    names: tuple[str, ...]
+    """The path of each tensor: the argument, and where it lies in it."""
+    tensors: tuple[torch.Tensor, ...]
+    leaves: tuple[Any, ...]
+    """All leaves of the structure, the tensors too."""
+    structure: Any
+    """As in the inputs: a mapping, a tuple or one tensor."""
+
+    @classmethod
+    def of(cls, model: nn.Module, inputs: Inputs, *, copied: bool = True) -> Batch:
+        """Take inputs apart.
+
+        Raises
+        ------
+        TypeError
+            If they are no inputs.
+        """
+        args, kwargs = (call_arguments if copied else given_arguments)(inputs)
+        given: Any = inputs
+        if isinstance(inputs, Mapping):
+            given = kwargs
+        elif isinstance(inputs, tuple | list):
+            given = args
+        else:
+            given = args[0]
+        leaves, structure = pytree.tree_flatten(given)
+        numbered = pytree.tree_unflatten(range(len(leaves)), structure)
+        own = isinstance(inputs, Mapping)
+        by_name = numbered if own else named_arguments(model, _as_tuple(inputs, numbered), {})
+        paths = {place: _path(path) for path, place in pytree.tree_flatten_with_path(by_name)[0]}
+        tensors = {at: leaf.detach() for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+        return cls(tuple(paths[at] for at in tensors), tuple(tensors.values()), tuple(leaves), structure)
+
+    def with_tensors(self, tensors: tuple[torch.Tensor, ...]) -> Any:
+        """Return inputs of the same structure with other tensors."""
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        return pytree.tree_unflatten(leaves, self.structure)
+
+
+def _as_tuple(inputs: Inputs, numbered: Any) -> tuple[Any, ...]:
+    return (numbered,) if isinstance(inputs, torch.Tensor) else tuple(numbered)
+
+
+def _path(path: tuple[Any, ...]) -> str:
+    keys = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
+    return ".".join(keys)
+
+
+def called(model: nn.Module, given: Any) -> Any:
+    """Call a model with inputs in the form in which a user gives them."""
+    args, kwargs = given_arguments(given)
+    return model(*args, **kwargs)
+
+
+def loss_of(loss: Callable[..., Any] | None, output: Any, given: Any) -> torch.Tensor:
+    """Return the loss as one number that gradients flow from.
+
+    Raises
+    ------
+    TraceError
+        If it is none.
+    """
+    if loss is None:
+        found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+        if found is None:
+            raise TraceError(
+                f"The output of the model ({type(output).__name__}) has no loss. Give inputs for which it "
+                "has one (transformers: labels), or a function: loss=lambda output, inputs: ..."
+            )
+    else:
+        found = loss(output, given) if _takes_inputs(loss) else loss(output)
+    if not isinstance(found, torch.Tensor) or found.numel() != 1:
+        shape = f" of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else ""
+        raise TraceError(
+            f"loss: expected a tensor of one element, got {type(found).__name__}{shape}. "
+            "Reduce it, for example with .mean()."
+        )
+    if not found.requires_grad:
+        raise TraceError(
+            "loss: no gradients flow from it. A parameter that it is made of has to require them."
+        )
+    return found
+
+
+def _takes_inputs(loss: Callable[..., Any]) -> bool:
+    try:
+        given = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len([p for p in positional if p.default is p.empty]) >= 2

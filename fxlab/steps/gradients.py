@@ -1,0 +1,174 @@
+"""Forward, loss and backward of a model as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.func import functional_call
+
+from fxlab.steps.arguments import Batch, called, loss_of
+from fxlab.steps.autocast import autocast_off
+from fxlab.steps.functional import functional
+from fxlab.steps.places import Places
+from fxlab.steps.repairs import with_guards, with_one_draw, without_hidden_writes
+from fxlab.steps.watch import Watch, copy_source_lines
+from fxlab.tracing import torch_private
+from fxlab.tracing.model_code.twin import Twin
+from fxlab.tracing.report import TraceError
+
+LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded forward and backward pass.
+
+    The graph takes parameters, buffers and the tensors of the batch, and returns the loss, the gradients and
+    the new values of buffers.
+    """
+
+    graph: fx.Graph
+    module: fx.GraphModule
+    parameters: dict[str, torch.Tensor]
+    """Detached, in the order of the model; they share its memory."""
+    buffers: dict[str, torch.Tensor]
+    batch: Batch
+    gradients: tuple[str, ...]
+    """The parameters that the loss depends on and that have gradients."""
+    written: tuple[str, ...]
+    """The buffers that a step writes."""
+
+
+class Forward:
+    """The computation of the loss and the gradients, on tensors that are given.
+
+    Parameters
+    ----------
+    model
+        The model. Its twin runs, so it stays as it is.
+    loss
+        As for :func:`fxlab.trace_step`.
+    """
+
+    def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
+        own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        twin = Twin(model, lambda tensor: tensor if id(tensor) in own else tensor.clone())
+        # A loss that reads the model, such as one with weight decay, reads the twin.
+        self.model, self._loss = twin.model, twin.of(loss)
+
+    def __call__(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        buffers: Mapping[str, torch.Tensor],
+        given: Any,
+        places: Places | None = None,
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """Return the loss, the gradients of parameters that it depends on, and the new buffers."""
+        held = {f"model.{name}": value for name, value in {**parameters, **buffers}.items()}
+        asked = {name: value for name, value in parameters.items() if value.requires_grad}
+        whole = _Whole(self.model, self._loss, list(asked.values()), places)
+        with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
+            loss, found = functional_call(whole, held, (given,), tie_weights=True)
+        gradients = {name: value for name, value in zip(asked, found, strict=True) if value is not None}
+        return loss, gradients, {name: held[f"model.{name}"] for name in buffers}
+
+
+class _Whole(nn.Module):
+    """A model, its loss and the backward pass, in which checkpoints call the model again."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[..., Any] | None,
+        asked: Sequence[torch.Tensor],
+        places: Places | None,
+    ) -> None:
+        super().__init__()
+        self.model, self._loss, self._asked, self._places = model, loss, asked, places
+
+    def forward(self, given: Any) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
+        places = self._places
+        with nullcontext() if places is None else places.modules_of(self.model):
+            output = called(self.model, given)
+            if places is not None and self._loss is None:
+                places.rest_is(LOSS)
+            box: AbstractContextManager[None] = nullcontext()
+            if places is not None and self._loss is not None:
+                box = places.inside(LOSS, _name_of(self._loss))
+            with box:
+                loss = loss_of(self._loss, output, given)
+            with autocast_off(), nullcontext() if places is None else places.backward_from(loss):
+                return loss, torch.autograd.grad(loss, self._asked, allow_unused=True)
+
+
+def _name_of(loss: Callable[..., Any]) -> str:
+    return str(getattr(loss, "__name__", type(loss).__name__)).strip("<>")
+
+
+def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
+    """Record the forward and the backward pass.
+
+    It runs on the real parameters, so that branches of the model go as they go in training.
+    """
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    for value, parameter in zip(parameters.values(), model.parameters(), strict=True):
+        value.requires_grad_(parameter.requires_grad)
+    buffers = {name: value.detach() for name, value in model.named_buffers()}
+    gradients: list[str] = []
+
+    def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        at = len(parameters)
+        own = dict(zip(parameters, tensors, strict=False))
+        state = dict(zip(buffers, tensors[at:], strict=False))
+        graph = torch_private.get_proxy_mode().tracer.graph
+        given = batch.with_tensors(tensors[at + len(buffers) :])
+        with Watch(graph):
+            loss, found, after = forward(own, state, given, Places(graph))
+        gradients.extend(found)
+        return [loss, *found.values(), *after.values(), *own.values()]
+
+    # Some operators write running statistics without saying so.
+    given = *parameters.values(), *(buffer.clone() for buffer in buffers.values()), *batch.tensors
+    try:
+        with torch_private.one_fake_mode():
+            module = torch_private.make_fx(
+                functional(step), tracing_mode="real", _error_on_data_dependent_ops=False
+            )(*given)
+    except TraceError:
+        raise
+    except Exception as error:  # whatever a model raises, or torch where it cannot record
+        raise TraceError(
+            f"{type(model).__name__} could not be recorded as a training step. It raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    without_hidden_writes(module.graph)
+    with_one_draw(module.graph)
+    with_guards(module.graph)
+    copy_source_lines(module.graph)
+    written = _written(module.graph, [*parameters, *buffers], [*buffers, *parameters])
+    if changed := next((name for name in parameters if name in written), None):
+        raise TraceError(
+            f"The forward pass writes the parameter {changed}, as an embedding with max_norm does, and a "
+            "step has one new value of it: that of the optimizer. Write it outside of the step."
+        )
+    return Recorded(module.graph, module, parameters, buffers, batch, tuple(gradients), written)
+
+
+def results_of(graph: fx.Graph) -> list[Any]:
+    """Return the values that a recorded graph returns in a list."""
+    return list(graph.output_node().args[0])  # type: ignore[arg-type]
+
+
+def _written(graph: fx.Graph, given: Sequence[str], returned: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of inputs whose values after a step are others than before.
+
+    ``given`` are names of the first inputs, and ``returned`` those of the last results.
+    """
+    before = dict(zip(given, graph.find_nodes(op="placeholder"), strict=False))
+    after = dict(zip(reversed(returned), reversed(results_of(graph)), strict=False))
+    return tuple(name for name in returned if before[name] is not after[name])

@@ -1,0 +1,173 @@
+"""A training loop that runs steps as graphs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx, nn
+
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.running import Inputs, generators_kept
+from fxlab.models.step_record import GuardError, StepInput, StepRecord, step_record
+from fxlab.steps.arguments import Batch
+from fxlab.steps.autocast import autocast_off
+from fxlab.steps.step_key import step_key
+from fxlab.steps.traced_step import trace_step
+from fxlab.steps.update import Update
+from fxlab.transformations import Transformation
+from fxlab.validation import verdict
+
+
+@dataclass
+class _Held:
+    """A traced step, and what passes make of it."""
+
+    step: fx.GraphModule
+    record: StepRecord
+    inputs: dict[str, StepInput] = field(default_factory=dict)
+    transformed: tuple[object, fx.GraphModule] | None = None
+
+    def __post_init__(self) -> None:
+        self.inputs = {
+            str(node.target): node.meta["desc"] for node in self.step.graph.find_nodes(op="placeholder")
+        }
+
+
+class StepLoop:
+    """Trains the model of a step by graphs; made by :meth:`fxlab.Session.as_step`.
+
+    A graph holds for sizes of a batch, modes of modules, settings of the optimizer and the tensors in its
+    state. For others the step is traced again, when it is needed, and gets the same passes.
+
+    Parameters
+    ----------
+    step
+        The step as it was traced.
+    passes
+        Returns the passes that are on.
+    check
+        Whether a transformed graph is used only if its verdict on the first batch is good.
+    """
+
+    def __init__(
+        self, step: fx.GraphModule, passes: Callable[[], tuple[Transformation, ...]], *, check: bool
+    ) -> None:
+        record = step_record(step)
+        if record is None:
+            raise ValueError(
+                "The session was not made of a step that fxlab.trace_step returned in this process, and "
+                "so does not know the model. Make it of that: fxlab.Session(fxlab.trace_step(model, ...))."
+            )
+        self._record, self._passes, self._check = record, passes, check
+        self._held: dict[object, list[_Held]] = {record.key: [_Held(step, record)]}
+
+    def __call__(self, inputs: Inputs) -> torch.Tensor:
+        """Train on one batch: new values are written into model and optimizer.
+
+        Without an optimizer, gradients are added to ``parameter.grad`` as ``loss.backward()`` does.
+
+        Parameters
+        ----------
+        inputs
+            As for :func:`fxlab.trace_step`.
+
+        Returns
+        -------
+        torch.Tensor
+            The loss.
+        """
+        model, optimizer = self._record.model, self._record.optimizer
+        batch = Batch.of(model, inputs, copied=False)
+        update = None if optimizer is None else Update(optimizer, model)
+        key = step_key(model, batch, update)
+        for held in self._held.get(key, ()):
+            if update is not None and not update.has_numbers(held.record.outputs.fixed):
+                continue
+            try:
+                with generators_kept(after_errors_alone=True):
+                    return self._run(held, batch)
+            except GuardError:
+                continue
+        with self._record.autocast.entered():
+            step = trace_step(model, inputs, self._record.loss, optimizer=optimizer)
+        record = step_record(step)
+        assert record is not None
+        held = _Held(step, record)
+        self._held.setdefault(key, []).append(held)
+        return self._run(held, batch)
+
+    @property
+    def graphs(self) -> int:
+        """The number of graphs that were traced."""
+        return sum(map(len, self._held.values()))
+
+    def _run(self, held: _Held, batch: Batch) -> torch.Tensor:
+        values = self._values(held, batch)
+        graph = self._transformed(held, values)
+        with torch.no_grad(), autocast_off():
+            found = graph(**values)
+            self._write(held, found, values)
+        loss: torch.Tensor = found["loss"]
+        return loss
+
+    def _values(self, held: _Held, batch: Batch) -> dict[str, torch.Tensor]:
+        model, optimizer = self._record.model, self._record.optimizer
+        known: dict[tuple[str, str], torch.Tensor] = {
+            **{("parameter", name): value.detach() for name, value in model.named_parameters()},
+            **{("buffer", name): value for name, value in model.named_buffers()},
+            **{("batch", name): value for name, value in zip(batch.names, batch.tensors, strict=True)},
+        }
+        if optimizer is not None:
+            update = Update(optimizer, model)
+            known |= {("state", f"{key} of {name}"): value for (key, name), value in update.state().items()}
+            known |= {("number", name): value for name, value in update.numbers().items()}
+        return {name: known[meaning.kind, meaning.target] for name, meaning in held.inputs.items()}
+
+    def _transformed(self, held: _Held, values: Mapping[str, torch.Tensor]) -> fx.GraphModule:
+        passes = self._passes()
+        signatures = tuple(pass_.signature for pass_ in passes)
+        if held.transformed is None or held.transformed[0] != signatures:
+            held.transformed = signatures, self._made(held.step, passes, values)
+        return held.transformed[1]
+
+    def _made(
+        self, step: fx.GraphModule, passes: tuple[Transformation, ...], values: Mapping[str, torch.Tensor]
+    ) -> fx.GraphModule:
+        graph = step
+        for pass_ in passes:
+            graph = pass_(share_tensors_copy(graph))
+        if self._check and passes:
+            found = verdict(step, graph, dict(values))
+            if not found:
+                warnings.warn(
+                    f"The step runs without passes, as it is another one with them: {found.reason}",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+                return step
+        return graph
+
+    def _write(
+        self, held: _Held, found: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]
+    ) -> None:
+        model, optimizer = self._record.model, self._record.optimizer
+        parameters = dict(model.named_parameters())
+        for output, value in found.items():
+            if output in held.record.outputs.written:
+                values[held.record.outputs.written[output]].copy_(value)
+            elif output.startswith("grad of ") and optimizer is None:
+                _accumulate(parameters[output.removeprefix("grad of ")], value)
+        if optimizer is not None:
+            for output, (key, name) in held.record.outputs.made.items():
+                optimizer.state[parameters[name]][key] = found[output].clone()
+            optimizer._opt_called = True  # type: ignore[attr-defined]  # a scheduler looks whether there was a step
+
+
+def _accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+    if parameter.grad is None:
+        parameter.grad = gradient.clone()
+    else:
+        parameter.grad.add_(gradient)

@@ -1,0 +1,220 @@
+"""The module call, and the pass, that each node of a step belongs to, noted while it is recorded."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fxlab.tracing import torch_private
+
+BACKWARD, RECOMPUTED = "autograd_backward", "recomputed"
+"""Keys of ``node.meta``; the first is torch's own."""
+
+OPTIMIZER = "optimizer"
+"""The box of the update."""
+
+_Stack = dict[str, tuple[str, str]]
+
+
+class Places:
+    """Writes into ``node.meta`` of new nodes which module call is going on.
+
+    Forward nodes get ``nn_module_stack``. Nodes that autograd adds get ``autograd_backward``, and
+    ``fwd_nn_module_stack`` of the operator that they are the derivative of, found by the sequence number that
+    autograd gives it. What a checkpoint computes again in the backward pass gets both
+    ``nn_module_stack`` and ``autograd_backward``, and ``recomputed``:
+    the call that the checkpoint is around.
+
+    Parameters
+    ----------
+    graph
+        The graph that grows.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self._graph = graph
+        self._last: fx.Node | None = None
+        self._stack: _Stack = {}
+        self._calls = Counter[str]()
+        self._around: dict[str, _Stack] = {}
+        self._checkpoint = ""
+        self._since_last_module: list[fx.Node] = []
+        self._is_backward = False
+        self._of_derivative: _Stack = {}
+        self._number: int | None = None
+        self._numbers: list[int] = []
+        self._stacks: list[_Stack] = []
+        self._note()
+
+    @contextmanager
+    def modules_of(self, model: nn.Module) -> Iterator[None]:
+        """Follow the calls of the modules of a model within the block."""
+        handles = []
+        for path, module in model.named_modules():
+            enter, leave = self._hooks(path, type(module))
+            handles.append(module.register_forward_pre_hook(enter, prepend=True))
+            handles.append(module.register_forward_hook(leave, always_call=True))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @contextmanager
+    def inside(self, name: str, class_name: str) -> Iterator[None]:
+        """Let what is recorded within the block belong to a box of its own."""
+        before = self._stack
+        self._enter({**before, name: (name, class_name)})
+        try:
+            yield
+        finally:
+            self._enter(before)
+
+    def rest_is(self, name: str) -> None:
+        """Put what the model itself has done since it called its last module into a box."""
+        for node in self._since_last_module:
+            node.meta["nn_module_stack"] = {**node.meta["nn_module_stack"], name: (name, "")}
+        place = next(
+            (at for at in reversed(range(len(self._stacks))) if list(self._stacks[at]) == [""]), None
+        )
+        if place is not None and self._since_last_module:
+            self._stacks[place] = {**self._stacks[place], name: (name, "")}
+
+    @contextmanager
+    def backward_from(self, loss: torch.Tensor) -> Iterator[None]:
+        """Let what autograd records within the block belong to the operators of the forward pass."""
+        self._enter({})
+        self._is_backward = True
+        self._calls.clear()
+        handles = [function.register_prehook(self._entering(function)) for function in _functions(loss)]
+        try:
+            yield
+        finally:
+            self._place_new_nodes()
+            for handle in handles:
+                handle.remove()
+            self._is_backward = False
+
+    def _hooks(self, path: str, owner: type) -> tuple[Any, Any]:
+        before: list[_Stack] = []
+        name = f"{owner.__module__}.{owner.__qualname__}"
+
+        def enter(*_: object) -> None:
+            count = self._calls[path]
+            self._calls[path] += 1
+            before.append(self._stack)
+            self._place_new_nodes()
+            self._since_last_module.clear()
+            key = f"{path}@{count}" if count else path
+            if not self._is_backward:
+                self._around[key] = self._stack
+            # A checkpoint calls a module alone, without those around it.
+            around = self._stack or self._around.get(key, {})
+            if self._is_backward and not self._stack:
+                self._checkpoint = key
+            self._enter({**around, key: (path, name)})
+
+        def leave(*_: object) -> None:
+            if before:
+                self._enter(before.pop())
+
+        return enter, leave
+
+    def _entering(self, function: Any) -> Any:
+        number = function._sequence_nr()
+
+        def enter(*_: object) -> None:
+            self._place_new_nodes()
+            place = bisect_right(self._numbers, number) - 1
+            self._stack, self._number = {}, number
+            self._of_derivative = self._stacks[place] if place >= 0 else {}
+
+        return enter
+
+    def _enter(self, stack: _Stack) -> None:
+        self._place_new_nodes()
+        self._stack = stack
+        if not self._is_backward:
+            self._note()
+
+    def _note(self) -> None:
+        number = torch_private.get_sequence_nr()
+        if self._numbers and self._numbers[-1] == number:
+            self._stacks[-1] = self._stack
+            return
+        self._numbers.append(number)
+        self._stacks.append(self._stack)
+
+    def _place_new_nodes(self) -> None:
+        first = self._last
+        for node in reversed(self._graph.nodes):
+            if node is first:
+                break
+            if self._last is first:
+                self._last = node
+            if node.op != "placeholder":
+                self._place(node)
+
+    def _place(self, node: fx.Node) -> None:
+        if self._stack:
+            node.meta["nn_module_stack"] = dict(self._stack)
+        if list(self._stack) == [""]:
+            self._since_last_module.append(node)
+        if not self._is_backward:
+            return
+        node.meta[BACKWARD] = True
+        if self._stack:
+            node.meta[RECOMPUTED] = self._checkpoint
+            return
+        if self._of_derivative:
+            node.meta["fwd_nn_module_stack"] = dict(self._of_derivative)
+        if self._number is not None:
+            node.meta["seq_nr"] = self._number
+
+
+def _functions(loss: torch.Tensor) -> list[Any]:
+    """Return the functions of autograd that a loss leads to."""
+    found: dict[Any, None] = {}
+    pending: list[Any] = [loss.grad_fn]
+    while pending:
+        function = pending.pop()
+        if function is not None and function not in found:
+            found[function] = None
+            pending += [before for before, _ in function.next_functions]
+    return list(found)
+
+
+def place_update(nodes: Sequence[fx.Node], inputs: Iterable[fx.Node], class_name: str) -> None:
+    """Put the nodes of an update into a box, in boxes of the modules whose parameters they update."""
+    around: dict[fx.Node, _Stack | None] = {}
+    stacks: dict[str, _Stack] = {}
+    for node in inputs:
+        owner = node.meta["desc"].owner
+        if node.meta["desc"].kind == "parameter":
+            stacks[owner] = _stack_of_reader(node)
+        around[node] = stacks.get(owner) if owner else None
+    for node in nodes:
+        around[node] = _same(around.get(read) for read in node.all_input_nodes)
+    for node in reversed(nodes):  # what is made of no parameter lies where it is read
+        around[node] = around[node] or _same(around.get(user) for user in node.users)
+    for node in nodes:
+        calls = (around[node] or {}).items()
+        inner = {f"{OPTIMIZER}.{key}": (f"{OPTIMIZER}.{path}", name) for key, (path, name) in calls if key}
+        node.meta["nn_module_stack"] = {OPTIMIZER: (OPTIMIZER, class_name), **inner}
+
+
+def _same(stacks: Iterable[_Stack | None]) -> _Stack | None:
+    """Return the stack that all known ones are; ``None`` if they differ."""
+    found = [stack for stack in stacks if stack is not None]
+    return found[0] if found and all(stack == found[0] for stack in found) else None
+
+
+def _stack_of_reader(parameter: fx.Node) -> _Stack:
+    stacks = (user.meta.get("nn_module_stack") for user in parameter.users)
+    return next((stack for stack in stacks if stack), {})

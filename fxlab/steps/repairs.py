@@ -1,0 +1,112 @@
+"""Repairs of a recorded step: hidden writes, draws that a checkpoint repeats, guards."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import fx
+
+from fxlab.models.step_record import GUARDS, require_number, require_shape
+from fxlab.node_info import known_result, known_shape
+from fxlab.operators import draws_random_numbers
+from fxlab.steps.places import RECOMPUTED
+from fxlab.steps.watch import NUMBER, READ
+from fxlab.torch_private import OpOverload
+from fxlab.tracing.report import TraceError
+
+_BATCH_NORM = torch.ops.aten.native_batch_norm.default
+_MEAN, _VARIANCE, _TRAINING = 3, 4, 5
+"""The places of its arguments that it writes, and of that by which it does."""
+
+
+def without_hidden_writes(graph: fx.Graph) -> None:
+    """Let batch norms return their running statistics, which they would write in place."""
+    for node in graph.find_nodes(op="call_function", target=_BATCH_NORM):
+        if len(node.args) <= _TRAINING or not node.args[_TRAINING] or node.args[_MEAN] is None:
+            continue
+        node.target = torch.ops.aten._native_batch_norm_legit_functional.default
+        statistics: list[Any] = [node.args[_MEAN], node.args[_VARIANCE]]
+        if isinstance(value := node.meta.get("val"), tuple | list):
+            node.meta["val"] = (*value[:3], *(before.meta.get("val") for before in statistics))
+        for number, before in enumerate(statistics, 3):
+            with graph.inserting_after(node):
+                after = graph.call_function(getitem, (node, number))
+            known = {key: before.meta[key] for key in ("val", "tensor_meta") if key in before.meta}
+            after.meta = {**node.meta, **known}
+            for user in [*before.users]:
+                if node < user and user is not after:
+                    user.replace_input_with(before, after)
+
+
+def with_one_draw(graph: fx.Graph) -> None:
+    """Let what a checkpoint computes again read the random numbers that the forward pass has drawn.
+
+    Eagerly, a checkpoint puts the generators back, and draws the same numbers again.
+    """
+    drawn: dict[Any, list[fx.Node]] = defaultdict(list)
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not draws_random_numbers(node):
+            continue
+        key = tuple(node.meta.get("nn_module_stack", ())), node.target
+        if not node.meta.get(RECOMPUTED):
+            drawn[key].append(node)
+            continue
+        if not drawn[key]:
+            raise TraceError(
+                f"A checkpoint draws random numbers again ({node.target}), and it cannot be told which those "
+                "of the forward pass are. Trace without gradient checkpointing."
+            )
+        node.replace_all_uses_with(drawn[key].pop(0))
+        graph.erase_node(node)
+
+
+def with_guards(graph: fx.Graph) -> None:
+    """Let the graph refuse data for which Python has decided otherwise when it was recorded."""
+    for node in graph.find_nodes(op="call_function", target=NUMBER):
+        if READ not in node.meta:
+            continue
+        value = node.meta.pop(READ)
+        if isinstance(value, float):
+            raise TraceError(
+                f"The model or the loss reads a number of a tensor ({value:.6g}), which would be fixed in "
+                f"the graph.{_line(node)} Compute with the tensor instead of .item()."
+            )
+        _guard(graph, node, require_number, value)
+    for node in list(graph.nodes):
+        if _has_size_of_data(node) and (shape := known_shape(node)) is not None:
+            _guard(graph, node, require_shape, tuple(map(int, shape)))
+
+
+def _guard(graph: fx.Graph, node: fx.Node, check: Callable[..., None], expected: Any) -> None:
+    with graph.inserting_after(node):
+        guard = graph.call_function(check, (node, expected))
+    guard.meta = {key: held for key, held in node.meta.items() if key not in ("val", "tensor_meta")}
+
+
+def _has_size_of_data(node: fx.Node) -> bool:
+    """Tell whether the size of a result depends on data: true numbers are counted, or elements chosen."""
+    if not isinstance(node.target, OpOverload) or torch.Tag.dynamic_output_shape not in node.target.tags:
+        return False
+    if node.target is not torch.ops.aten.index.Tensor:
+        return True
+    indices = [index for index in node.all_input_nodes[1:] if known_result(index) is not None]
+    return any(known_result(index).dtype in (torch.bool, torch.uint8) for index in indices)
+
+
+def _line(node: fx.Node) -> str:
+    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines() if line.strip()]
+    return f" {' '.join(lines[-2:])}." if lines else ""
+
+
+def without_dead_code(graph: fx.Graph, kept: Sequence[Any] = ()) -> None:
+    """Remove what nothing reads, but guards, and draws, which move the generators on."""
+
+    def is_kept(node: fx.Node) -> bool:
+        is_end = node.op in ("placeholder", "output")
+        return is_end or node.target in GUARDS or draws_random_numbers(node)
+
+    graph.eliminate_dead_code(is_kept)

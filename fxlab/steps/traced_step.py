@@ -1,0 +1,238 @@
+"""Trace a training step: forward, loss, backward and update as one graph."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fxlab.checks import check_is, described
+from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.running import Inputs, generators_kept
+from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
+from fxlab.steps.arguments import Batch
+from fxlab.steps.autocast import AutocastNow
+from fxlab.steps.check import check_step
+from fxlab.steps.gradients import LOSS, Forward, Recorded, recorded, results_of
+from fxlab.steps.places import place_update
+from fxlab.steps.repairs import without_dead_code
+from fxlab.steps.step_key import step_key
+from fxlab.steps.update import Slot, Update, Updated, recorded_update
+from fxlab.tracing import torch_private
+from fxlab.tracing.report import TraceError, TraceWarning
+
+
+def trace_step(
+    model: nn.Module,
+    inputs: Inputs,
+    loss: Callable[..., Any] | None = None,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> fx.GraphModule:
+    """Trace a training step, and return it as one graph that writes nothing.
+
+    Its inputs are parameters, buffers, the state of the optimizer, its learning rate and the batch, under
+    their names. It returns a dictionary: ``loss``; ``grad of layers.0.weight`` for each parameter that the
+    loss depends on; and ``new ...`` for all that a step changes: parameters, state of the optimizer, buffers.
+
+    The model, the optimizer and the random number generators stay as they are. The graph is run once, and
+    its bits are compared with those of an eager step.
+
+    Parameters
+    ----------
+    model
+        The model, in the mode in which it trains. Gradient checkpointing and autocast are recorded as they
+        are; autocast regions around this call hold for the forward pass and the loss.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Sizes are fixed.
+    loss
+        Takes the output of the model, and ``inputs`` too if it has two parameters. Left out,
+        ``output.loss``.
+    optimizer
+        The optimizer of the model's parameters. Left out, the graph ends with the gradients. Its settings are
+        fixed, but for the learning rate. Before its first step it has no state, so the graph makes it.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        Made for :class:`fxlab.Session`, which knows the values that it was traced on.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these, or the optimizer has parameters that the model has not.
+    TraceError
+        If the step cannot be recorded, or the graph does not compute the bits of an eager step.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> import fxlab
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> step = fxlab.trace_step(model, torch.ones(3, 4), lambda output: output.square().mean())
+    >>> [node.name for node in step.graph.find_nodes(op="placeholder")]
+    ['p_0_weight', 'p_0_bias', 'p_2_weight', 'p_2_bias', 'input_1']
+    >>> session = fxlab.Session(step)
+    >>> sorted(session.graph_module(**session.inputs))
+    ['grad of 0.bias', 'grad of 0.weight', 'grad of 2.bias', 'grad of 2.weight', 'loss']
+    """
+    torch_private.require_for_steps()
+    check_is(nn.Module, model, "model")
+    if loss is not None and not callable(loss):
+        raise TypeError(f"loss: expected a function of the model's output, got {described(loss)}.")
+    update = None if optimizer is None else Update(optimizer, model)
+    batch = Batch.of(model, inputs)
+    with generators_kept():
+        passes = recorded(Forward(model, loss), model, batch)
+        updated = None
+        if update is not None:
+            parameters = {name: passes.parameters[name] for name in update.names}
+            trained = [name for name in passes.gradients if name in parameters]
+            updated = recorded_update(update, parameters, trained)
+    joined = _Joined(passes, updated, update)
+    step = fx.GraphModule(joined.attributes, joined.graph, f"{type(model).__name__}Step")
+    ensure_picklable(step)
+    outputs = StepOutputs(joined.written, joined.made, {} if updated is None else updated.fixed)
+    key = step_key(model, batch, update)
+    _warn_of_constants(step)
+    note_step(step, StepRecord(joined.values, model, loss, optimizer, outputs, AutocastNow.now(), key))
+    check_step(step, joined.values, Forward(model, loss), passes, update)
+    return step
+
+
+def _warn_of_constants(step: fx.GraphModule) -> None:
+    """Warn of tensors that the loss reads and that are neither its arguments nor the model's."""
+    for node in step.graph.find_nodes(op="get_attr"):
+        value = getattr(step, str(node.target))
+        if LOSS in node.meta.get("nn_module_stack", ()) and isinstance(value, torch.Tensor) and value.dim():
+            warnings.warn(
+                f"The loss reads a tensor of shape {tuple(value.shape)} that is neither in the output of the "
+                "model nor in inputs. It is fixed in the graph: for other batches, pass it in inputs.",
+                TraceWarning,
+                stacklevel=3,
+            )
+
+
+class _Joined:
+    """The graph of both passes, followed by that of the update, with names."""
+
+    def __init__(self, passes: Recorded, updated: Updated | None, update: Update | None) -> None:
+        self.graph = fx.Graph()
+        self.values: dict[str, Any] = {}
+        self.written: dict[str, str] = {}
+        self.made: dict[str, Slot] = {}
+        self.attributes = dict[str, Any]()
+        self._outputs: dict[str, Any] = {}
+        inputs = self._placeholders(passes, updated)
+        self._add_passes(passes, inputs)
+        if updated is not None and update is not None:
+            self._add_update(passes, updated, update, inputs)
+        self.graph.output(self._outputs)
+        without_dead_code(self.graph)
+
+    def _placeholders(self, passes: Recorded, updated: Updated | None) -> dict[tuple[str, str], fx.Node]:
+        given: dict[tuple[str, str], tuple[StepInput, torch.Tensor]] = {}
+        for name, value in passes.parameters.items():
+            given["parameter", name] = StepInput("parameter", name, name), value
+        for name, value in passes.buffers.items():
+            given["buffer", name] = StepInput("buffer", name, name), value
+        for slot, value in () if updated is None else updated.state.items():
+            given["state", slot_name(slot)] = StepInput("state", slot_name(slot), slot[1]), value
+        for name, value in {} if updated is None else updated.numbers.items():
+            given["number", name] = StepInput("number", name), value
+        for name, value in zip(passes.batch.names, passes.batch.tensors, strict=True):
+            given["batch", name] = StepInput("batch", name), value
+        found = {}
+        for key, (meaning, value) in given.items():
+            node = self.graph.placeholder(_identifier(meaning))
+            node.target = node.name
+            node.meta["desc"] = meaning
+            found[key] = node
+            self.values[node.name] = value.detach()
+        return found
+
+    def _add_passes(self, passes: Recorded, inputs: Mapping[tuple[str, str], fx.Node]) -> None:
+        order = [
+            *(("parameter", name) for name in passes.parameters),
+            *(("buffer", name) for name in passes.buffers),
+            *(("batch", name) for name in passes.batch.names),
+        ]
+        results = self._add(passes.module, [inputs[key] for key in order])
+        names = ["loss", *(f"grad of {name}" for name in passes.gradients)]
+        self._outputs |= dict(zip(names, results, strict=False))
+        after = results[len(names) :]
+        for name, node in zip(passes.buffers, after, strict=False):
+            if name in passes.written:
+                self._outputs[f"new {name}"] = node
+                self.written[f"new {name}"] = inputs["buffer", name].name
+
+    def _add_update(
+        self, passes: Recorded, updated: Updated, update: Update, inputs: Mapping[tuple[str, str], fx.Node]
+    ) -> None:
+        gradients = [name for name in passes.gradients if name in update.names]
+        order = [
+            *(inputs["parameter", name] for name in update.names),
+            *(self._outputs[f"grad of {name}"] for name in gradients),
+            *(inputs["state", slot_name(slot)] for slot in updated.state),
+            *(inputs["number", name] for name in updated.numbers),
+        ]
+        before = set(self.graph.nodes)
+        results = self._add(updated.module, order)
+        new = [node for node in self.graph.nodes if node not in before]
+        place_update(new, inputs.values(), update.class_name)
+        outputs: list[tuple[tuple[str, str], Slot | None]] = [
+            (("parameter", name), None) for name in update.names
+        ]
+        outputs += [(("state", slot_name(slot)), slot) for slot in updated.slots]
+        for (key, slot), node in zip(outputs, results, strict=True):
+            name = f"new {key[1]}"
+            if key not in inputs and slot is not None:
+                self.made[name] = slot
+            elif node is inputs[key]:
+                continue
+            else:
+                self.written[name] = inputs[key].name
+            self._outputs[name] = node
+
+    def _add(self, module: fx.GraphModule, inputs: list[fx.Node]) -> list[fx.Node]:
+        """Add the nodes of a recorded graph; return what it returns."""
+        known = dict(zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True))
+        for node, mine in known.items():
+            mine.meta = {**node.meta, **mine.meta}
+        for node in module.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            copy = self.graph.node_copy(node, known.__getitem__)
+            if node.op == "get_attr":
+                copy.target = self._attribute(getattr(module, str(node.target)))
+            known[node] = copy
+        return [known[node] for node in results_of(module.graph)]
+
+    def _attribute(self, value: Any) -> str:
+        """Return the name of a tensor that the graph holds itself."""
+        if isinstance(value, nn.Parameter):
+            raise TraceError(
+                "The model or the loss reads a parameter that is no attribute of one of the model's modules, "
+                "so it would be fixed in the graph. Make it one, or let the model return what the loss needs."
+            )
+        known = next((name for name, held in self.attributes.items() if held is value), None)
+        name = known or f"constant_{len(self.attributes)}"
+        self.attributes[name] = value
+        return name
+
+
+def slot_name(slot: Slot) -> str:
+    """Return the name of a tensor in the state of an optimizer: ``exp_avg of layers.0.weight``."""
+    return f"{slot[0]} of {slot[1]}"
+
+
+def _identifier(meaning: StepInput) -> str:
+    words = re.sub(r"\W", "_", meaning.target)
+    starts_well = words[:1].isalpha() and not keyword.iskeyword(words)
+    return words if starts_well else f"{meaning.kind[0]}_{words.lstrip('_')}"

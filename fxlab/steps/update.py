@@ -1,0 +1,309 @@
+"""The update of an optimizer as a graph."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fxlab.checks import described
+from fxlab.exchanged import exchanged
+from fxlab.steps.functional import functional
+from fxlab.tracing import torch_private
+from fxlab.tracing.report import TraceError
+
+Slot = tuple[str, str]
+"""A key in the state of an optimizer, and the parameter that it belongs to."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of parameters, by name, with the settings that they share."""
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+class Update:
+    """An optimizer, to be run on tensors that are given.
+
+    Parameters
+    ----------
+    optimizer
+        The optimizer, which is only read.
+    model
+        The model whose parameters it has.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no optimizer of this model, or does what cannot be recorded.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {described(optimizer)}.")
+        self._optimizer = optimizer
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.groups = tuple(
+            _group(number, group, names) for number, group in enumerate(optimizer.param_groups)
+        )
+        if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
+            raise TraceError(
+                "optimizer: it has hooks around step(), which may read or write anything, and which a graph "
+                "would leave out. Remove them, or put what they do into the loss."
+            )
+        self._step = inspect.unwrap(type(optimizer).step)
+        if "closure" in inspect.signature(self._step).parameters:
+            default = inspect.signature(self._step).parameters["closure"].default
+            if default is inspect.Parameter.empty:
+                raise TraceError(
+                    f"optimizer: {type(optimizer).__name__}.step calls the model again (closure), as often "
+                    "as it needs. A graph has one forward and one backward pass."
+                )
+
+    @property
+    def class_name(self) -> str:
+        """The name of its class."""
+        return type(self._optimizer).__name__
+
+    def state(self) -> dict[Slot, torch.Tensor]:
+        """Return the tensors in its state as they are now.
+
+        Raises
+        ------
+        TraceError
+            If it keeps other things there that a step may change.
+        """
+        by_name = dict(zip(self.names, self._parameters, strict=True))
+        found: dict[Slot, torch.Tensor] = {}
+        for name, parameter in by_name.items():
+            for key, value in self._optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    found[str(key), name] = value.detach()
+                elif value is not None:
+                    raise TraceError(
+                        f"optimizer: {self.class_name} keeps {key} = {value!r:.40} of {name}, which is no "
+                        "tensor, and would be fixed in the graph. Keep it as a tensor, or trace without the "
+                        "optimizer."
+                    )
+        return found
+
+    def numbers(self) -> dict[str, torch.Tensor]:
+        """Return the learning rate of each group in float64, or as the tensor that it is."""
+        return {
+            _number_name(place, len(self.groups)): _as_tensor(group["lr"])
+            for place, group in enumerate(self._optimizer.param_groups)
+            if "lr" in group
+        }
+
+    def has_numbers(self, numbers: Mapping[str, float]) -> bool:
+        """Tell whether learning rates that a graph has fixed are still those of the optimizer."""
+        now = self.numbers()
+        return all(name in now and now[name].item() == value for name, value in numbers.items())
+
+    def is_tensor(self, number: str) -> bool:
+        """Tell whether a learning rate is a tensor already."""
+        rates = [group.get("lr") for group in self._optimizer.param_groups]
+        return any(
+            isinstance(rate, torch.Tensor) and number == _number_name(place, len(rates))
+            for place, rate in enumerate(rates)
+        )
+
+    def fixed(self) -> tuple[Any, ...]:
+        """Return all that the graph does not take as input: settings that are no learning rate, and names."""
+        settings = [
+            {key: value for key, value in group.items() if key not in ("params", "lr", "initial_lr")}
+            for group in self._optimizer.param_groups
+        ]
+        return repr(settings), tuple(self.state())
+
+    def run(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        gradients: Mapping[str, torch.Tensor],
+        state: Mapping[Slot, torch.Tensor],
+        numbers: Mapping[str, Any],
+    ) -> dict[Slot, torch.Tensor]:
+        """Write updated values into parameters, as the optimizer does; return the state after the step."""
+        copy = object.__new__(type(self._optimizer))
+        # A scheduler puts its own step there, which is of the optimizer itself.
+        vars(copy).update({name: value for name, value in vars(self._optimizer).items() if name != "step"})
+        held: defaultdict[torch.Tensor, Any] = defaultdict(dict)
+        for (key, name), value in state.items():
+            held[parameters[name]][key] = value
+        for name, parameter in zip(self.names, self._parameters, strict=True):
+            for key, value in self._optimizer.state.get(parameter, {}).items():
+                held[parameters[name]].setdefault(key, value)
+        copy.param_groups = []
+        for place, group in enumerate(self.groups):
+            own = {**group.settings, "params": [parameters[name] for name in group.names]}
+            if (number := _number_name(place, len(self.groups))) in numbers:
+                own["lr"] = numbers[number]
+            copy.param_groups.append(own)
+        copy.state = held
+        for name in self.names:
+            parameters[name].grad = gradients.get(name)
+        with torch.no_grad():
+            self._step(copy)
+        found: dict[Slot, torch.Tensor] = {}
+        for name in self.names:
+            parameters[name].grad = None
+            for key, value in copy.state.get(parameters[name], {}).items():
+                if isinstance(value, torch.Tensor):
+                    found[str(key), name] = value
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters that it updates, in its order."""
+        return [name for group in self.groups for name in group.names]
+
+    @property
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        return (parameter for group in self._optimizer.param_groups for parameter in group["params"])
+
+
+@dataclass(frozen=True)
+class Updated:
+    """A recorded update: a graph of parameters, gradients, state and numbers."""
+
+    module: fx.GraphModule
+    """It returns the new parameters, then the new state."""
+    numbers: dict[str, torch.Tensor]
+    """The learning rates that are inputs."""
+    fixed: dict[str, float]
+    """Those that the graph has as numbers."""
+    state: dict[Slot, torch.Tensor]
+    """The state that it takes."""
+    slots: tuple[Slot, ...]
+    """The state that it returns."""
+
+
+def recorded_update(
+    update: Update, parameters: Mapping[str, torch.Tensor], have_gradients: Sequence[str]
+) -> Updated:
+    """Record the update of parameters.
+
+    It is recorded on fake tensors: numbers that an optimizer reads, such as the count of steps, become
+    symbols, so that the graph computes with them as the optimizer's own Python does.
+
+    Raises
+    ------
+    TraceError
+        If the optimizer decides something by what it reads.
+    """
+    state, slots = update.state(), list[Slot]()
+    gradients = {name: parameters[name] for name in have_gradients}  # of the same shapes and dtypes
+
+    def run_with(numbers: Mapping[str, torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
+        def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            slots.clear()
+            rest = iter(tensors)
+            own = {name: next(rest) for name in parameters}
+            grads = {name: next(rest) for name in gradients}
+            held = {slot: next(rest) for slot in state}
+            rates = {name: next(rest) for name in numbers}
+            given = {name: rate if update.is_tensor(name) else rate.item() for name, rate in rates.items()}
+            after = update.run(own, grads, held, given)
+            slots.extend(after)
+            return [*own.values(), *after.values()]
+
+        return step
+
+    error: Exception | None = None
+    every = update.numbers()
+    for numbers in (every, {name: value for name, value in every.items() if update.is_tensor(name)}):
+        values = [*parameters.values(), *gradients.values(), *state.values(), *numbers.values()]
+        mode = torch_private.FakeTensorMode(
+            shape_env=torch_private.ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True
+        )
+        with mode:
+            fakes = [
+                torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+                for value in values
+            ]
+        try:
+            with torch.no_grad(), _square_roots_of_symbols(), _fused_kernels_apart():
+                function = functional(run_with(numbers))
+                module = torch_private.make_fx(function, tracing_mode="real")(*fakes)
+        except (torch_private.GuardOnDataDependentSymNode, _NeedsNumberError) as raised:
+            error = error or raised
+            continue
+        except Exception as raised:  # whatever torch raises where it cannot record
+            raise TraceError(
+                f"optimizer: the step of {update.class_name} could not be recorded. It raised "
+                f"{type(raised).__name__}: {raised}. Trace without it, and let it do its step by itself."
+            ) from raised
+        fixed = {name: value.item() for name, value in every.items() if name not in numbers}
+        return Updated(module, numbers, fixed, state, tuple(slots))
+    raise TraceError(
+        f"optimizer: {update.class_name} decides something by the numbers in its state, so no one graph "
+        "holds for all steps. Trace without it, and let it do its step by itself."
+    ) from error
+
+
+def _as_tensor(rate: Any) -> torch.Tensor:
+    if isinstance(rate, torch.Tensor):
+        return rate.detach()
+    return torch.tensor(rate, dtype=torch.float64)
+
+
+def _number_name(place: int, count: int) -> str:
+    return "lr" if count == 1 else f"lr of group {place}"
+
+
+def _group(number: int, group: dict[str, Any], names: Mapping[int, str]) -> Group:
+    unknown = [at for at, parameter in enumerate(group["params"]) if id(parameter) not in names]
+    if unknown:
+        raise ValueError(
+            f"optimizer: parameter {unknown[0]} of its group {number} is not in the model. Make the "
+            "optimizer of model.parameters()."
+        )
+    settings = {key: value for key, value in group.items() if key != "params"}
+    return Group(tuple(names[id(parameter)] for parameter in group["params"]), settings)
+
+
+@contextmanager
+def _square_roots_of_symbols() -> Iterator[None]:
+    """Let ``math.sqrt`` of a symbol be one; torch turns it into a number."""
+
+    def made(root: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda value: torch.sym_sqrt(value) if isinstance(value, torch.SymFloat) else root(value)
+
+    with exchanged(math, {"sqrt": made}):
+        yield
+
+
+class _NeedsNumberError(Exception):
+    """A kernel takes a learning rate as a number alone."""
+
+
+_FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
+
+
+@contextmanager
+def _fused_kernels_apart() -> Iterator[None]:
+    """Let fused kernels return what they write, as torch makes no values of writes to empty lists."""
+
+    def made(name: str) -> Callable[[Any], Any]:
+        apart = getattr(torch.ops.aten, name.removesuffix("_"))
+
+        def kernel(*lists: Sequence[torch.Tensor], **settings: Any) -> None:
+            if any(isinstance(value, torch.SymFloat) for value in settings.values()):
+                raise _NeedsNumberError
+            for given, values in zip(lists, apart(*lists, **settings), strict=False):
+                for tensor, value in zip(given, values, strict=True):
+                    tensor.copy_(value)
+
+        return lambda _: kernel
+
+    with exchanged(torch, {name: made(name) for name in _FUSED if hasattr(torch, name)}):
+        yield

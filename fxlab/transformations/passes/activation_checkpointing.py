@@ -1,0 +1,166 @@
+"""Activation checkpointing: the backward pass computes activations again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from fxlab.checks import described
+from fxlab.node_info import is_backward, module_stack
+from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.purity import why_impure
+from fxlab.transformations.rewriting.editor import Editor
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+_CALLS = ("call_function", "call_method")
+
+
+@dataclass(frozen=True)
+class ModuleInBothPasses:
+    """A call of a module whose backward pass is in the graph too."""
+
+    path: str
+    """As in ``nn_module_stack``: with ``@1`` for a second call."""
+    forward: tuple[Node, ...]
+    facts: GraphFacts
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes of its forward pass."""
+        return self.forward
+
+    @cached_property
+    def readers(self) -> tuple[Node, ...]:
+        """The nodes of its backward pass that read what is computed again, in the order of the graph."""
+        return tuple(sorted({user for node in self.again for user in node.users if self._is_own(user)}))
+
+    @cached_property
+    def again(self) -> tuple[Node, ...]:
+        """The nodes that have to be computed again, in the order of the graph."""
+        inside, there = set(self.forward), self._there
+        needed = set[Node]()
+        pending = [n for n in self.forward if n not in there and any(map(self._is_own, n.users))]
+        while pending:
+            node = pending.pop()
+            if node in inside and node not in there and node not in needed:
+                needed.add(node)
+                pending += node.all_input_nodes
+        return tuple(node for node in self.forward if node in needed)
+
+    @cached_property
+    def _there(self) -> set[Node]:
+        """The values that are there in the backward pass anyway, or that have no memory of their own."""
+        inside = set(self.forward)
+        found = set[Node]()
+        for node in self.forward:
+            is_view = may_return_view(node, self.facts.graph_module)
+            is_free = is_view and all(n not in inside or n in found for n in node.all_input_nodes)
+            is_kept = any(self._is_kept_for(user) for user in node.users)
+            if is_free or is_kept or why_impure(node, self.facts) is not None:
+                found.add(node)
+        return found
+
+    def _is_own(self, user: Node) -> bool:
+        return is_backward(user) and self.path in module_stack(user)
+
+    def _is_kept_for(self, user: Node) -> bool:
+        return user.op == "output" or (is_backward(user) and self.path not in module_stack(user))
+
+
+@dataclass(frozen=True)
+class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
+    """Compute activations of modules again in the backward pass, in place of keeping them.
+
+    What the backward pass of a module reads of its forward pass is computed a second time, right before it is
+    read, from what the module was given. So the activations inside of the module need not be kept, and the
+    same operators give the same bits. Random numbers, such as masks of dropouts, are kept. It works on graphs
+    that hold both passes, such as those of :func:`fxlab.trace_step`; see how much memory it saves with
+    :func:`fxlab.memory`. Apply it after eliminating common subexpressions, which would take it back.
+
+    Parameters
+    ----------
+    modules
+        Paths of modules, or patterns such as ``"model.layers.*"``. Of a module and one inside of it, the
+        outer one counts.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> import fxlab
+    >>> block = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 8))
+    >>> model = nn.Sequential(nn.Linear(8, 8), block, nn.Linear(8, 8))
+    >>> step = fxlab.trace_step(model, torch.ones(500, 8), lambda output: output.square().mean())
+    >>> session = fxlab.Session(step, passes=[fxlab.ActivationCheckpointing("1")])
+    >>> before = fxlab.memory(session).table["activations"].max()
+    >>> session.apply("activation-checkpointing")
+    >>> bool(fxlab.memory(session).table["activations"].max() < before / 2)
+    True
+    >>> print(session.verdict().status)
+    same bits
+    """
+
+    modules: str | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the patterns."""
+        given = (self.modules,) if isinstance(self.modules, str) else self.modules
+        if not isinstance(given, tuple) or not all(isinstance(pattern, str) for pattern in given):
+            raise TypeError(
+                f"modules: expected a path or pattern, or a tuple of these, got {described(self.modules)}."
+            )
+
+    def match(self, facts: GraphFacts) -> Iterator[ModuleInBothPasses]:
+        """Yield the calls of the modules that are asked for."""
+        inside: dict[str, list[Node]] = {}
+        for node in facts.graph_module.graph.nodes:
+            if node.op in _CALLS and not is_backward(node) and (path := self._asked_for(node)) is not None:
+                inside.setdefault(path, []).append(node)
+        for path, nodes in inside.items():
+            yield ModuleInBothPasses(path, tuple(nodes), facts)
+
+    def refuse(self, candidate: ModuleInBothPasses, facts: GraphFacts) -> Refusal | None:
+        """Refuse modules of which nothing is kept, and those that read what is written in place."""
+        if not candidate.readers:
+            return Reason.NOTHING_KEPT()
+        read = (value for node in candidate.again for value in (node, *node.all_input_nodes))
+        written = next((value for value in read if facts.writes.is_written(value)), None)
+        return None if written is None else Reason.WRITTEN_IN_PLACE(value=written.name)
+
+    def describe(self, candidate: ModuleInBothPasses) -> str:
+        """Tell how many nodes are computed again."""
+        return f"{len(candidate.again)} nodes are computed again in the backward pass"
+
+    def rewrite(self, candidate: ModuleInBothPasses, edit: Editor) -> tuple[Node, ...]:
+        """Insert the nodes again, and let the backward pass read them."""
+        again, readers = candidate.again, candidate.readers
+        copies: dict[Node, Node] = {}
+
+        def copied(value: Any) -> Any:
+            return map_arg(value, lambda node: copies.get(node, node))
+
+        for node in again:
+            meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path}
+            meta.pop("partitioner_tag", None)
+            copies[node] = edit.insert_before(
+                readers[0], node.op, node.target, copied(node.args), copied(node.kwargs), meta=meta
+            )
+        for reader in readers:
+            edit.change(reader, args=copied(reader.args), kwargs=copied(reader.kwargs))
+        return tuple(copies.values())
+
+    def _asked_for(self, node: Node) -> str | None:
+        """Return the outermost call around a node that is asked for."""
+        patterns = (self.modules,) if isinstance(self.modules, str) else self.modules
+        for path in module_stack(node):
+            if path and any(fnmatchcase(str(path).partition("@")[0], pattern) for pattern in patterns):
+                return str(path)
+        return None

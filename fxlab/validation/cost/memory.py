@@ -1,0 +1,360 @@
+"""Memory over a graph, computed of shapes alone."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx, nn
+from torch.func import functional_call
+
+from fxlab.models.running import Inputs, bound_values, given_arguments
+from fxlab.models.step_record import GUARDS
+from fxlab.node_info import attribute_at, is_backward, known_result, module_path, modules_by_path, state_path
+from fxlab.sources import Model, graph_of, inputs_of, resolved
+from fxlab.torch_private import FakeTensorMode, pytree
+from fxlab.units import with_unit
+from fxlab.validation.cost.peak_memory import PeakMemory, storages
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARAMETER, BUFFER, STATE, INPUT = "parameters", "buffers", "optimizer state", "inputs"
+ACTIVATION, GRADIENT, NEW_STATE, OUTPUT, TEMPORARY = (
+    *("activations", "gradients", "new state", "outputs", "temporaries"),
+)
+KINDS = (PARAMETER, BUFFER, STATE, INPUT, ACTIVATION, GRADIENT, NEW_STATE, OUTPUT, TEMPORARY)
+"""The kinds of memory, each a column."""
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "optimizer"
+_KIND_OF_INPUT = {
+    **{"parameter": PARAMETER, "ParamAOTInput": PARAMETER, "buffer": BUFFER, "BufferAOTInput": BUFFER},
+    "state": STATE,
+}
+_RESULTS = ("grad of ", GRADIENT), ("new ", NEW_STATE)
+_NUMBER = torch.ops.aten._local_scalar_dense.default
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """The result of :func:`memory`. ``str()`` of it is one line for people."""
+
+    table: pd.DataFrame
+    """A row for each node, in the order of the graph: ``pass``, ``module_path``, ``live`` (bytes while it
+    runs), the same by kind, ``made`` and ``freed`` (bytes)."""
+    alive: pd.DataFrame
+    """All that is alive at the peak, the largest first: the node that makes it, ``kind``, ``module_path``,
+    ``bytes``, ``kept_until`` (the node that reads it last; empty for what is kept to the end)."""
+    peak: int
+    """The most bytes that are alive at once."""
+    peak_node: str
+    """The node that runs then."""
+
+    def __str__(self) -> str:
+        sizes = self.table.loc[[self.peak_node], list(KINDS)].to_numpy()[0].tolist()
+        parts = sorted(zip(sizes, KINDS, strict=True), reverse=True)
+        words = ", ".join(f"{with_unit(size, 'B')} {kind}" for size, kind in parts if size)
+        where = " ".join(filter(None, (self.table["pass"][self.peak_node], self.peak_node)))
+        return f"{with_unit(self.peak, 'B')} at {where}: {words}"
+
+
+def memory(model: Model, inputs: Inputs | None = None) -> MemoryUse:
+    """Tell which tensors are alive at each node of a graph, from shapes alone.
+
+    The graph runs on tensors without data, so it may be larger than this machine, or on the meta device.
+    Views count once, with the tensor whose memory they share. What a kernel takes for itself, and what an
+    allocator keeps back, does not count. Values are freed after the node that reads them last, as the code
+    of a graph module does; inputs and outputs stay.
+
+    Parameters
+    ----------
+    model
+        A step of :func:`fxlab.trace_step`, any other graph module, a session (its present stage), or a model,
+        which is traced.
+    inputs
+        As for :func:`fxlab.Session`. Left out, those of the session or step, or the shapes that were noted
+        when the graph was traced.
+
+    Returns
+    -------
+    MemoryUse
+        Its ``table`` and ``peak``. Kinds are ``parameters``, ``buffers``, ``optimizer state`` and
+        ``inputs``; ``activations`` are made in the forward pass and read in the backward pass;
+        ``gradients`` and ``new state`` are results of a step, ``outputs`` those of any other graph; all else
+        is ``temporaries``.
+
+    Raises
+    ------
+    ValueError
+        If the shape of an input is not known, or that of a result.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> import fxlab
+    >>> model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+    >>> step = fxlab.trace_step(model, torch.ones(32, 64), lambda output: output.square().mean())
+    >>> use = fxlab.memory(step)
+    >>> int(use.table["parameters"].iloc[0]) == 4 * sum(p.numel() for p in model.parameters())
+    True
+    >>> use.table["activations"].idxmax()
+    'addmm_1'
+    """
+    given = resolved(model, "model")
+    known = inputs_of(given, inputs)
+    graph_module = graph_of(given, "model", known)
+    return _Run(graph_module).over(known)
+
+
+@dataclass
+class _Held:
+    """Memory that some values of the graph share."""
+
+    storage: torch.UntypedStorage
+    """Held, so that no other memory takes its number."""
+    maker: fx.Node
+    kind: str = TEMPORARY
+    last: fx.Node | None = None
+
+    @property
+    def number(self) -> int:
+        return int(self.storage._cdata)
+
+    @property
+    def size(self) -> int:
+        return self.storage.nbytes()
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it is there before the graph runs, and stays."""
+        return self.maker.op in ("placeholder", "get_attr")
+
+
+class _Run:
+    """A run of a graph on tensors without data."""
+
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        self._graph_module = graph_module
+        self._modules = modules_by_path(graph_module)
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._values: dict[fx.Node, Any] = {}
+        self._held: dict[int, _Held] = {}
+        self._of_node: dict[fx.Node, list[_Held]] = {}
+        self._inside: dict[fx.Node, int] = {}
+
+    def over(self, inputs: Inputs | None) -> MemoryUse:
+        graph = self._graph_module.graph
+        with torch.no_grad(), self._mode, _without_reports():
+            self._run(self._given(inputs))
+        last = _last_reads(graph)
+        reads: dict[int, list[fx.Node | None]] = {}
+        for node, held in self._of_node.items():
+            for one in held:
+                reads.setdefault(one.number, []).append(last[node])
+        for number, found in reads.items():
+            known = [read for read in found if read is not None]
+            self._held[number].last = max(known) if len(known) == len(found) else None
+        self._name_kinds(graph)
+        return self._counted(graph)
+
+    def _given(self, inputs: Inputs | None) -> dict[fx.Node, Any]:
+        placeholders = self._graph_module.graph.find_nodes(op="placeholder")
+        if inputs is None:
+            return {node: self._of_shape(known_result(node), node) for node in placeholders}
+        values = bound_values(self._graph_module, *given_arguments(inputs))
+        return dict(zip(placeholders, (pytree.tree_map(self._fake, value) for value in values), strict=False))
+
+    def _fake(self, value: Any) -> Any:
+        return self._mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+    def _of_shape(self, known: Any, node: fx.Node) -> Any:
+        """Return tensors of the shapes that were noted for a node."""
+
+        def made(value: Any) -> Any:
+            if not hasattr(value, "shape"):
+                return value
+            strides = value.stride() if callable(value.stride) else value.stride
+            device = getattr(value, "device", "cpu")
+            sizes, steps = (tuple(map(int, numbers)) for numbers in (value.shape, strides))
+            return torch.empty_strided(sizes, steps, dtype=value.dtype, device=device)
+
+        if known is None:
+            raise ValueError(
+                f"The shape of {node.name!r} is not known. Give inputs: fxlab.memory(model, inputs)."
+            )
+        return pytree.tree_map(made, known)
+
+    def _run(self, given: dict[fx.Node, Any]) -> None:
+        waiting = Counter({node: len(node.users) for node in self._graph_module.graph.nodes})
+        for node in self._graph_module.graph.nodes:
+            with PeakMemory() as inside:
+                self._values[node] = given[node] if node in given else self._result(node)
+            self._note(node, inside.peak)
+            for read in node.all_input_nodes:
+                waiting[read] -= 1
+                if not waiting[read]:
+                    del self._values[read]
+
+    def _note(self, node: fx.Node, peak: int) -> None:
+        found = {storage._cdata: storage for storage in storages(self._values[node])}
+        new = 0
+        for number, storage in found.items():
+            if number not in self._held:
+                self._held[number] = _Held(storage, node)
+                new += storage.nbytes()
+        self._of_node[node] = [self._held[number] for number in found]
+        self._inside[node] = max(0, peak - new)
+
+    def _result(self, node: fx.Node) -> Any:
+        if node.op == "output":
+            return None
+        if node.op == "get_attr":
+            return pytree.tree_map(self._fake, attribute_at(self._graph_module, str(node.target)))
+        if node.target is _NUMBER:
+            return 1.0
+        if node.target in GUARDS:
+            return None
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
+        try:
+            return self._called(node)(*args, **kwargs)
+        except Exception:
+            if known_result(node) is None and not node.users:
+                return None  # a check of the data
+            return self._of_shape(known_result(node), node)
+
+    def _called(self, node: fx.Node) -> Callable[..., Any]:
+        if node.op == "call_method":
+            return lambda value, *args, **kwargs: getattr(value, str(node.target))(*args, **kwargs)
+        if node.op == "call_function":
+            return node.target  # type: ignore[return-value]
+        module = self._modules[str(node.target)]
+        state = {
+            name: self._fake(value) for name, value in (*module.named_parameters(), *module.named_buffers())
+        }
+        return lambda *args, **kwargs: functional_call(module, state, args, kwargs)
+
+    def _name_kinds(self, graph: fx.Graph) -> None:
+        for name, node in _results(graph):
+            kind = next((kind for start, kind in _RESULTS if name.startswith(start)), OUTPUT)
+            for held in self._of_node[node]:
+                held.kind = kind
+        read = {read for node in graph.nodes if _pass_of(node) == BACKWARD for read in node.all_input_nodes}
+        backward = {held.number for node in read for held in self._of_node[node]}
+        for held in self._held.values():
+            if held.maker.op == "placeholder":
+                described = held.maker.meta.get("desc")
+                kind = str(getattr(described, "kind", type(described).__name__))
+                held.kind = _KIND_OF_INPUT.get(kind, INPUT)
+            elif held.maker.op == "get_attr":
+                value = attribute_at(self._graph_module, str(held.maker.target))
+                held.kind = PARAMETER if isinstance(value, nn.Parameter) else BUFFER
+            elif held.kind == TEMPORARY and _pass_of(held.maker) == FORWARD and held.number in backward:
+                held.kind = ACTIVATION
+
+    def _counted(self, graph: fx.Graph) -> MemoryUse:
+        import pandas as pd
+
+        nodes = list(graph.nodes)
+        freed: dict[fx.Node, list[_Held]] = {}
+        for held in self._held.values():
+            if held.last is not None and not held.is_given:
+                freed.setdefault(held.last, []).append(held)
+        live = Counter[str]()
+        for held in filter(lambda held: held.is_given, self._held.values()):
+            live[held.kind] += held.size
+        rows, peak, at_peak = [], -1, nodes[-1]
+        for node in nodes:
+            made = [held for held in self._of_node[node] if held.maker is node and not held.is_given]
+            for held in made:
+                live[held.kind] += held.size
+            gone = freed.get(node, ())
+            now = sum(live.values()) + self._inside[node]
+            row = {kind: live[kind] for kind in KINDS}
+            row[TEMPORARY] += self._inside[node]
+            rows.append(
+                {
+                    "pass": _pass_of(node),
+                    "module_path": module_path(node),
+                    "live": now,
+                    **row,
+                    "made": sum(held.size for held in made),
+                    "freed": sum(held.size for held in gone),
+                }
+            )
+            if now > peak:
+                peak, at_peak = now, node
+            for held in gone:
+                live[held.kind] -= held.size
+        table = pd.DataFrame(rows, index=pd.Index([node.name for node in nodes], name="node"))
+        alive = [
+            held
+            for held in self._held.values()
+            if held.is_given or (held.maker <= at_peak and (held.last is None or at_peak <= held.last))
+        ]
+        return MemoryUse(table, _alive_table(alive), peak, at_peak.name)
+
+
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Let torch not report operators that do not run without data: the noted shapes stand in for them."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = was
+
+
+def _alive_table(alive: Sequence[_Held]) -> pd.DataFrame:
+    import pandas as pd
+
+    by_size = sorted(alive, key=lambda held: -held.size)
+    rows = [
+        {
+            "kind": held.kind,
+            "module_path": _owner_of(held.maker),
+            "bytes": held.size,
+            "kept_until": "" if held.last is None or held.is_given else held.last.name,
+        }
+        for held in by_size
+    ]
+    index = pd.Index([held.maker.name for held in by_size], name="node")
+    return pd.DataFrame(rows, index=index, columns=["kind", "module_path", "bytes", "kept_until"])
+
+
+def _owner_of(node: fx.Node) -> str:
+    path = state_path(node)
+    return module_path(node) if path is None else path.rpartition(".")[0]
+
+
+def _last_reads(graph: fx.Graph) -> dict[fx.Node, fx.Node | None]:
+    """Return the node that reads each value last; ``None`` for what the graph returns."""
+    last: dict[fx.Node, fx.Node | None] = {}
+    for node in graph.nodes:
+        last[node] = node  # what nothing reads is gone at once
+        for read in node.all_input_nodes:
+            last[read] = None if node.op == "output" else node
+    return last
+
+
+def _results(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
+    """Yield what a graph returns, by name where it has one."""
+    value = graph.output_node().args[0]
+    unnamed = (("", one) for one in graph.output_node().all_input_nodes)
+    items = value.items() if isinstance(value, dict) else unnamed
+    yield from ((str(name), node) for name, node in items if isinstance(node, fx.Node))
+
+
+def _pass_of(node: fx.Node) -> str:
+    if node.op in ("placeholder", "get_attr", "output"):
+        return ""
+    if is_backward(node):
+        return BACKWARD
+    stack = node.meta.get("nn_module_stack") or {}
+    return UPDATE if next(iter(stack), "") == UPDATE else FORWARD

@@ -1,0 +1,145 @@
+"""A loop of transformed steps trains as an eager loop does, bit for bit."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from step_models import batches, blocks, net, own_loss, squared
+
+import fxlab
+from fxlab.values.tensors import same_bits
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, amsgrad=True),
+    "adamw": torch.optim.AdamW,
+    "adamw of lists": lambda p: torch.optim.AdamW(p, foreach=True),
+    "fused adamw": lambda p: torch.optim.AdamW(p, fused=True),
+    "fused momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+    "rmsprop": torch.optim.RMSprop,
+}
+
+
+def in_two_groups(parameters):
+    first, *rest = parameters
+    return torch.optim.AdamW([{"params": [first], "lr": 0.1}, {"params": rest, "weight_decay": 0.0}])
+
+
+OPTIMIZERS["two groups"] = in_two_groups
+
+
+def same_training(model, other, optimizer=None, other_optimizer=None):
+    for (name, one), two in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
+        assert same_bits(one, two), name
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        ours = {} if optimizer is None else optimizer.state.get(p, {})
+        theirs = {} if other_optimizer is None else other_optimizer.state.get(q, {})
+        assert {k for k, v in ours.items() if v is not None} == {
+            k for k, v in theirs.items() if v is not None
+        }
+        assert all(same_bits(v, theirs[k]) for k, v in ours.items() if isinstance(v, torch.Tensor))
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_four_steps_are_those_of_an_eager_loop(kind):
+    model = net()
+    other = copy.deepcopy(model)
+    optimizer, other_optimizer = (OPTIMIZERS[kind](m.parameters()) for m in (model, other))
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.7) for o in (optimizer, other_optimizer)]
+    data = batches(4)
+    session = fxlab.Session(fxlab.trace_step(model, data[0], own_loss, optimizer=optimizer))
+    session.apply("eliminate-common-subexpressions")
+    session.apply("remove-redundant-views")
+    train = session.as_step()
+    torch.manual_seed(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        losses = []
+        for batch in data:
+            losses.append(train(batch).item())
+            schedules[0].step()
+    torch.manual_seed(3)
+    for place, batch in enumerate(data):
+        other_optimizer.zero_grad()
+        loss = other(*batch)
+        loss.backward()
+        other_optimizer.step()
+        schedules[1].step()
+        assert losses[place] == loss.item()
+    same_training(model, other, optimizer, other_optimizer)
+    # Fused kernels take the learning rate as a number, which a schedule changes.
+    assert train.graphs <= (len(data) if "fused" in kind else 2)
+
+
+def test_without_an_optimizer_gradients_are_added_as_backward_adds_them():
+    model = net()
+    other = copy.deepcopy(model)
+    data = batches(2)
+    train = fxlab.Session(fxlab.trace_step(model, data[0], own_loss)).as_step()
+    torch.manual_seed(3)
+    for batch in data:
+        train(batch)
+    torch.manual_seed(3)
+    for batch in data:
+        other(*batch).backward()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None)
+        assert p.grad is None or same_bits(p.grad, q.grad)
+
+
+def test_another_size_or_mode_is_traced_when_it_comes():
+    model = net()
+    train = fxlab.Session(fxlab.trace_step(model, batches(1)[0], own_loss)).as_step()
+    train(batches(1, size=3)[0])
+    train(batches(1, size=3)[0])
+    assert train.graphs == 2
+    model.eval()
+    train(batches(1, size=3)[0])
+    assert train.graphs == 3
+
+
+def test_data_for_which_python_decides_otherwise_are_traced_when_they_come():
+    class Routed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.a(x) if x.sum() > 0 else self.b(x)
+
+    model = Routed()
+    train = fxlab.Session(fxlab.trace_step(model, torch.ones(1, 2), squared)).as_step()
+    for sign in (1, -1, 1, -1):
+        train(sign * torch.ones(1, 2))
+    assert train.graphs == 2
+    assert model.b.weight.grad is not None
+
+
+def test_a_pass_that_makes_another_step_of_it_is_left_off_with_a_warning():
+    def wrong(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.gelu.default):
+            node.target = torch.ops.aten.relu.default
+        graph_module.recompile()
+        return graph_module
+
+    model, x = blocks(1)
+    other = copy.deepcopy(model)
+    optimizer, other_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
+    session = fxlab.Session(fxlab.trace_step(model, x, squared, optimizer=optimizer))
+    session.add(fxlab.from_callable(wrong, name="wrong"))
+    session.apply("wrong")
+    train = session.as_step()
+    torch.manual_seed(3)
+    with pytest.warns(RuntimeWarning, match="runs without passes"):
+        train(x)
+    torch.manual_seed(3)
+    squared(other(x)).backward()
+    other_optimizer.step()
+    same_training(model, other)
+
+
+def test_a_session_of_another_graph_has_no_steps():
+    with pytest.raises(ValueError, match=r"fxlab\.trace_step"):
+        fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU())).as_step()

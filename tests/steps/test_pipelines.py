@@ -1,0 +1,69 @@
+"""Passes of others, ``f(graph_module, example_inputs)``, on a step: recorded, switched and judged by name."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from step_models import blocks, squared
+
+import fxlab
+
+ATEN = torch.ops.aten
+
+
+def to_reshape(graph_module, example_inputs):
+    for node in graph_module.graph.find_nodes(op="call_function", target=ATEN.view.default):
+        node.target = ATEN.reshape.default
+    graph_module.recompile()
+    return graph_module
+
+
+def replaced(graph_module, example_inputs, *, old, new):
+    for node in graph_module.graph.find_nodes(op="call_function", target=old):
+        node.target = new
+    graph_module.recompile()
+    return graph_module
+
+
+PASSES = [
+    to_reshape,
+    functools.partial(replaced, old=ATEN.t.default, new=ATEN.numpy_T.default),
+    functools.partial(replaced, old=ATEN.gelu.default, new=ATEN.relu.default),
+]
+
+
+@pytest.fixture(scope="module")
+def step():
+    model, x = blocks(2)
+    return fxlab.trace_step(model, x, squared, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_a_list_of_passes_is_recorded_with_partial_functions_and_each_is_judged(step):
+    inputs = fxlab.Session(step).inputs
+    with fxlab.record_passes(inputs, functions=PASSES) as record:
+        graph = copy.deepcopy(step)
+        for pass_ in PASSES:
+            graph = pass_(graph, tuple(inputs.values()))
+    session = record.sessions["pipeline 1"]
+    assert record.remarks == ()
+    names = [pass_.name for pass_ in session.passes]
+    assert len(names) == 3
+    found = [session.verdict(name) for name in names]
+    assert [str(verdict.status) for verdict in found] == ["same bits", "same bits", "different"]
+    assert "loss" in found[-1].outputs
+    assert any(name.startswith("grad of blocks.0") for name in found[-1].outputs)
+
+
+def test_each_becomes_a_switch_of_a_session_of_a_step(step):
+    session = fxlab.Session(step, passes=[])
+    example_inputs = tuple(session.inputs.values())
+    for number, pass_ in enumerate(PASSES):
+        function = functools.partial(pass_, example_inputs=example_inputs)
+        session.add(fxlab.from_callable(function, name=f"pass {number}"))
+        session.apply(f"pass {number}")
+    assert str(session.verdict().status) == "different"
+    session.revert("pass 2")
+    assert str(session.verdict().status) == "same bits"
+    session.revert_all()
+    assert session.graph_module is session.original

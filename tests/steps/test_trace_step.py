@@ -1,0 +1,402 @@
+"""A traced step is an eager step: names, bits, and nothing of the user's changes."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from step_models import batches, blocks, net, own_loss, squared
+from torch import nn
+
+import fxlab
+from fxlab.values.tensors import same_bits
+
+SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+
+
+def names(step):
+    return list(step.graph.output_node().args[0])
+
+
+def inputs_of(step):
+    return [str(node.target) for node in step.graph.find_nodes(op="placeholder")]
+
+
+def eager(model, batch, loss, optimizer=None):
+    """Return what an eager step computes, by the names of a step's outputs; the model is stepped."""
+    output = model(*batch) if isinstance(batch, tuple) else model(batch)
+    value = loss(output)
+    value.backward()
+    found = {"loss": value.detach()}
+    found |= {f"grad of {n}": p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    if optimizer is not None:
+        optimizer.step()
+        found |= {f"new {n}": p.detach() for n, p in model.named_parameters()}
+        for name, parameter in model.named_parameters():
+            state = optimizer.state.get(parameter, {})
+            found |= {f"new {k} of {name}": v for k, v in state.items() if isinstance(v, torch.Tensor)}
+    return found | {f"new {n}": b for n, b in model.named_buffers()}
+
+
+def run(step):
+    torch.manual_seed(5)
+    with torch.no_grad():
+        return step(**fxlab.Session(step).inputs)
+
+
+def test_every_result_has_its_name_and_the_bits_of_an_eager_step():
+    model, other = net(), net()
+    (batch,) = batches(1)
+    optimizer = ADAMW(model.parameters())
+    step = fxlab.trace_step(model, batch, own_loss, optimizer=optimizer)
+    torch.manual_seed(5)
+    expected = eager(other, batch, own_loss, ADAMW(other.parameters()))
+    found = run(step)
+    assert found.keys() <= expected.keys()
+    for name, value in expected.items():
+        if name in found:
+            assert same_bits(found[name], value), name
+        else:  # what a step leaves alone has no output
+            assert name in ("new conv.bias", "new unused.weight", "new unused.bias"), name
+    assert not any("unused" in name or "conv.bias" in name or "tied.weight" in name for name in found)
+
+
+def test_inputs_are_called_after_parameters_buffers_state_settings_and_batch():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = torch.randn(3, 2)
+    first = fxlab.trace_step(model, {"input": x}, squared, optimizer=optimizer)
+    assert inputs_of(first) == [
+        *("p_0_weight", "p_0_bias", "p_1_weight", "p_1_bias"),
+        *("b_1_running_mean", "b_1_running_var", "b_1_num_batches_tracked"),
+        *("lr", "input_1"),
+    ]
+    eager(model, x, squared, optimizer)
+    second = fxlab.trace_step(model, {"input": x}, squared, optimizer=optimizer)
+    assert "momentum_buffer_of_0_weight" in inputs_of(second)
+    assert [node.meta["desc"].target for node in second.graph.find_nodes(op="placeholder")][:2] == [
+        "0.weight",
+        "0.bias",
+    ]
+
+
+def test_model_optimizer_and_generators_stay_as_they_are():
+    model = net()
+    optimizer = ADAMW(model.parameters())
+    eager(model, batches(1)[0], own_loss, optimizer)
+    model.conv.calls = []
+    model.conv.register_forward_hook(lambda module, *_: module.calls.append(1))
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    versions = [value._version for value in model.state_dict().values()]
+    gradients = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    hooks = [len(module._forward_hooks) for module in model.modules()]
+    generators = torch.get_rng_state()
+    fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=optimizer)
+    after = model.state_dict(), optimizer.state_dict()
+    assert str(before) == str(after)
+    assert all(same_bits(a, b) for a, b in zip(before[0].values(), after[0].values(), strict=True))
+    assert versions == [value._version for value in model.state_dict().values()]
+    assert all(
+        a is b.grad or same_bits(a, b.grad) for a, b in zip(gradients, model.parameters(), strict=True)
+    )
+    assert hooks == [len(module._forward_hooks) for module in model.modules()]
+    assert torch.equal(generators, torch.get_rng_state())
+    assert model.conv.calls == []
+    assert all(p.is_leaf and isinstance(p, nn.Parameter) for p in model.parameters())
+
+
+def test_forward_and_backward_nodes_know_their_module():
+    model, x = blocks(2)
+    step = fxlab.trace_step(model, x, squared, optimizer=SGD(model.parameters(), lr=0.1))
+    backward = [node for node in step.graph.nodes if node.meta.get("autograd_backward")]
+    places = {next(reversed(node.meta.get("fwd_nn_module_stack", {"?": 0}))) for node in backward}
+    assert {"first", "blocks.0.up", "blocks.1.down", "blocks.1.norm", "last", "loss"} <= places
+    assert all(
+        node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+        for node in step.graph.nodes
+        if node.op == "call_function" and node.name != "ones_like"
+    )
+    assert {
+        next(reversed(n.meta["nn_module_stack"]))
+        for n in step.graph.find_nodes(op="call_function", target=torch.ops.aten.gelu.default)
+    } == {"blocks.0", "blocks.1"}
+
+
+def test_a_loss_that_the_model_computes_itself_has_a_box():
+    class WithLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x):
+            doubled = x * 2
+            return {"loss": (self.linear(doubled) - 1).square().mean()}
+
+    step = fxlab.trace_step(WithLoss(), torch.ones(3, 2))
+    boxes = {node.name: list(node.meta.get("nn_module_stack", ())) for node in step.graph.nodes}
+    assert boxes["mul"] == [""]
+    assert boxes["addmm"] == ["", "linear"]
+    assert boxes["sub"] == boxes["mean"] == ["", "loss"]
+    backward = [node.meta.get("fwd_nn_module_stack", ()) for node in step.graph.nodes]
+    assert any("loss" in stack for stack in backward)
+    assert fxlab.drawing.build_hierarchy(step).groups["loss (backward)"]
+
+
+@pytest.mark.parametrize("checkpointed", [(0,), (0, 1, 2)])
+def test_a_checkpoint_is_computed_again_with_the_random_numbers_of_the_forward_pass(checkpointed):
+    model, x = blocks(3, checkpointed)
+    plain = fxlab.trace_step(blocks(3)[0], x, squared)
+    step = fxlab.trace_step(model, x, squared)
+    again = [node for node in step.graph.nodes if node.meta.get("recomputed")]
+    assert len(again) >= 8 * len(checkpointed)
+    draws = torch.ops.aten.bernoulli.p
+    assert len(step.graph.find_nodes(op="call_function", target=draws)) == 3
+    found, expected = run(step), run(plain)
+    assert all(same_bits(found[name], expected[name]) for name in expected)
+
+
+def test_autocast_around_the_trace_holds_for_forward_and_loss():
+    model, x = blocks(2)
+    with torch.autocast("cpu", torch.bfloat16):
+        step = fxlab.trace_step(model, x, squared)
+    other, _ = blocks(2)
+    torch.manual_seed(5)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = squared(other(x))
+    loss.backward()
+    found = run(step)
+    assert found["loss"].dtype == loss.dtype
+    assert same_bits(found["loss"], loss.detach())
+    for name, parameter in other.named_parameters():
+        assert same_bits(found[f"grad of {name}"], parameter.grad)
+
+
+def test_the_loss_may_take_the_inputs_too():
+    model, x = blocks(1)
+    step = fxlab.trace_step(
+        model, {"x": x}, lambda output, inputs: (output.sum(-1) - inputs["x"].sum(-1)).square().mean()
+    )
+    assert names(step)[0] == "loss"
+    assert run(step)["loss"] > 0
+
+
+def test_an_adapter_beside_frozen_weights_is_all_that_gets_gradients():
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.Linear(4, 4).requires_grad_(False)
+            self.down, self.up = nn.Linear(4, 1, bias=False), nn.Linear(1, 4, bias=False)
+
+        def forward(self, x):
+            return self.base(x) + self.up(self.down(x))
+
+    model = Adapted()
+    step = fxlab.trace_step(model, torch.randn(3, 4), squared, optimizer=ADAMW(model.parameters()))
+    assert [n for n in names(step) if n.startswith("grad")] == ["grad of down.weight", "grad of up.weight"]
+    assert not any(name.startswith("new") and "base" in name for name in names(step))
+
+
+def test_a_decision_on_data_is_guarded():
+    class Routed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.a(x) if x.sum() > 0 else self.b(x)
+
+    step = fxlab.trace_step(Routed(), torch.ones(1, 2), squared)
+    given = fxlab.Session(step).inputs
+    assert "grad of a.weight" in step(**given)
+    with pytest.raises(AssertionError, match="may decide otherwise"):
+        step(**{**given, "x": -torch.ones(1, 2)})
+
+
+def test_a_size_that_depends_on_data_is_guarded():
+    class Chosen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.a(x[x.sum(-1) > 0])
+
+    step = fxlab.trace_step(Chosen(), torch.tensor([[1.0, 1], [-1, -1], [2, 2]]), squared)
+    with pytest.raises(AssertionError, match="elements were chosen"):
+        step(**{**fxlab.Session(step).inputs, "x": torch.ones(3, 2)})
+
+
+def test_passes_of_fxlab_keep_every_bit():
+    model = net()
+    optimizer = ADAMW(model.parameters())
+    session = fxlab.Session(fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=optimizer))
+    before = len(session.original.graph.nodes)
+    for name in ("eliminate-common-subexpressions", "remove-redundant-views", "remove-dead-code"):
+        session.apply(name)
+    assert len(session.graph_module.graph.nodes) < before
+    found = session.verdict()
+    assert str(found.status) == "same bits"
+    assert {"loss", "grad of head.weight", "new norm.running_mean", "new exp_avg of head.weight"} <= set(
+        found.outputs
+    )
+
+
+def test_a_buffer_that_the_model_replaces_is_a_result():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.register_buffer("mean", torch.zeros(2))
+
+        def forward(self, x):
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            return self.linear(x) - self.mean
+
+    model = Counts()
+    step = fxlab.trace_step(model, torch.ones(3, 2), squared)
+    assert run(step)["new mean"].tolist() == pytest.approx([0.1, 0.1])
+    assert model.mean.tolist() == [0, 0]
+
+
+def test_a_parameter_that_the_forward_pass_writes_is_refused_and_not_written():
+    model = nn.Sequential(nn.Embedding(3, 2, max_norm=0.1), nn.Linear(2, 1))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(fxlab.TraceError, match=r"writes the parameter 0\.weight"):
+        fxlab.trace_step(model, torch.tensor([0, 1]), squared)
+    assert all(same_bits(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
+
+
+def test_a_loss_that_reads_the_parameters_of_the_model_has_their_gradients():
+    model = nn.Linear(2, 1)
+
+    def with_decay(output):
+        return output.sum() + 0.5 * model.weight.square().sum()
+
+    step = fxlab.trace_step(model, torch.zeros(1, 2), with_decay)
+    assert same_bits(run(step)["grad of weight"], model.weight.detach())
+
+
+def test_labels_that_are_no_inputs_are_fixed_with_a_warning():
+    model, x = blocks(1)
+    labels = torch.ones(5, 2)
+    with pytest.warns(fxlab.TraceWarning, match=r"shape \(5, 2\)"):
+        fxlab.trace_step(model, x, lambda output: (output - labels).square().mean())
+
+
+def test_a_step_is_shown_as_any_graph(tmp_path):
+    model = net()
+    session = fxlab.Session(
+        fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=ADAMW(model.parameters()))
+    )
+    session.apply("eliminate-common-subexpressions")
+    page = fxlab.report(session, path=tmp_path / "step.html")
+    assert "grad of head.weight" in page.read_text()
+
+
+def test_a_planted_mistake_is_named_by_what_it_changes():
+    model, x = blocks(1)
+    optimizer = ADAMW(model.parameters())
+    session = fxlab.Session(fxlab.trace_step(model, x, squared, optimizer=optimizer))
+
+    def wrong(graph_module):
+        output = graph_module.graph.output_node()
+        gradient = output.args[0]["grad of last.bias"]
+        with graph_module.graph.inserting_after(gradient):
+            twice = graph_module.graph.call_function(torch.ops.aten.mul.Tensor, (gradient, 1.5))
+        twice.meta = dict(gradient.meta)
+        gradient.replace_all_uses_with(twice, delete_user_cb=lambda user: user is not twice)
+        graph_module.recompile()
+        return graph_module
+
+    session.add(fxlab.from_callable(wrong, name="wrong"))
+    session.apply("wrong")
+    found = session.verdict()
+    different = {name for name, judgement in found.outputs.items() if str(judgement.status) == "different"}
+    assert different
+    assert all("last.bias" in name for name in different)
+    assert "last.bias" in found.reason
+
+
+def test_a_step_is_pickled_without_the_model_it_was_traced_of():
+    model, x = blocks(1)
+    step = fxlab.trace_step(model, x, squared)
+    loaded = pickle.loads(pickle.dumps(fxlab.Session(step).graph_module))
+    with pytest.raises(ValueError, match="does not know the model"):
+        fxlab.Session(loaded).as_step()
+
+
+def stepped(kind, model, x):
+    """Return an optimizer after its first step."""
+    optimizer = kind(model.parameters())
+    squared(model(x)).backward()
+    optimizer.step()
+    return optimizer
+
+
+class KeepsNumbers(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["count"] = self.state[p].get("count", 0) + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda m, x: fxlab.trace_step(m, x), "has no loss"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o), "one element"),
+        (lambda m, x: fxlab.trace_step(m.requires_grad_(False), x, squared), "no gradients flow"),
+        (
+            lambda m, x: fxlab.trace_step(m, x, squared, optimizer=torch.optim.LBFGS(m.parameters())),
+            "calls the model again",
+        ),
+        (
+            lambda m, x: fxlab.trace_step(m, x, squared, optimizer=stepped(torch.optim.RAdam, m, x)),
+            "decides something",
+        ),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.mean().item()), "fixed in the graph"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * OTHER.weight.sum()), "no attribute"),
+    ],
+)
+def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
+    with pytest.raises(fxlab.TraceError, match=words):
+        make(*blocks(1))
+
+
+OTHER = nn.Linear(2, 2)
+
+
+def test_arguments_that_are_none_are_refused():
+    model, x = blocks(1)
+    with pytest.raises(TypeError, match=r"torch\.optim\.Optimizer"):
+        fxlab.trace_step(model, x, squared, optimizer="adam")
+    with pytest.raises(ValueError, match="not in the model"):
+        fxlab.trace_step(model, x, squared, optimizer=SGD(OTHER.parameters(), lr=0.1))
+    with pytest.raises(TypeError, match="expected a function"):
+        fxlab.trace_step(model, x, 3)
+    optimizer = stepped(KeepsNumbers, model, x)
+    with pytest.raises(fxlab.TraceError, match="keeps count = 1"):
+        fxlab.trace_step(model, x, squared, optimizer=optimizer)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(lambda *_: None)
+    with pytest.raises(fxlab.TraceError, match="hooks around step"):
+        fxlab.trace_step(model, x, squared, optimizer=optimizer)
+
+
+def test_a_model_of_many_classes_of_names_keeps_them_apart():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = nn.Parameter(torch.ones(2))
+            self.lr = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return x * self.x + self.lr
+
+    model = Named()
+    step = fxlab.trace_step(model, torch.ones(2), squared, optimizer=SGD(model.parameters(), lr=0.1))
+    assert len(set(inputs_of(step))) == 4
+    assert [n for n in names(step) if n.startswith("new")] == ["new x", "new lr"]

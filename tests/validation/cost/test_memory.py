@@ -1,0 +1,121 @@
+"""Memory that is computed of shapes is the memory that a run takes."""
+
+import pytest
+import torch
+from step_models import batches, blocks, net, own_loss, squared
+from torch import nn
+
+import fxlab
+from fxlab.validation.cost.memory import KINDS
+from fxlab.validation.cost.peak_memory import PeakMemory
+
+GIVEN = ["parameters", "buffers", "optimizer state", "inputs"]
+
+
+def steps():
+    model = net()
+    yield (
+        "net",
+        fxlab.trace_step(model, batches(1)[0], own_loss, optimizer=torch.optim.AdamW(model.parameters())),
+    )
+    for checkpointed in ((), (0, 1, 2)):
+        model, x = blocks(3, checkpointed)
+        yield f"checkpoints {checkpointed}", fxlab.trace_step(model, x.repeat(40, 1), squared)
+
+
+STEPS = dict(steps())
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_peak_is_that_of_a_run_with_counted_allocations(name):
+    step = STEPS[name]
+    use = fxlab.memory(step)
+    with torch.no_grad(), PeakMemory() as measured:
+        result = step(**fxlab.Session(step).inputs)
+    given = int(use.table[GIVEN].iloc[0].sum())
+    assert use.peak - given == pytest.approx(measured.peak, rel=0.1)
+    assert use.peak == use.table["live"].max() == use.alive["bytes"].sum()
+    assert (use.table[list(KINDS)].sum(axis=1) == use.table["live"]).all()
+    assert result["loss"] is not None
+
+
+def test_the_peak_is_about_that_of_eager_training():
+    model, x = blocks(3)
+    x = x.repeat(200, 1)
+    use = fxlab.memory(fxlab.trace_step(model, x, squared))
+    with PeakMemory() as measured:
+        squared(model(x)).backward()
+    assert use.peak - int(use.table[GIVEN].iloc[0].sum()) == pytest.approx(measured.peak, rel=0.1)
+
+
+def test_checkpoints_keep_fewer_activations():
+    plain, checkpointed = (STEPS[f"checkpoints {places}"] for places in ((), (0, 1, 2)))
+    most = [fxlab.memory(step).table["activations"].max() for step in (plain, checkpointed)]
+    assert most[1] < most[0] / 2
+
+
+def test_memory_is_told_by_kind_and_module():
+    model, x = blocks(1)
+    use = fxlab.memory(STEPS["net"])
+    parameters = sum(p.numel() for p in net().parameters())
+    assert (use.table["parameters"] == 4 * parameters).all()
+    assert use.table["new state"].iloc[-1] > use.table["parameters"].iloc[-1]
+    assert set(use.table["pass"]) == {"", "forward", "backward", "optimizer"}
+    use = fxlab.memory(fxlab.trace_step(model, x, squared))
+    kept = use.table["activations"]
+    assert kept.iloc[-1] == 0
+    assert kept.max() > 0
+    at_peak = use.alive
+    assert at_peak.loc["blocks_0_up_weight", "module_path"] == "blocks.0.up"
+    assert at_peak.loc["blocks_0_up_weight", "kept_until"] == ""
+    assert "parameters" in str(use)
+    assert use.peak_node in str(use)
+
+
+def test_any_graph_has_a_memory_and_views_count_once():
+    def function(x):
+        flat = x.view(-1)
+        return (flat + 1).view(4, 8) * 2
+
+    graph = torch.fx.symbolic_trace(function)
+    use = fxlab.memory(graph, torch.ones(8, 4))
+    assert use.table["made"].tolist() == [0, 0, 128, 0, 128, 0]
+    assert use.peak == 3 * 128
+    with pytest.raises(ValueError, match="Give inputs"):
+        fxlab.memory(graph)
+
+
+def test_modules_that_a_graph_calls_count_what_they_make_within():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 1000), nn.Linear(1000, 4))
+
+        def forward(self, x):
+            return self.inner(x) + 1
+
+    class Whole(torch.fx.Tracer):
+        def is_leaf_module(self, module, path):
+            return path == "inner"
+
+    model = Outer()
+    graph = torch.fx.GraphModule(model, Whole().trace(model))
+    use = fxlab.memory(graph, torch.ones(10, 4))
+    assert use.peak_node == "inner"
+    assert use.table.loc["inner", "temporaries"] == 4 * 10 * (1000 + 4)
+
+
+def test_a_session_shows_its_present_stage():
+    session = fxlab.Session(STEPS["net"])
+    before = fxlab.memory(session)
+    session.apply("eliminate-common-subexpressions")
+    after = fxlab.memory(session)
+    assert len(after.table) < len(before.table)
+
+
+def test_a_model_on_the_meta_device_has_a_memory():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
+    step = fxlab.trace_step(model, torch.empty(64, 4096, device="meta"), squared)
+    use = fxlab.memory(step)
+    assert use.table["parameters"].iloc[0] == 4 * 2 * (4096 * 4096 + 4096)
