@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations import Transformation as Transformation
     from fxlab.transformations import compose as compose
+    from fxlab.transformations import either as either
     from fxlab.transformations import from_callable as from_callable
     from fxlab.transformations import from_pattern as from_pattern
     from fxlab.transformations.passes import *
@@ -66,7 +67,7 @@ _EXPORTS = {
         Capture CapturedGraph TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace
     """,
-    "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
+    "transformations": "ReversibleTransformation Transformation compose either from_callable from_pattern",
     "transformations.passes": """
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
         FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d

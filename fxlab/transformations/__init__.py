@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from fxlab.transformations.base import Transformation as Transformation
     from fxlab.transformations.composition import compose as compose
     from fxlab.transformations.foreign.from_callable import from_callable as from_callable
-    from fxlab.transformations.foreign.from_pattern import from_pattern as from_pattern
     from fxlab.transformations.passes import *  # noqa: F403
+    from fxlab.transformations.patterns.pattern import either as either
+    from fxlab.transformations.patterns.pattern_pass import from_pattern as from_pattern
     from fxlab.transformations.registry import available as available
     from fxlab.transformations.registry import installed as installed
     from fxlab.transformations.registry import offered as offered
@@ -25,7 +26,8 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "base": "ReversibleTransformation Transformation",
             "composition": "compose",
             "foreign.from_callable": "from_callable",
-            "foreign.from_pattern": "from_pattern",
+            "patterns.pattern": "either",
+            "patterns.pattern_pass": "from_pattern",
             "passes": " ".join(passes.__all__),
             "registry": "available installed offered",
             "rewriting.candidate_pass": "CandidatePass",
