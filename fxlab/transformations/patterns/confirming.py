@@ -50,12 +50,20 @@ class Confirming:
         Those whose results are replaced.
     captured
         What the arguments of the pattern have captured.
+    modules
+        The paths of modules that are called, by their paths in the pattern.
     """
 
     def __init__(
-        self, facts: GraphFacts, nodes: Sequence[Node], roots: Sequence[Node], captured: dict[str, Any]
+        self,
+        facts: GraphFacts,
+        nodes: Sequence[Node],
+        roots: Sequence[Node],
+        captured: dict[str, Any],
+        modules: dict[str, str],
     ) -> None:
         self._facts, self._nodes, self._roots, self._captured = facts, nodes, roots, captured
+        self._modules = modules
         self._widen: Callable[[Any], Any] = _widened
         own = {*nodes}
         read = [value for node in nodes for value in node.all_input_nodes if value not in own]
@@ -162,8 +170,11 @@ class Confirming:
     def _run(self, node: Node, args: Any, kwargs: Any, weights: dict[str, torch.Tensor]) -> Any:
         if node.op != "call_module":
             return run(node.op, self._target(node), args, kwargs)
-        module = self._facts.graph_module.get_submodule(str(node.target))
-        prefix = f"{node.target}."
+        return self._called_module(str(node.target), args, kwargs, weights)
+
+    def _called_module(self, called: str, args: Any, kwargs: Any, weights: dict[str, torch.Tensor]) -> Any:
+        module = self._facts.graph_module.get_submodule(called)
+        prefix = f"{called}."
         held = {
             path.removeprefix(prefix): value for path, value in weights.items() if path.startswith(prefix)
         }
@@ -197,6 +208,8 @@ class Confirming:
                 return constant.to(self._widen(constant.dtype)) if is_real else constant
             args, kwargs = self._widen(args), self._widen(kwargs)
             if node.op == "call_module":
+                if str(node.target) in self._modules:
+                    return self._called_module(self._modules[str(node.target)], args, kwargs, weights)
                 module = self._modules_as(replacement, str(node.target))
                 return module(*args, **kwargs)
             return run(node.op, self._target(node), args, kwargs)

@@ -526,7 +526,7 @@ def _current(value: Any, moved: dict[Node, Node]) -> Any:
 
 
 def _confirming(match: Match, facts: GraphFacts) -> Confirming:
-    return Confirming(facts, match.nodes, match.roots, dict(match.captured))
+    return Confirming(facts, match.nodes, match.roots, dict(match.captured), match.found.modules)
 
 
 def _stays(node: Node, match: Match) -> bool:
