@@ -40,12 +40,15 @@ if TYPE_CHECKING:
     from fxlab.notebook import *
     from fxlab.session import *
     from fxlab.tracing import *
+    from fxlab.transformations import Match as Match
     from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations import Transformation as Transformation
     from fxlab.transformations import compose as compose
     from fxlab.transformations import either as either
+    from fxlab.transformations import find_matches as find_matches
     from fxlab.transformations import from_callable as from_callable
     from fxlab.transformations import from_pattern as from_pattern
+    from fxlab.transformations import pattern_of as pattern_of
     from fxlab.transformations.passes import *
     from fxlab.validation import *
 
@@ -67,7 +70,10 @@ _EXPORTS = {
         Capture CapturedGraph TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace
     """,
-    "transformations": "ReversibleTransformation Transformation compose either from_callable from_pattern",
+    "transformations": """
+        Match ReversibleTransformation Transformation compose either find_matches from_callable
+        from_pattern pattern_of
+    """,
     "transformations.passes": """
         ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions FoldConstants FuseActivation
         FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d

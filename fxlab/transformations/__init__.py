@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from fxlab.transformations.composition import compose as compose
     from fxlab.transformations.foreign.from_callable import from_callable as from_callable
     from fxlab.transformations.passes import *  # noqa: F403
+    from fxlab.transformations.patterns.example import pattern_of as pattern_of
     from fxlab.transformations.patterns.pattern import either as either
+    from fxlab.transformations.patterns.pattern_pass import Match as Match
+    from fxlab.transformations.patterns.pattern_pass import find_matches as find_matches
     from fxlab.transformations.patterns.pattern_pass import from_pattern as from_pattern
     from fxlab.transformations.registry import available as available
     from fxlab.transformations.registry import installed as installed
@@ -26,8 +29,9 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "base": "ReversibleTransformation Transformation",
             "composition": "compose",
             "foreign.from_callable": "from_callable",
+            "patterns.example": "pattern_of",
             "patterns.pattern": "either",
-            "patterns.pattern_pass": "from_pattern",
+            "patterns.pattern_pass": "Match find_matches from_pattern",
             "passes": " ".join(passes.__all__),
             "registry": "available installed offered",
             "rewriting.candidate_pass": "CandidatePass",

@@ -102,11 +102,22 @@ class GraphIndex:
         self.calls = Calls(self._plain_module, facts.writes.is_written)
         self.by_name: dict[str, list[Node]] = defaultdict(list)
         self.position: dict[Node, int] = {}
+        parts = set[Node]()
         for position, node in enumerate(facts.graph_module.graph.nodes):
             self.position[node] = position
             term = self.calls.term(node)
-            if term is not None:
+            if term is not None and len(term.nodes) > 1:
+                own = {*term.nodes}
+                alike = (each for each in term.nodes[1:] if self._name(each) == term.name)
+                parts.update(each for each in alike if own.issuperset(each.users))
+        for node in self.position:
+            term = self.calls.term(node)
+            if term is not None and node not in parts:
                 self.by_name[term.name].append(node)
+
+    def _name(self, node: Node) -> str:
+        term = self.calls.term(node)
+        return "" if term is None else term.name
 
     @classmethod
     def of(cls, facts: GraphFacts) -> "GraphIndex":

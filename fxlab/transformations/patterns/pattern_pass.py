@@ -413,13 +413,7 @@ def from_pattern(
     """
     filters = items_of(match_filters, "match_filters", "functions of a match and two graphs")
     check_promises(name, ignore_literals=ignore_literals, preserves_computation=preserves_computation)
-    is_list = isinstance(pattern, list | tuple)
-    given: Any = pattern
-    patterns: tuple[Callable[..., Any], ...] = tuple(given) if is_list else (given,)
-    if not patterns:
-        raise ValueError("pattern: expected one pattern or more, got an empty list.")
-    for each in patterns:
-        check_callable(each, "pattern")
+    patterns = _patterns(pattern)
     check_callable(replacement, "replacement")
     for match_filter in filters:
         check_callable(match_filter, "match_filters")
@@ -440,8 +434,64 @@ def from_pattern(
     )
 
 
-def _check(pattern: Callable[..., Any], replacement: Callable[..., Any]) -> None:
-    """Refuse a pattern and a replacement that do not belong together."""
+def find_matches(
+    graph_module: GraphModule,
+    pattern: Callable[..., Any] | Iterable[Callable[..., Any]],
+    *,
+    where: Mapping[str, Callable[[Match], bool]] | None = None,
+    ignore_literals: bool = False,
+) -> list[Match]:
+    """Find the places that a pattern matches, as :func:`from_pattern` reads it; nothing is replaced.
+
+    Parameters
+    ----------
+    graph_module
+        The graph; bodies of higher-order operators are looked through as well.
+    pattern, where, ignore_literals
+        As of :func:`from_pattern`.
+
+    Returns
+    -------
+    list of Match
+        In the order of the graph, without those that overlap an earlier one.
+
+    Raises
+    ------
+    TypeError
+        If the graph module is none, or the pattern cannot be called.
+    ValueError
+        If the pattern cannot be traced.
+
+    Examples
+    --------
+    >>> import torch
+    >>> traced = torch.fx.symbolic_trace(lambda x: torch.relu(x * 3) + torch.relu(2 * x))
+    >>> def scaled(x, factor: float):
+    ...     return torch.relu(x * factor)
+    >>> [(match.roots, match["factor"]) for match in find_matches(traced, scaled)]
+    [((relu,), 3), ((relu_1,), 2)]
+    """
+    patterns = _patterns(pattern)
+    for each in patterns:
+        _read_checked(each)
+    conditions = dict(where or {})
+    finding = PatternPass(patterns, patterns[0], conditions, (), ignore_literals, "find-matches")
+    found = (match for facts in finding._facts_of(graph_module) for match in finding.match(facts))
+    return [match for match in found if match.excluded is None]
+
+
+def _patterns(pattern: Any) -> tuple[Callable[..., Any], ...]:
+    """Return patterns, given as one or several."""
+    patterns = tuple(pattern) if isinstance(pattern, list | tuple) else (pattern,)
+    if not patterns:
+        raise ValueError("pattern: expected one pattern or more, got an empty list.")
+    for each in patterns:
+        check_callable(each, "pattern")
+    return patterns
+
+
+def _read_checked(pattern: Callable[..., Any]) -> list[Pattern]:
+    """Trace a pattern, or say why it is none."""
     try:
         read = read_pattern(pattern)
     except Exception as error:  # tracing runs the function
@@ -455,6 +505,12 @@ def _check(pattern: Callable[..., Any], replacement: Callable[..., Any]) -> None
             raise ValueError(
                 f"pattern: {name_of(pattern)} must return what it computes, not an argument or a number."
             )
+    return read
+
+
+def _check(pattern: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """Refuse a pattern and a replacement that do not belong together."""
+    read = _read_checked(pattern)
     takes, returns = len(read[0].captures) + len(read[0].absent), len(read[0].outputs)
     choices = [(one, one.absent) for one in read]
     choices += [(one, (*one.absent, *one.perhaps_absent)) for one in read if one.perhaps_absent]
