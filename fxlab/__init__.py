@@ -65,7 +65,7 @@ _EXPORTS = {
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
-    "session": "Session TransformationError load_session",
+    "session": "Session TransformationError expect expect_no_match load_session",
     "tracing": """
         Capture CapturedGraph TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace

@@ -31,12 +31,21 @@ _IGNORED = frozenset(
 """Arguments that change no value of a result that is computed without gradients."""
 _RENAMED = {"input": "self", "training": "train", "axis": "dim", "keepdims": "keepdim", "size": "shape"}
 _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
-_REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "var", "std", "logsumexp", "prod", "any", "all"})
+_REDUCTIONS = frozenset(
+    {"squeeze", "mean", "sum", "amax", "amin", "var", "std", "logsumexp", "prod", "any", "all"}
+)
 _RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "view_copy"})
 _COPIES = frozenset({"contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"})
 _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", "var_mean", "std_mean"})
 """Operators that may return several tensors, and with Python's brackets one of them is taken."""
-_NATIVE = {"native_layer_norm": "layer_norm", "native_group_norm": "group_norm"}
+_OTHERWISE = frozenset(
+    {
+        *("relu6", "hardtanh", "masked_fill", "var", "std", "norm", "linalg_vector_norm"),
+        *("split", "split_with_sizes"),
+    }
+)
+"""Operators that another one computes as well."""
+_NATIVE = {"native_layer_norm": "layer_norm"}
 _END = 9223372036854775807
 _IN_SCHEMAS = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
 _Signature = tuple[list[str], dict[str, Any]]
@@ -221,13 +230,63 @@ class Calls:
             return Term(name, {"self": indices, "weight": given["weight"]}, (node,))
         if name == "batch_norm" and not given.get("train"):
             given = {key: each for key, each in given.items() if key not in ("momentum", "train")}
+            given = (
+                given if given.get("eps") != 1e-05 else {k: each for k, each in given.items() if k != "eps"}
+            )
+        if name in _OTHERWISE:
+            name, given = self._written_otherwise(name, given)
+        nodes = (node,)
+        if name == "where":
+            numbers = {key: self._number(each) for key, each in given.items()}
+            nodes += tuple(each for key, each in given.items() if numbers[key] is not each)
+            given = numbers
         if name == "convolution" or name.startswith("conv"):
             return self._convolution(name, given, node, rank)
         if name in _REDUCTIONS and "dim" in given:
             given["dim"] = _flat(given["dim"])
         if name == "layer_norm":
             given["normalized_shape"] = _flat(given.get("normalized_shape"))
-        return Term(name, self._dims(given, rank), (node,), rank=rank)
+        return Term(name, self._dims(given, rank), nodes, rank=rank)
+
+    def _written_otherwise(self, name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return the name and arguments that another operator has for the same."""
+        value = given.get("self")
+        if name == "relu6":
+            return "clamp", {"self": value, "min": 0, "max": 6}
+        if name == "hardtanh":
+            low, high = given.get("min_val", -1), given.get("max_val", 1)
+            return "clamp", {"self": value, "min": low, "max": high}
+        if name == "masked_fill":
+            return "where", {"condition": given.get("mask"), "self": given.get("value"), "other": value}
+        if name in ("var", "std"):
+            correction = given.pop("correction", int(given.pop("unbiased", True)))
+            return name, given if correction == 1 else {**given, "correction": correction}
+        if name in ("norm", "linalg_vector_norm"):
+            order = given.pop("p", given.pop("ord", 2))
+            given = given if order in (2, "fro") else {**given, "ord": order}
+            return "linalg_vector_norm", {**given, "dim": _flat(given["dim"])} if "dim" in given else given
+        sizes = self._parts_of(name, given)
+        if sizes and all(size == sizes[0] for size in sizes):
+            rest = {"dim": given["dim"]} if "dim" in given else {}
+            return "chunk", {"self": value, "chunks": len(sizes), **rest}
+        return name, given
+
+    def _parts_of(self, name: str, given: dict[str, Any]) -> list[int]:
+        """Return the sizes that a tensor is split into, if they are known."""
+        sizes = given.get("split_sizes", given.get("split_size", given.get("split_size_or_sections")))
+        whole = self._size(given.get("self"), given.get("dim", 0))
+        if isinstance(sizes, tuple):
+            return list(sizes) if all(type(size) is int for size in sizes) else []
+        is_whole = type(whole) is int and type(sizes) is int and sizes > 0 and whole % sizes == 0
+        return [sizes] * (whole // sizes) if is_whole and whole is not None and sizes is not None else []
+
+    def _number(self, value: Any) -> Any:
+        """Return the number that all of a tensor without dimensions is, or the value itself."""
+        called = operator_of(value) if isinstance(value, Node) else None
+        if called is None or called.computes not in ("scalar_tensor", "full") or self.shape(value) != ():
+            return value
+        number = value.args[-1]
+        return number if is_number(number) else value
 
     def _dims(self, given: dict[str, Any], rank: int | None) -> dict[str, Any]:
         """Count dimensions from the start, where the rank is known."""
@@ -282,6 +341,8 @@ class Calls:
             name, second = "add", -(second or 0)
         if name == "sub":
             return Term("sub", {"self": first, "other": second}, (node,))
+        if name == "div" and is_number(first) and first == 1:
+            return self._power(second, -1, (node,))
         if name == "div":
             return Term("mul", {"terms": (first, self._inverse(second))}, (node,))
         if name == "mul" and first is second and isinstance(first, Node):
@@ -333,7 +394,12 @@ class Calls:
             args["normalized_shape"] = _flat(args.get("normalized_shape"))
             if args.get("eps") == 1e-05:
                 del args["eps"]
-            return Term(_NATIVE[of.name], args, own, rank=of.rank) if of.name == "native_layer_norm" else None
+            return Term(_NATIVE[of.name], args, own, rank=of.rank)
+        if of.name == "native_group_norm" and index == 0:
+            args = {key: of.args[key] for key in ("self", "weight", "bias", "eps") if key in of.args}
+            if args.get("eps") == 1e-05:
+                del args["eps"]
+            return Term("group_norm", {**args, "num_groups": of.args["group"]}, own, rank=of.rank)
         if of.name == "_native_batch_norm_legit_no_training" and index == 0:
             args = {key: each for key, each in of.args.items() if key != "momentum"}
             if args.get("eps") == 1e-05:
@@ -626,12 +692,15 @@ def _of_view(calls: Calls, node: Node) -> Term | None:
         torch.ops.aten.view.default,
         torch.ops.aten._unsafe_view.default,
     )
-    if weight is None or not isinstance(flat, Node) or not is_view:
+    if not isinstance(flat, Node) or not is_view or (weight is None and bias is not None):
         return None
     value = flat.args[0]
     shape, before = calls.shape(node), calls.shape(value)
     if shape is None or before is None or len(shape) != len(before) or shape[:-1] != before[:-1]:
         return None
-    own = (node, inner, *([flat] if len(flat.users) == 1 else []), weight[1])
+    views = (flat,) if len(flat.users) == 1 else ()
+    if weight is None:
+        return Term("matmul", {"self": value, "other": matrix}, (node, inner, *views), rank=len(before))
+    own = (node, inner, *views, weight[1])
     args = {"self": value, "weight": weight[0], **({} if bias is None else {"bias": bias})}
     return Term("linear", args, own, rank=len(before))

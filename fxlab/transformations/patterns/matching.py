@@ -12,6 +12,7 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.node_info import known_result
+from fxlab.operators import describes, is_of_python
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -140,14 +141,22 @@ class GraphIndex:
         return ("weight", str(last.target)) if isinstance(last, Node) and last.op == "get_attr" else last
 
     def readers(self, node: Node) -> list[Node]:
-        """Return the users of a node, without guards and assertions."""
-        return [user for user in node.users if not is_guard(user) and not _is_unused_item(user)]
+        """Return the users of a node, without guards and assertions, and what is computed for these alone."""
+        return [user for user in node.users if not _only_checks(user) and not _is_unused_item(user)]
 
 
 def is_guard(node: Node) -> bool:
     """Tell whether a node only checks something."""
     name = getattr(node.target, "__name__", "")
     return node.op == "call_function" and (name.startswith("_assert") or "_assert_tensor_metadata" in name)
+
+
+def _only_checks(node: Node) -> bool:
+    """Tell whether a node is a guard, or a number that guards alone read."""
+    if is_guard(node):
+        return True
+    is_told = node.op.startswith("call_") and (describes(node) or is_of_python(node.target))
+    return is_told and bool(node.users) and all(map(_only_checks, node.users))
 
 
 def _is_unused_item(node: Node) -> bool:
@@ -250,6 +259,8 @@ class Matcher:
         )
         if "transpose" in names:
             names["permute"] = None
+        if "flatten" in names:
+            names["reshape"] = None
         found = {node for name in names for node in self._index.by_name[name]}
         if "silu" in names:
             found |= {*self._index.by_name["mul"]}
@@ -403,7 +414,7 @@ class Matcher:
     def _is_called(self, term: Term, other: Term) -> bool:
         if term.name == other.name:
             return True
-        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow")}
+        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow"), ("flatten", "reshape")}
         return (term.name, other.name) in pairs and (other.name != "pow" or other.args["exponent"] == 2)
 
     def _term(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
@@ -421,10 +432,26 @@ class Matcher:
         found = replace(found, nodes=nodes, reached=found.reached + 1, modules=modules)
         if term.name in _COMMUTATIVE and "terms" in term.args:
             yield from self._commutative(term, other, found)
+        elif term.name == "flatten" and other.name == "reshape":
+            if self._is_flattened(term, other, given):
+                yield from self._value(term.args["self"], other.args["self"], found)
+            else:
+                refusal = Reason.OTHER_OPERATOR(value=_text(given), called="reshape", expected="flatten")
+                self._fail(found, refusal, given)
         elif term.name == "transpose" and other.name == "permute":
             yield from self._transposed(term, other, found)
         else:
             yield from self._arguments(term, other, given, found)
+
+    def _is_flattened(self, term: Term, other: Term, given: Any) -> bool:
+        """Tell whether a reshape joins the dimensions that a pattern flattens."""
+        before, shape = self._calls.shape(other.args["self"]), self._calls.shape(given)
+        ends = [term.args.get(key, default) for key, default in (("start_dim", 0), ("end_dim", -1))]
+        if before is None or shape is None or not before or not all(type(end) is int for end in ends):
+            return False
+        first, last = (end % len(before) for end in ends)
+        expected = (*before[:first], math.prod(before[first : last + 1]), *before[last + 1 :])
+        return len(expected) == len(shape) and all(map(_is_same_number, expected, shape))
 
     def _arguments(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
         extra = [key for key in other.args if key not in term.args]

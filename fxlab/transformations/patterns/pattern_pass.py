@@ -586,8 +586,10 @@ def _confirming(match: Match, facts: GraphFacts) -> Confirming:
 
 
 def _stays(node: Node, match: Match) -> bool:
-    """Tell whether a node is left where it is for its other users: a view, of what is not in the match."""
+    """Tell whether a node is left for its other users: a constant, or a view of what stays as well."""
     term = match.index.calls.term(node)
+    if not node.all_input_nodes:  # a constant
+        return True
     if term is None or not (term.name in _VIEWS or term.is_transparent):
         return False
     inside = [value for value in node.all_input_nodes if value in match.found.nodes]
