@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.node_info import known_result
-from fxlab.operators import function_of, operator_of, told_dtype
+from fxlab.operators import argument, function_of, operator_of, told_dtype
 from fxlab.operators.operator import Operator
 from fxlab.torch_private import OpOverload
 from fxlab.transformations.views.casts import is_cast
@@ -68,6 +68,8 @@ class Term:
     """The number of dimensions of its first argument, if it is known."""
     module: str | None = None
     """The path of the module that is called."""
+    is_write: bool = False
+    """Whether it writes its result into its first argument."""
     defaults: dict[str, Any] = field(default_factory=dict)
     """The values of arguments that the call does not give."""
 
@@ -148,15 +150,18 @@ class Calls:
         called = operator_of(node)
         if called is None:
             return None
-        if called.writes_first:
-            return Term(f"{called.computes}_", {"self": node.args[0] if node.args else None}, (node,))
         if node.target is getattr:
             return self._attribute(node)
         if called.computes == "getitem":
             return self._item(node)
         found = _arguments(called, node)
         read = None if found is None else self._canonical(called.computes, found[0], node)
-        return read if read is None or found is None else replace(read, defaults=found[1])
+        if read is None or found is None:
+            return None
+        writes = called.writes_first or argument(node, "inplace") is True
+        return replace(
+            read, defaults=found[1], is_write=writes, is_transparent=read.is_transparent and not writes
+        )
 
     def _of_module(self, node: Node) -> Term | None:
         module = self.module_of(node)
@@ -179,12 +184,11 @@ class Calls:
             return None
         if isinstance(module, nn.Softmax) and module.dim is None:
             return None
-        if getattr(module, "inplace", False) and not called.is_dropout:
-            return Term(f"{called.computes}_", given, (node,), module=path)
         if called.computes == "batch_norm":
             given["train"] = given["train"] or module.running_mean is None
         read = self._canonical(called.computes, _without_defaults(given, called), node)
-        return None if read is None else replace(read, module=path)
+        writes = bool(getattr(module, "inplace", False)) and not called.is_dropout
+        return None if read is None else replace(read, module=path, is_write=writes)
 
     def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
         """Return the form that all spellings of a call have."""

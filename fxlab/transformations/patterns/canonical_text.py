@@ -52,7 +52,7 @@ class _Text:
 
     def _has_effect(self, node: Node) -> bool:
         term = self._index.calls.term(node)
-        return not is_guard(node) and term is not None and term.name.endswith("_")
+        return not is_guard(node) and term is not None and term.is_write
 
     def _last(self, value: Any) -> Any:
         *_, last = self._index.calls.seen_through(value)
@@ -61,7 +61,8 @@ class _Text:
     def _call(self, node: Node) -> str:
         term = self._index.calls.term(node)
         if term is not None:
-            return self._term(term)
+            text = self._term(term)
+            return text.replace("(", "_(", 1) if term.is_write else text
         name = function_text(node.target) if node.op == "call_function" else str(node.target)
         given = [self._operand(each) for each in node.args]
         return f"{name}({', '.join([*given, *(f'{k}={self._operand(v)}' for k, v in node.kwargs.items())])})"

@@ -764,10 +764,8 @@ class Matcher:
 
     def _is_written_as(self, value: Any, later: Any) -> bool:
         """Tell whether one value is the other after a write in place."""
-        while (term := self._calls.term(later)) is not None and (
-            term.name.endswith("_") or term.is_transparent
-        ):
-            later = term.args["self"]
+        while (term := self._calls.term(later)) is not None and (term.is_write or term.is_transparent):
+            later = term.args["terms"][0] if "terms" in term.args else term.args.get("self")
             if self._index.key(later) == self._index.key(value):
                 return True
         return False

@@ -13,8 +13,9 @@ from torch.fx.passes.utils.matcher_utils import InternalMatch
 
 from fxlab.checks import items_of
 from fxlab.node_info import attribute_at, known_result, known_shape
-from fxlab.operators import draws_random_numbers
+from fxlab.operators import draws_random_numbers, may_alias, operator_of, written_arguments
 from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import why_not_the_same
@@ -321,6 +322,8 @@ class PatternPass(RewritePass[Match]):
             return Reason.REPLACEMENT_FAILS(error=f"{type(error).__name__}: {str(error)[:200]}")
         if reason := _why_aliased(match, replacement, facts):
             return reason
+        if self.preserves_computation and any(map(draws_random_numbers, match.nodes)):
+            return Reason.RANDOM()
         confirming = _confirming(match, facts)
         key = confirming.key()
         if key is None:
@@ -533,12 +536,31 @@ def _check(pattern: Callable[..., Any], replacement: Callable[..., Any]) -> None
             raise ValueError(
                 f"replacement: {name_of(replacement)} cannot be traced{words}: {error}"
             ) from error
-        also = len(Replacement(graph, root, {}).outputs)
+        traced = Replacement(graph, root, {})
+        for node in traced.calls:
+            written = [] if operator_of(node) is None else written_arguments(node)
+            if any(map(_is_argument, written)):
+                raise ValueError(
+                    f"replacement: {name_of(replacement)} writes an argument in place ({node.name}), which "
+                    "others may read. Write a new tensor."
+                )
+        also = len(traced.outputs)
         if also != returns:
             raise ValueError(
                 f"replacement: expected to take {takes} and return {returns} values, as pattern does, "
                 f"but it takes {len(arguments_of(replacement))} and returns {also}."
             )
+
+
+def _is_argument(value: Node) -> bool:
+    """Tell whether a value is an argument of a replacement, or may be a view of one."""
+    if value.op == "placeholder":
+        return True
+    return (
+        may_alias(value) and any(map(_is_argument, value.all_input_nodes))
+        if value.op != "get_attr"
+        else False
+    )
 
 
 class _OtherArgumentsError(ValueError):
@@ -602,13 +624,21 @@ def _why_used_elsewhere(match: Match, facts: GraphFacts) -> Refusal | None:
         others = [user for user in match.index.readers(node) if user not in own]
         if others and not _stays(node, match):
             return Reason.OTHER_USERS(value=node.name)
-        if facts.writes.is_written(node):
+        if facts.writes.is_written(node) and not _is_written_inside(node, match, facts):
             return Reason.WRITTEN_IN_PLACE(value=node.name)
         if getattr(node.target, "__name__", str(node.target)).startswith("detach"):
             value = known_result(node.all_input_nodes[0]) if node.all_input_nodes else None
             if getattr(value, "requires_grad", True) is not False:
                 return Reason.DETACHED(value=node.name)
     return None
+
+
+def _is_written_inside(node: Node, match: Match, facts: GraphFacts) -> bool:
+    """Tell whether a value that is written is new in the match, and read by nothing else."""
+    own = {*match.nodes}
+    is_own = all(user in own for user in match.index.readers(node))
+    outside = {value for each in own for value in each.all_input_nodes} - own
+    return is_own and not any(facts.writes.may_share_memory(node, value) for value in outside)
 
 
 def _place(match: Match) -> Node | Refusal:
@@ -645,6 +675,9 @@ def _why_written(match: Match, facts: GraphFacts) -> Refusal | None:
     if isinstance(place, Refusal):
         return place
     own = [*match.nodes]
+    for node in own:
+        if any(value not in match.found.nodes for value in written_inputs(node, facts.graph_module)):
+            return Reason.MAY_WRITE_INPUTS()
     for value in dict.fromkeys(each for given in match.captured.values() for each in _nodes_of(given)):
         readers = [node for node in own if value in node.all_input_nodes]
         first = min(readers, key=match.index.position.__getitem__, default=match.nodes[0])
@@ -675,8 +708,6 @@ def _why_aliased(match: Match, replacement: Replacement, facts: GraphFacts) -> R
             shared = next((node for node in captured if facts.writes.may_share_memory(root, node)), None)
             if shared is not None:
                 return Reason.WRITTEN_IN_PLACE(value=root.name)
-        if any(draws_random_numbers(node) for node in match.nodes):
-            return Reason.RANDOM()
     return None
 
 

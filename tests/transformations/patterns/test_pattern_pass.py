@@ -127,6 +127,36 @@ def test_what_is_not_exact_is_left_alone_with_a_code(function, pattern, replacem
         assert_is(pass_(gm), before)
 
 
+def written_inside(m, x):
+    y = m.linear(x)
+    return F.relu(y, inplace=True).mul_(2.0)
+
+
+def written_outside(m, x):
+    y = x + 1
+    return torch.relu_(y) * 2.0 + y
+
+
+@pytest.mark.parametrize("kind", ["trace", "exported", "decomposed"])
+@pytest.mark.parametrize(("function", "count"), [(written_inside, 1), (written_outside, 0)])
+def test_a_write_into_a_value_of_the_match_alone_is_a_call(function, count, kind):
+    def doubled(x, w, b):
+        return torch.relu(F.linear(x, w, b)) * 2.0
+
+    def folded(x, w, b):
+        return torch.relu(F.linear(x, w * 2, b * 2))
+
+    gm = traced(function, kind)
+    session = Session(gm, X, passes=[from_pattern(doubled, folded, name="fold", preserves_computation=True)])
+    assert matched(session.find("fold"), gm) == count
+    plain = from_pattern(
+        lambda x: torch.relu(x) * 2.0, lambda x: torch.relu(x * 2.0), name="plain", preserves_computation=True
+    )
+    for pass_ in (session.find("fold"), plain):
+        session.apply(pass_)
+        assert session.verdict().agrees
+
+
 def test_a_replacement_that_promises_nothing_may_differ_but_in_shape():
     gm = traced(lambda m, x: torch.relu(x) + 1)
     assert matched(from_pattern(lambda x: torch.relu(x), lambda x: F.gelu(x)), gm) == 1
@@ -261,6 +291,11 @@ def test_a_near_miss_is_a_row_that_names_what_does_not_fit():
     assert table.reason.iloc[0] == "2 of 2 calls fit; dim is 0, and the pattern has 1"
 
 
+def test_a_write_in_between_is_the_reason():
+    gm = traced(between)
+    assert to_silu().explain(gm).code.unique().tolist() == ["written-in-place"]
+
+
 def test_why_not_answers_at_a_node_and_for_all():
     gm = traced(lambda m, x: x.cos() * torch.sigmoid(x) + torch.relu(x))
     session = Session(gm, X, passes=[to_silu(), FuseActivation()])
@@ -288,6 +323,7 @@ def test_why_not_answers_at_a_node_and_for_all():
             "where m is None",
         ),
         (lambda *xs: torch.cat(xs), lambda x: x, {}, "stands for any number"),
+        (lambda x: torch.relu(x), lambda x: x.relu_(), {}, "writes an argument in place"),
         ([], lambda x: x, {}, "empty list"),
         (written_silu, silu, {"where": [len]}, "where: expected a mapping"),
         (written_silu, silu, {"where": {"large": 3}}, "where"),
