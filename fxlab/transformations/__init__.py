@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from fxlab.transformations.foreign.from_callable import from_callable as from_callable
     from fxlab.transformations.passes import *  # noqa: F403
     from fxlab.transformations.patterns.example import pattern_of as pattern_of
+    from fxlab.transformations.patterns.from_pattern import find_matches as find_matches
+    from fxlab.transformations.patterns.from_pattern import from_pattern as from_pattern
+    from fxlab.transformations.patterns.match import Match as Match
     from fxlab.transformations.patterns.pattern import either as either
-    from fxlab.transformations.patterns.pattern_pass import Match as Match
-    from fxlab.transformations.patterns.pattern_pass import find_matches as find_matches
-    from fxlab.transformations.patterns.pattern_pass import from_pattern as from_pattern
     from fxlab.transformations.registry import available as available
     from fxlab.transformations.registry import installed as installed
     from fxlab.transformations.registry import offered as offered
@@ -31,7 +31,8 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "foreign.from_callable": "from_callable",
             "patterns.example": "pattern_of",
             "patterns.pattern": "either",
-            "patterns.pattern_pass": "Match find_matches from_pattern",
+            "patterns.from_pattern": "find_matches from_pattern",
+            "patterns.match": "Match",
             "passes": " ".join(passes.__all__),
             "registry": "available installed offered",
             "rewriting.candidate_pass": "CandidatePass",

@@ -16,20 +16,18 @@ from torch.fx import Node
 
 from fxlab.node_info import known_result
 from fxlab.operators import argument, function_of, operator_of, told_dtype
-from fxlab.operators.operator import Operator
-from fxlab.torch_private import OpOverload
+from fxlab.transformations.patterns.arguments import (
+    RENAMED,
+    Weight,
+    call_arguments,
+    flat,
+    from_start,
+    is_number,
+    without_defaults,
+)
 from fxlab.transformations.views.casts import is_cast
 from fxlab.transformations.views.product import as_product
 
-_IGNORED = frozenset(
-    {
-        *("_stacklevel", "inplace", "cudnn_enable", "cudnn_enabled", "memory_format", "layout", "pin_memory"),
-        *("non_blocking", "copy", "padding_idx", "scale_grad_by_freq", "sparse", "implicit", "benchmark"),
-        *("deterministic", "allow_tf32", "out"),
-    }
-)
-"""Arguments that change no value of a result that is computed without gradients."""
-_RENAMED = {"input": "self", "training": "train", "axis": "dim", "keepdims": "keepdim", "size": "shape"}
 _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
 _REDUCTIONS = frozenset(
     {"squeeze", "mean", "sum", "amax", "amin", "var", "std", "logsumexp", "prod", "any", "all"}
@@ -47,10 +45,6 @@ _OTHERWISE = frozenset(
 """Operators that another one computes as well."""
 _NATIVE = {"native_layer_norm": "layer_norm"}
 _END = 9223372036854775807
-_IN_SCHEMAS = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
-_Signature = tuple[list[str], dict[str, Any]]
-_SIGNATURES: dict[Any, _Signature | None] = {}
-"""The parameters of operators, by the kinds of arguments that they were called with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +66,6 @@ class Term:
     """Whether it writes its result into its first argument."""
     defaults: dict[str, Any] = field(default_factory=dict)
     """The values of arguments that the call does not give."""
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A parameter or buffer of a module that is called."""
-
-    path: str
 
 
 @dataclass
@@ -154,7 +141,7 @@ class Calls:
             return self._attribute(node)
         if called.computes == "getitem":
             return self._item(node)
-        found = _arguments(called, node)
+        found = call_arguments(called, node)
         read = None if found is None else self._canonical(called.computes, found[0], node)
         if read is None or found is None:
             return None
@@ -179,14 +166,14 @@ class Calls:
                 value = not self.is_pattern and module.training
             elif self.is_pattern and not isinstance(value, Weight):
                 continue
-            given[_RENAMED.get(name, name)] = value
+            given[RENAMED.get(name, name)] = value
         if called.computes.startswith("conv") and getattr(module, "padding_mode", "zeros") != "zeros":
             return None
         if isinstance(module, nn.Softmax) and module.dim is None:
             return None
         if called.computes == "batch_norm":
             given["train"] = given["train"] or module.running_mean is None
-        read = self._canonical(called.computes, _without_defaults(given, called), node)
+        read = self._canonical(called.computes, without_defaults(given, called), node)
         writes = bool(getattr(module, "inplace", False)) and not called.is_dropout
         return None if read is None else replace(read, module=path, is_write=writes)
 
@@ -216,7 +203,7 @@ class Calls:
         if name in ("unsqueeze", "select", "slice"):
             return self._part(name, given, node, rank)
         if name == "expand":
-            return Term("expand", {"self": value, "shape": _flat(given.get("shape"))}, (node,), rank=rank)
+            return Term("expand", {"self": value, "shape": flat(given.get("shape"))}, (node,), rank=rank)
         if name in ("matmul", "bmm", "mm"):
             two = [each for key, each in given.items() if each is not None][:2]
             return Term("matmul", {"self": two[0], "other": two[1]}, (node,), rank=rank)
@@ -226,7 +213,7 @@ class Calls:
             return Term(name[1:], {"self": value, **self._dims(given, rank)}, (node,), rank=rank)
         if name in ("softmax", "log_softmax") and given.get("dtype") in (None, self.dtype(value)):
             given.pop("dtype", None)
-        if name == "adaptive_avg_pool2d" and set(_flat(given.get("output_size"))) == {1}:
+        if name == "adaptive_avg_pool2d" and set(flat(given.get("output_size"))) == {1}:
             dims = (-2, -1) if rank is None else (rank - 2, rank - 1)
             return Term("mean", {"self": value, "dim": dims, "keepdim": True}, (node,), rank=rank)
         if name == "embedding":
@@ -247,9 +234,9 @@ class Calls:
         if name == "convolution" or name.startswith("conv"):
             return self._convolution(name, given, node, rank)
         if name in _REDUCTIONS and "dim" in given:
-            given["dim"] = _flat(given["dim"])
+            given["dim"] = flat(given["dim"])
         if name == "layer_norm":
-            given["normalized_shape"] = _flat(given.get("normalized_shape"))
+            given["normalized_shape"] = flat(given.get("normalized_shape"))
         return Term(name, self._dims(given, rank), nodes, rank=rank)
 
     def _written_otherwise(self, name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -268,7 +255,7 @@ class Calls:
         if name in ("norm", "linalg_vector_norm"):
             order = given.pop("p", given.pop("ord", 2))
             given = given if order in (2, "fro") else {**given, "ord": order}
-            return "linalg_vector_norm", {**given, "dim": _flat(given["dim"])} if "dim" in given else given
+            return "linalg_vector_norm", {**given, "dim": flat(given["dim"])} if "dim" in given else given
         sizes = self._parts_of(name, given)
         if sizes and all(size == sizes[0] for size in sizes):
             rest = {"dim": given["dim"]} if "dim" in given else {}
@@ -387,7 +374,7 @@ class Calls:
             return None
         own = (node, *of.nodes)
         if of.name in ("max", "min") and index == 0 and "dim" in of.args:
-            args = {**of.args, "dim": _flat(of.args["dim"])}
+            args = {**of.args, "dim": flat(of.args["dim"])}
             return Term(f"a{of.name}", args, own, rank=of.rank)
         if of.name in _NATIVE and index == 0:
             args = {
@@ -395,7 +382,7 @@ class Calls:
                 for key, each in of.args.items()
                 if key in ("self", "normalized_shape", "weight", "bias", "eps")
             }
-            args["normalized_shape"] = _flat(args.get("normalized_shape"))
+            args["normalized_shape"] = flat(args.get("normalized_shape"))
             if args.get("eps") == 1e-05:
                 del args["eps"]
             return Term(_NATIVE[of.name], args, own, rank=of.rank)
@@ -486,7 +473,7 @@ class Calls:
     def _permutation(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
         value = given.get("self")
         if name == "permute":
-            dims: Any = _flat(given.get("dims"))
+            dims: Any = flat(given.get("dims"))
             dims = dims if rank is None else from_start(dims, rank)
             return Term("permute", {"self": value, "dims": dims}, (node,), rank=rank)
         keys = (("dim0", "axis0"), ("dim1", "axis1"))
@@ -505,7 +492,7 @@ class Calls:
         views = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
         if node.target in views and (found := _of_view(self, node)):
             return found
-        return Term("reshape", {"self": value, "shape": _flat(shape)}, (node,), rank=rank)
+        return Term("reshape", {"self": value, "shape": flat(shape)}, (node,), rank=rank)
 
     def _convolution(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
         if name == "convolution":
@@ -518,7 +505,7 @@ class Calls:
         for key, default in plain.items():
             setting = given.get(key, default)
             if key != "groups" and not isinstance(setting, str | Node):
-                setting = _flat(setting)
+                setting = flat(setting)
                 setting = setting * spatial if len(setting) == 1 else setting
                 default_ = (default,) * spatial
             else:
@@ -526,135 +513,6 @@ class Calls:
             if setting != default_:
                 args[key] = setting
         return Term(name, args, (node,), rank=rank)
-
-
-def is_number(value: Any) -> bool:
-    """Tell whether a value is a Python number, and no truth value."""
-    return type(value) in (int, float)
-
-
-def from_start(dims: Any, rank: int) -> Any:
-    """Return dimensions, or one, counted from the start."""
-    if isinstance(dims, tuple | list):
-        return tuple(from_start(dim, rank) for dim in dims)
-    return dims + rank if type(dims) is int and dims < 0 else dims
-
-
-def _flat(value: Any) -> tuple[Any, ...]:
-    """Return a list of sizes or dimensions however it was given."""
-    if value is None:
-        return ()
-    if isinstance(value, tuple | list):
-        if len(value) == 1 and isinstance(value[0], tuple | list):
-            return tuple(value[0])
-        return tuple(value)
-    return (value,)
-
-
-def _arguments(called: Operator, node: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return the arguments of a call by name, and defaults of others; ``None`` if its schema does not fit."""
-    args, kwargs = node.args, node.kwargs
-    if called.computes in ("view", "reshape", "expand", "permute") and len(args) > 1:
-        rest = args[1] if len(args) == 2 else tuple(args[1:])
-        key = "dims" if called.computes == "permute" else "shape"
-        return {"self": args[0], key: rest}, {}
-    found = _signature(called, node)
-    if found is None:
-        return None
-    names, defaults = found
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    given = {_RENAMED.get(name, name): _plain(value) for name, value in given.items()}
-    defaults = {_RENAMED.get(name, name): value for name, value in defaults.items()}
-    if called.computes == "embedding" and isinstance(called.function, OpOverload):
-        given["self"] = given.pop("indices", None)
-    return _kept(given, defaults), defaults
-
-
-def _without_defaults(given: dict[str, Any], called: Operator) -> dict[str, Any]:
-    defaults = {_RENAMED.get(name, name): value for name, value in called.parameters.items()}
-    return _kept({name: _plain(value) for name, value in given.items()}, defaults)
-
-
-def _kept(given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    def is_default(name: str, value: Any) -> bool:
-        if name in _IGNORED or value is None:
-            return True
-        default = _plain(defaults.get(name))
-        if isinstance(value, Node | Weight) or name == "self" or default is None:
-            return False
-        return type(value) is type(default) and bool(value == default) and name not in ("train", "p")
-
-    return {name: value for name, value in given.items() if not is_default(name, value)}
-
-
-def _plain(value: Any) -> Any:
-    return tuple(_plain(each) for each in value) if isinstance(value, tuple | list) else value
-
-
-def _signature(called: Operator, node: Node) -> _Signature | None:
-    """Return the names of the parameters that a call has, and their defaults."""
-    kinds = tuple(map(_kind, node.args))
-    named = tuple((name, _kind(value)) for name, value in node.kwargs.items())
-    key = called.name, called.function, kinds, named
-    if key not in _SIGNATURES:
-        _SIGNATURES[key] = _found_signature(called, kinds, dict(named))
-    return _SIGNATURES[key]
-
-
-def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, str]) -> _Signature | None:
-    own = called.parameters
-    is_python = called.function is not None and hasattr(called.function, "__code__")
-    if is_python or (called.function is not None and not called.overloads):
-        return (list(own), dict(own)) if len(kinds) <= len(own) and named.keys() <= own.keys() else None
-    for overload in called.overloads:
-        arguments = overload._schema.arguments
-        names = [argument.name for argument in arguments]
-        given = [
-            *zip(names, kinds, strict=False),
-            *((_IN_SCHEMAS.get(n, n), kind) for n, kind in named.items()),
-        ]
-        types = {argument.name: str(argument.type) for argument in arguments}
-        needed = [a.name for a in arguments[len(kinds) :] if not a.has_default_value()]
-        is_whole = len(kinds) <= len(names) and {*needed} <= {name for name, _ in given[len(kinds) :]}
-        if is_whole and all(name in types and _may_be(name, types[name], kind) for name, kind in given):
-            return names, {a.name: a.default_value for a in arguments if a.has_default_value()}
-    if isinstance(called.function, OpOverload) or not own:
-        return ["self", "other", "arg2", "arg3"][: len(kinds)], {}
-    return list(own), dict(own)
-
-
-def _kind(value: Any) -> str:
-    """Return the kind of an argument, by which overloads are told apart."""
-    if isinstance(value, Node):
-        result = known_result(value)
-        return "node" if result is None else "Tensor" if hasattr(result, "dtype") else "number"
-    if isinstance(value, torch.dtype):
-        return "dtype"
-    return "list" if isinstance(value, tuple | list) else type(value).__name__
-
-
-def _may_be(name: str, expected: str, kind: str) -> bool:
-    """Tell whether an argument of a kind fits a type of a schema."""
-    expected = (
-        expected.removeprefix("Optional[").removesuffix("]") if expected.startswith("Opt") else expected
-    )
-    if name == "dtype":
-        return kind in ("dtype", "NoneType", "node")
-    if kind in ("NoneType", "node"):
-        return "name" not in expected.lower() and expected != "str"
-    if expected == "Tensor":
-        return kind in ("Tensor", "int", "float", "bool", "number")
-    takes = {
-        "list": ("List",),
-        "str": ("str",),
-        "bool": ("bool", "number"),
-        "int": ("int", "SymInt", "number", "float", "List[int]"),
-        "float": ("float", "number"),
-        "number": ("int", "SymInt", "number", "float"),
-        "Tensor": ("List[Tensor]",),
-        "dtype": (),
-    }.get(kind)
-    return takes is None or expected.startswith(takes)
 
 
 def _of_addmm(calls: Calls, node: Node) -> Term | None:

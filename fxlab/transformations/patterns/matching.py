@@ -2,22 +2,26 @@
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import nn
 from torch.fx import Node
 
 from fxlab.node_info import known_result
-from fxlab.operators import describes, is_of_python
 from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import statically_known_true
-from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
-from fxlab.transformations.patterns.calls import Calls, Term, Weight, from_start, is_number
+from fxlab.transformations.patterns.arguments import Weight, from_start, is_number
+from fxlab.transformations.patterns.calls import Calls, Term
+from fxlab.transformations.patterns.captured import (
+    Joined,
+    Size,
+    has_nodes,
+    is_same_number,
+    number_of,
+    text_of,
+)
+from fxlab.transformations.patterns.graph_index import GraphIndex
 from fxlab.transformations.patterns.near import NearMisses, Score
 from fxlab.transformations.patterns.pattern import ANY, NUMBER, TENSOR, WEIGHT, Capture, Pattern
 
@@ -27,23 +31,6 @@ _MOST_STEPS = 4000
 _MOST_ABSORBED = 6
 """Terms of a sum or a product that one argument stands for."""
 _DIMENSIONS = ("dim", "dims", "start_dim", "end_dim")
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A sum or a product of several values, that one argument captures."""
-
-    name: str
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Size:
-    """A size that a call is given as -1, or that it is told by its result."""
-
-    node: Node
-    dim: int
-    value: Any
 
 
 @dataclass
@@ -87,81 +74,6 @@ class Miss:
     def words(self) -> str:
         """The number of calls that fit, and the misfit."""
         return f"{self.reached} of {self.calls} calls fit; {self.refusal.words}"
-
-
-class GraphIndex:
-    """The calls of a graph in their canonical form, by name; made once for a graph and all patterns.
-
-    Parameters
-    ----------
-    facts
-        What is known of the graph.
-    """
-
-    def __init__(self, facts: GraphFacts) -> None:
-        self.facts = facts
-        self.calls = Calls(self._plain_module, facts.writes.is_written)
-        self.by_name: dict[str, list[Node]] = defaultdict(list)
-        self.position: dict[Node, int] = {}
-        parts = set[Node]()
-        for position, node in enumerate(facts.graph_module.graph.nodes):
-            self.position[node] = position
-            term = self.calls.term(node)
-            if term is not None and len(term.nodes) > 1:
-                own = {*term.nodes}
-                alike = (each for each in term.nodes[1:] if self._name(each) == term.name)
-                parts.update(each for each in alike if own.issuperset(each.users))
-        for node in self.position:
-            term = self.calls.term(node)
-            if term is not None and node not in parts:
-                self.by_name[term.name].append(node)
-
-    def _name(self, node: Node) -> str:
-        term = self.calls.term(node)
-        return "" if term is None else term.name
-
-    @classmethod
-    def of(cls, facts: GraphFacts) -> "GraphIndex":
-        """Return the calls of a graph, which are read once while it stays as it is."""
-        return cls(facts)
-
-    def _plain_module(self, node: Node) -> nn.Module | None:
-        module = self.facts.module(node)
-        if module is None or why_not_plain(module, type(module)) or why_hooked(self.facts, module):
-            return None
-        return module
-
-    def key(self, value: Any) -> Any:
-        """Return what two values have in common that are the same tensor, or copies of it."""
-        if isinstance(value, Weight):
-            return "weight", value.path
-        if not isinstance(value, Node):
-            return value
-        *_, last = self.calls.seen_through(value)
-        return ("weight", str(last.target)) if isinstance(last, Node) and last.op == "get_attr" else last
-
-    def readers(self, node: Node) -> list[Node]:
-        """Return the users of a node, without guards and assertions, and what is computed for these alone."""
-        return [user for user in node.users if not _only_checks(user) and not _is_unused_item(user)]
-
-
-def is_guard(node: Node) -> bool:
-    """Tell whether a node only checks something."""
-    name = getattr(node.target, "__name__", "")
-    return node.op == "call_function" and (name.startswith("_assert") or "_assert_tensor_metadata" in name)
-
-
-def _only_checks(node: Node) -> bool:
-    """Tell whether a node is a guard, or a number that guards alone read."""
-    if is_guard(node):
-        return True
-    is_told = node.op.startswith("call_") and (describes(node) or is_of_python(node.target))
-    return is_told and bool(node.users) and all(map(_only_checks, node.users))
-
-
-def _is_unused_item(node: Node) -> bool:
-    """Tell whether a node takes one of several results, and nothing reads it."""
-    return not node.users and node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
 
 
 class Matcher:
@@ -341,7 +253,8 @@ class Matcher:
         elif isinstance(value, tuple | list):
             if not isinstance(given, tuple | list) or len(given) != len(value):
                 self._fail(
-                    found, Reason.OTHER_ARGUMENT(argument="a list", value=_text(given), expected=_text(value))
+                    found,
+                    Reason.OTHER_ARGUMENT(argument="a list", value=text_of(given), expected=text_of(value)),
                 )
                 return
             level = [found]
@@ -353,7 +266,7 @@ class Matcher:
         else:
             self._fail(
                 found,
-                Reason.OTHER_ARGUMENT(argument="an argument", value=_text(given), expected=_text(value)),
+                Reason.OTHER_ARGUMENT(argument="an argument", value=text_of(given), expected=text_of(value)),
             )
 
     def _node(self, value: Node, given: Any, found: Found) -> Iterator[Found]:
@@ -372,13 +285,13 @@ class Matcher:
             else:
                 self._fail(
                     found,
-                    Reason.OTHER_ARGUMENT(argument="a constant", value=_text(given), expected=value.name),
+                    Reason.OTHER_ARGUMENT(argument="a constant", value=text_of(given), expected=value.name),
                 )
         elif value in found.of:
             if self._index.key(found.of[value]) == self._index.key(given):
                 yield found
             else:
-                self._fail(found, Reason.OTHER_VALUE(value=_text(given), expected=_text(found.of[value])))
+                self._fail(found, Reason.OTHER_VALUE(value=text_of(given), expected=text_of(found.of[value])))
         elif (term := pattern.term(value)) is not None:
             yield from self._call(term, given, found, value)
 
@@ -409,7 +322,7 @@ class Matcher:
         at = given if isinstance(given, Node) else None
         if nearest is None and at is not None and at.op.startswith("call"):
             words = str(getattr(at.target, "__name__", at.target))
-        self._fail(found, Reason.OTHER_OPERATOR(value=_text(given), called=words, expected=term.name), at)
+        self._fail(found, Reason.OTHER_OPERATOR(value=text_of(given), called=words, expected=term.name), at)
 
     def _is_called(self, term: Term, other: Term) -> bool:
         if term.name == other.name:
@@ -436,7 +349,7 @@ class Matcher:
             if self._is_flattened(term, other, given):
                 yield from self._value(term.args["self"], other.args["self"], found)
             else:
-                refusal = Reason.OTHER_OPERATOR(value=_text(given), called="reshape", expected="flatten")
+                refusal = Reason.OTHER_OPERATOR(value=text_of(given), called="reshape", expected="flatten")
                 self._fail(found, refusal, given)
         elif term.name == "transpose" and other.name == "permute":
             yield from self._transposed(term, other, found)
@@ -451,7 +364,7 @@ class Matcher:
             return False
         first, last = (end % len(before) for end in ends)
         expected = (*before[:first], math.prod(before[first : last + 1]), *before[last + 1 :])
-        return len(expected) == len(shape) and all(map(_is_same_number, expected, shape))
+        return len(expected) == len(shape) and all(map(is_same_number, expected, shape))
 
     def _arguments(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
         extra = [key for key in other.args if key not in term.args]
@@ -460,16 +373,16 @@ class Matcher:
             self._fail(
                 found,
                 Reason.OTHER_ARGUMENT(
-                    argument=extra[0], value=_text(other.args[extra[0]]), expected=expected
+                    argument=extra[0], value=text_of(other.args[extra[0]]), expected=expected
                 ),
                 given,
             )
             return
         level = [found]
-        order = sorted(term.args, key=lambda key: _has_nodes(term.args[key]))
+        order = sorted(term.args, key=lambda key: has_nodes(term.args[key]))
         for key in order:
             value = term.args[key]
-            if key not in other.args and _has_nodes(value) and other.defaults.get(key) is not None:
+            if key not in other.args and has_nodes(value) and other.defaults.get(key) is not None:
                 level = [more for one in level for more in self._value(value, other.defaults[key], one)]
                 continue
             if key not in other.args:
@@ -477,7 +390,7 @@ class Matcher:
                     continue
                 self._fail(
                     found,
-                    Reason.OTHER_ARGUMENT(argument=key, value="its default", expected=_text(value)),
+                    Reason.OTHER_ARGUMENT(argument=key, value="its default", expected=text_of(value)),
                     given,
                 )
                 return
@@ -485,11 +398,11 @@ class Matcher:
                 value = from_start(value, other.rank + (other.name == "unsqueeze"))
                 value = tuple(sorted(value, key=str)) if key == "dim" and isinstance(value, tuple) else value
             theirs = other.args[key]
-            if not _has_nodes(value) and not isinstance(value, Weight):
+            if not has_nodes(value) and not isinstance(value, Weight):
                 if not self._is_literal(value, theirs) and not self._is_shape(key, value, theirs, given):
                     self._fail(
                         found,
-                        Reason.OTHER_ARGUMENT(argument=key, value=_text(theirs), expected=_text(value)),
+                        Reason.OTHER_ARGUMENT(argument=key, value=text_of(theirs), expected=text_of(value)),
                         given,
                     )
                     return
@@ -506,7 +419,7 @@ class Matcher:
         shape = self._calls.shape(given) if key == "shape" else None
         if shape is None or not isinstance(value, tuple) or len(value) != len(shape):
             return False
-        return all(each == -1 or _is_same_number(each, size) for each, size in zip(value, shape, strict=True))
+        return all(each == -1 or is_same_number(each, size) for each, size in zip(value, shape, strict=True))
 
     def _shapes(self, key: str, value: Any, theirs: Any, given: Any) -> tuple[Any, Any]:
         """Return two lists to compare: sizes that are left open are those of the result."""
@@ -542,14 +455,18 @@ class Matcher:
         if not swapped:
             self._fail(
                 found,
-                Reason.OTHER_ARGUMENT(argument="dims", value=_text(order), expected="two that are exchanged"),
+                Reason.OTHER_ARGUMENT(
+                    argument="dims", value=text_of(order), expected="two that are exchanged"
+                ),
             )
             return
-        if not _has_nodes(dims):
+        if not has_nodes(dims):
             if {dim % len(order) for dim in dims} != {*moved}:
                 self._fail(
                     found,
-                    Reason.OTHER_ARGUMENT(argument="dims", value=_text(tuple(moved)), expected=_text(dims)),
+                    Reason.OTHER_ARGUMENT(
+                        argument="dims", value=text_of(tuple(moved)), expected=text_of(dims)
+                    ),
                 )
                 return
             yield from self._value(term.args["self"], other.args["self"], found)
@@ -672,13 +589,13 @@ class Matcher:
             if nodes or not (
                 self._is_literal(ours, theirs) or (self._ignore_literals and bool(plain) == bool(literals))
             ):
-                value = _text(nodes[0] if nodes else theirs if plain else None)
+                value = text_of(nodes[0] if nodes else theirs if plain else None)
                 self._fail(
                     found,
                     Reason.OTHER_ARGUMENT(
                         argument=f"the number of {name}",
                         value=value,
-                        expected=_text(ours if literals else None),
+                        expected=text_of(ours if literals else None),
                     ),
                 )
                 return
@@ -745,7 +662,9 @@ class Matcher:
         if not self._is_of_kind(capture, given):
             self._fail(
                 found,
-                Reason.OTHER_KIND(value=_text(given), argument=capture.name, kind=_KIND_WORDS[capture.kind]),
+                Reason.OTHER_KIND(
+                    value=text_of(given), argument=capture.name, kind=_KIND_WORDS[capture.kind]
+                ),
             )
             return
         if capture.name not in found.captured:
@@ -758,9 +677,9 @@ class Matcher:
             nodes = {**found.nodes, **dict.fromkeys(passed)}
             yield replace(found, captured={**found.captured, capture.name: value}, nodes=nodes)
         elif self._is_written_as(known, given) or self._is_written_as(given, known):
-            self._fail(found, Reason.WRITTEN_IN_PLACE(value=_text(known)), given)
+            self._fail(found, Reason.WRITTEN_IN_PLACE(value=text_of(known)), given)
         else:
-            self._fail(found, Reason.OTHER_VALUE(value=_text(given), expected=_text(known)), given)
+            self._fail(found, Reason.OTHER_VALUE(value=text_of(given), expected=text_of(known)), given)
 
     def _is_written_as(self, value: Any, later: Any) -> bool:
         """Tell whether one value is the other after a write in place."""
@@ -772,7 +691,7 @@ class Matcher:
 
     def _is_same(self, known: Any, given: Any) -> bool:
         if self._is_numeric(known) and self._is_numeric(given):
-            return _is_same_number(_number(known), _number(given))
+            return is_same_number(number_of(known), number_of(given))
         if isinstance(known, tuple) and isinstance(given, tuple) and len(known) == len(given):
             return all(self._is_same(a, b) for a, b in zip(known, given, strict=True))
         return bool(self._index.key(known) == self._index.key(given))
@@ -799,7 +718,7 @@ class Matcher:
             return False
         is_numeric = self._is_numeric(given)
         if capture.kind == NUMBER:
-            return is_numeric and not (capture.is_whole and isinstance(_number(given), float))
+            return is_numeric and not (capture.is_whole and isinstance(number_of(given), float))
         if capture.kind == WEIGHT:
             facts = self._index.facts
             is_read = isinstance(given, Node) and isinstance(facts.attribute(given), torch.Tensor)
@@ -825,10 +744,12 @@ class Matcher:
             except _UnknownError:
                 self._fail(found, Reason.UNKNOWN_SHAPE(value=node.name))
                 return
-            if not _is_same_number(expected, _number(given)):
+            if not is_same_number(expected, number_of(given)):
                 self._fail(
                     found,
-                    Reason.OTHER_ARGUMENT(argument="a number", value=_text(given), expected=_text(expected)),
+                    Reason.OTHER_ARGUMENT(
+                        argument="a number", value=text_of(given), expected=text_of(expected)
+                    ),
                 )
                 return
         yield replace(found, open=())
@@ -840,7 +761,7 @@ class Matcher:
         if node.op == "placeholder":
             if self._pattern.captures[node].name not in found.captured:
                 raise _UnknownError
-            return _number(found.captured[self._pattern.captures[node].name])
+            return number_of(found.captured[self._pattern.captures[node].name])
         if node.target is getattr or node.op == "call_method":
             shape = self._calls.shape(self._given(node.args[0], found))
             if shape is None:
@@ -872,7 +793,7 @@ class Matcher:
         if isinstance(value, tuple | list) and isinstance(given, tuple | list):
             return len(value) == len(given) and all(map(self._is_literal, value, given))
         if is_number(value) and self._is_numeric(given):
-            return self._ignore_literals or _is_same_number(value, _number(given))
+            return self._ignore_literals or is_same_number(value, number_of(given))
         return type(value) is type(given) and bool(value == given)
 
     def _fail(self, found: Found, refusal: Refusal, at: Any = None) -> None:
@@ -899,41 +820,3 @@ _KIND_WORDS = {NUMBER: "a number", WEIGHT: "a weight or buffer", TENSOR: "a tens
 def _called(node: Node, calls: Calls) -> str:
     term = calls.term(node)
     return str(getattr(node.target, "__name__", node.target)) if term is None else term.name
-
-
-def _has_nodes(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return any(map(_has_nodes, value))
-    return isinstance(value, Node | Term)
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, Size):
-        return value.value
-    return known_result(value) if isinstance(value, Node) else value
-
-
-def _is_same_number(a: Any, b: Any) -> bool:
-    if a is None or b is None:
-        return False
-    if isinstance(a, float) or isinstance(b, float):
-        return isinstance(a, float | int) and isinstance(b, float | int) and math.isclose(a, b, rel_tol=1e-12)
-    if a is b:
-        return True
-    return bool(statically_known_true(a == b))
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, Node):
-        return value.name
-    if isinstance(value, Term):
-        return value.name
-    if isinstance(value, Weight):
-        return value.path
-    if isinstance(value, Size):
-        return str(value.value)
-    if isinstance(value, tuple | list):
-        return f"({', '.join(map(_text, value))})"
-    return str(value)

@@ -1,8 +1,8 @@
 """A pattern and what is put in its place, as a pass like fxlab's own."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +11,24 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.utils.matcher_utils import InternalMatch
 
-from fxlab.checks import items_of
-from fxlab.node_info import attribute_at, known_result, known_shape
-from fxlab.operators import draws_random_numbers, may_alias, operator_of, written_arguments
+from fxlab.operators import draws_random_numbers
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.analysis.same_values import why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.base import explanation
-from fxlab.transformations.foreign.from_callable import check_callable, check_promises, name_of
-from fxlab.transformations.patterns.calls import Weight
+from fxlab.transformations.foreign.from_callable import name_of
+from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.patterns.captured import Joined, Size
 from fxlab.transformations.patterns.confirming import Confirmation, Confirming
-from fxlab.transformations.patterns.matching import Found, GraphIndex, Joined, Matcher, Miss, Size, is_guard
+from fxlab.transformations.patterns.graph_index import GraphIndex, is_guard
+from fxlab.transformations.patterns.match import (
+    Match,
+    place_of_replacement,
+    why_aliased,
+    why_used_elsewhere,
+    why_written,
+)
+from fxlab.transformations.patterns.matching import Found, Matcher, Miss
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement
 from fxlab.transformations.rewriting.dialects import contiguous_call
@@ -38,53 +42,6 @@ if TYPE_CHECKING:
 MatchFilter = Callable[[InternalMatch, Graph, Graph], bool]
 _FEW = 5
 """Places that are told of where the pattern nearly matches nowhere."""
-_VIEWS = frozenset({"reshape", "permute", "slice", "select", "unsqueeze", "expand"})
-
-
-@dataclass(frozen=True, eq=False)
-class Match:
-    """A place at which a pattern matches; what conditions (``where``) are asked with.
-
-    ``match["x"]`` is what the argument ``x`` has captured: a node, a number, a parameter or buffer of a
-    module that is called, or ``None`` for an optional argument that is not there.
-    """
-
-    pattern: Pattern = field(repr=False)
-    roots: tuple[Node, ...]
-    """The results, which the replacement takes the place of."""
-    nodes: tuple[Node, ...]
-    """All nodes that the pattern stands for, in the order of the graph."""
-    captured: Mapping[str, Any]
-    found: Found = field(repr=False)
-    index: GraphIndex = field(repr=False)
-    excluded: Refusal | None = field(default=None, repr=False)
-    """The condition that it does not meet."""
-    moved: dict[Node, Node] = field(default_factory=dict, repr=False)
-    """The nodes that earlier rewrites have put in the place of others."""
-
-    def __getitem__(self, name: str) -> Any:
-        """Return what an argument has captured."""
-        if name not in self.captured:
-            raise KeyError(f"The pattern has no argument {name!r}. It has: {', '.join(self.captured)}.")
-        value = self.captured[name]
-        if isinstance(value, Weight):
-            return attribute_at(self.index.facts.graph_module, value.path)
-        return value.value if isinstance(value, Size) else value
-
-    def shape(self, name: str) -> tuple[Any, ...] | None:
-        """Return the shape of what an argument has captured, if it is known."""
-        value = self[name]
-        return known_shape(value) if isinstance(value, Node) else getattr(value, "shape", None)
-
-    def dtype(self, name: str) -> torch.dtype | None:
-        """Return the dtype of what an argument has captured, if it is known."""
-        value = self[name]
-        return known_dtype(value) if isinstance(value, Node) else getattr(value, "dtype", None)
-
-    @property
-    def inner(self) -> list[Node]:
-        """The nodes that are no results, last first."""
-        return [node for node in reversed(self.nodes) if node not in self.roots]
 
 
 @dataclass(frozen=True)
@@ -172,8 +129,8 @@ class PatternPass(RewritePass[Match]):
     def refuse(self, candidate: Match, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read or write, what conditions exclude, and what is found to differ."""
         return (
-            _why_used_elsewhere(candidate, facts)
-            or _why_written(candidate, facts)
+            why_used_elsewhere(candidate, facts)
+            or why_written(candidate, facts)
             or candidate.excluded
             or self._why_other_result(candidate, facts)
         )
@@ -273,7 +230,7 @@ class PatternPass(RewritePass[Match]):
         facts = candidate.index.facts
         replacement = self._replacement(candidate)
         moved = candidate.moved
-        place = _place(candidate)
+        place = place_of_replacement(candidate)
         assert isinstance(place, Node)
         placing = Placing(edit, facts, place, candidate.roots[0])
         given = {name: placing.argument(_current(value, moved)) for name, value in candidate.captured.items()}
@@ -320,7 +277,7 @@ class PatternPass(RewritePass[Match]):
             replacement = self._replacement(match)
         except Exception as error:  # the author's own code, with numbers that it was not written for
             return Reason.REPLACEMENT_FAILS(error=f"{type(error).__name__}: {str(error)[:200]}")
-        if reason := _why_aliased(match, replacement, facts):
+        if reason := why_aliased(match, replacement, facts):
             return reason
         if self.preserves_computation and any(map(draws_random_numbers, match.nodes)):
             return Reason.RANDOM()
@@ -341,233 +298,18 @@ class PatternPass(RewritePass[Match]):
 
     def _replacement(self, match: Match) -> Replacement:
         """Trace the replacement with the numbers that were captured."""
-        names = _names_of(self.replacement, match.pattern)
+        names = names_of(self.replacement, match.pattern)
         plain = {name: value for name, value in match.captured.items() if _is_plain(value)}
         given = {own: plain[name] for own, name in names.items() if name in plain}
         graph, root, nodes = trace(self.replacement, list(names), given)
         return Replacement(graph, root, {node: names[own] for own, node in nodes.items()})
 
 
-def from_pattern(
-    pattern: Callable[..., Any] | Iterable[Callable[..., Any]],
-    replacement: Callable[..., Any],
-    *,
-    where: Mapping[str, Callable[[Match], bool]] | None = None,
-    match_filters: Iterable[MatchFilter] = (),
-    ignore_literals: bool = False,
-    name: str | None = None,
-    preserves_computation: bool = False,
-) -> PatternPass:
-    """Make a pass of a pattern and what to put in its place.
-
-    A pattern is a function of eager torch, which is found in every dialect: ``F.linear`` is a module
-    ``nn.Linear``, ``aten.linear`` and what it is decomposed to; terms of sums and products come in any order;
-    casts to the same dtype, inactive dropouts and copies that nobody writes are seen through. A match is a
-    candidate like that of any pass: one with other users inside, or whose inputs are written in between, is
-    left alone, and :meth:`~fxlab.Transformation.explain` says so, and where the pattern nearly matches.
-
-    Where shapes are known, the replacement is run in float64 on random numbers of these shapes, beside the
-    nodes that it would replace. One that returns another shape or dtype is refused; one that returns other
-    numbers as well, if it promises to preserve the computation.
-
-    Parameters
-    ----------
-    pattern
-        A function, a module or a graph module; or several of them, which have one replacement. An argument
-        that is annotated ``float`` or ``int`` captures a number, ``torch.nn.Parameter`` a weight or buffer,
-        ``torch.Tensor`` a tensor, and one without an annotation whatever stands there. One with the
-        default ``None`` is optional. Other numbers are literal. A module in a pattern stands for all of its
-        class, wherever they are and however they are set up. See :func:`fxlab.either` for alternatives.
-    replacement
-        A function of the same arguments, by name where it has the same names, else by place. What it
-        computes of weights alone becomes a parameter of the graph.
-    where
-        Conditions, by the words that ``explain`` has for them: functions of a :class:`Match`.
-    match_filters
-        Functions of a match, the graph and the pattern's graph, as those of ``torch.fx.subgraph_rewriter``.
-    ignore_literals
-        Whether numbers in the pattern stand for any number.
-    name
-        A short name for people; made of those of the two functions if left out.
-    preserves_computation
-        Whether the replacement computes the same as the pattern, up to rounding.
-
-    Raises
-    ------
-    TypeError
-        If one of the two cannot be called, or a condition or filter cannot.
-    ValueError
-        If one of the two cannot be traced, they do not take and return as many values, or the pattern does
-        not use an argument.
-
-    Examples
-    --------
-    >>> import torch
-    >>> traced = torch.fx.symbolic_trace(lambda x: x.relu() * 3 + 1)
-    >>> def relu(x, factor: float):
-    ...     return factor * torch.relu(x)
-    >>> def shifted(x, factor):
-    ...     return torch.relu(x * factor)
-    >>> transformation = from_pattern(relu, shifted)
-    >>> transformation.explain(traced).index.tolist()
-    ['relu', 'mul']
-    >>> [str(node) for node in transformation.get_transformed_nodes(transformation(traced))]
-    ['mul_1', 'mul']
-    """
-    filters = items_of(match_filters, "match_filters", "functions of a match and two graphs")
-    check_promises(name, ignore_literals=ignore_literals, preserves_computation=preserves_computation)
-    patterns = _patterns(pattern)
-    check_callable(replacement, "replacement")
-    for match_filter in filters:
-        check_callable(match_filter, "match_filters")
-    conditions = {} if where is None else where
-    if not isinstance(conditions, Mapping):
-        raise TypeError(
-            f"where: expected a mapping of words to functions of a match, got {type(where).__name__}."
-        )
-    for words, condition in conditions.items():
-        if not isinstance(words, str):
-            raise TypeError(f"where: expected words as keys, got {words!r}.")
-        check_callable(condition, f"where[{words!r}]")
-    for each in patterns:
-        _check(each, replacement)
-    name = name or f"{name_of(patterns[0])}-to-{name_of(replacement)}"
-    return PatternPass(
-        patterns, replacement, dict(conditions), filters, ignore_literals, name, preserves_computation
-    )
+class OtherArgumentsError(ValueError):
+    """Says that a replacement has other arguments than the pattern."""
 
 
-def find_matches(
-    graph_module: GraphModule,
-    pattern: Callable[..., Any] | Iterable[Callable[..., Any]],
-    *,
-    where: Mapping[str, Callable[[Match], bool]] | None = None,
-    ignore_literals: bool = False,
-) -> list[Match]:
-    """Find the places that a pattern matches, as :func:`from_pattern` reads it; nothing is replaced.
-
-    Parameters
-    ----------
-    graph_module
-        The graph; bodies of higher-order operators are looked through as well.
-    pattern, where, ignore_literals
-        As of :func:`from_pattern`.
-
-    Returns
-    -------
-    list of Match
-        In the order of the graph, without those that overlap an earlier one.
-
-    Raises
-    ------
-    TypeError
-        If the graph module is none, or the pattern cannot be called.
-    ValueError
-        If the pattern cannot be traced.
-
-    Examples
-    --------
-    >>> import torch
-    >>> traced = torch.fx.symbolic_trace(lambda x: torch.relu(x * 3) + torch.relu(2 * x))
-    >>> def scaled(x, factor: float):
-    ...     return torch.relu(x * factor)
-    >>> [(match.roots, match["factor"]) for match in find_matches(traced, scaled)]
-    [((relu,), 3), ((relu_1,), 2)]
-    """
-    patterns = _patterns(pattern)
-    for each in patterns:
-        _read_checked(each)
-    conditions = dict(where or {})
-    finding = PatternPass(patterns, patterns[0], conditions, (), ignore_literals, "find-matches")
-    found = (match for facts in finding._facts_of(graph_module) for match in finding.match(facts))
-    return [match for match in found if match.excluded is None]
-
-
-def _patterns(pattern: Any) -> tuple[Callable[..., Any], ...]:
-    """Return patterns, given as one or several."""
-    patterns = tuple(pattern) if isinstance(pattern, list | tuple) else (pattern,)
-    if not patterns:
-        raise ValueError("pattern: expected one pattern or more, got an empty list.")
-    for each in patterns:
-        check_callable(each, "pattern")
-    return patterns
-
-
-def _read_checked(pattern: Callable[..., Any]) -> list[Pattern]:
-    """Trace a pattern, or say why it is none."""
-    try:
-        read = read_pattern(pattern)
-    except Exception as error:  # tracing runs the function
-        raise ValueError(f"pattern: {name_of(pattern)} cannot be traced: {error}") from error
-    for one in read:
-        if unused := one.unused:
-            raise ValueError(
-                f"pattern: {name_of(pattern)} does not use its argument {unused[0]!r}. Leave it out."
-            )
-        if not all(isinstance(value, Node) and value.op.startswith("call_") for value in one.outputs):
-            raise ValueError(
-                f"pattern: {name_of(pattern)} must return what it computes, not an argument or a number."
-            )
-    return read
-
-
-def _check(pattern: Callable[..., Any], replacement: Callable[..., Any]) -> None:
-    """Refuse a pattern and a replacement that do not belong together."""
-    read = _read_checked(pattern)
-    takes, returns = len(read[0].captures) + len(read[0].absent), len(read[0].outputs)
-    choices = [(one, one.absent) for one in read]
-    choices += [(one, (*one.absent, *one.perhaps_absent)) for one in read if one.perhaps_absent]
-    for one, absent in choices:
-        try:
-            names = _names_of(replacement, one)
-            samples: dict[str, Any] = {
-                c.name: 2 if c.is_whole else 2.0 for c in one.captures.values() if c.kind == "number"
-            }
-            samples |= dict.fromkeys(absent)
-            given = {own: samples[name] for own, name in names.items() if name in samples}
-            graph, root, _ = trace(replacement, list(names), given)
-        except _OtherArgumentsError as error:
-            raise ValueError(
-                f"replacement: expected to take {takes} and return {returns} values, as pattern does, "
-                f"but {error}."
-            ) from error
-        except Exception as error:
-            words = f", where {', '.join(absent)} is None" if absent else ""
-            raise ValueError(
-                f"replacement: {name_of(replacement)} cannot be traced{words}: {error}"
-            ) from error
-        traced = Replacement(graph, root, {})
-        for node in traced.calls:
-            written = [] if operator_of(node) is None else written_arguments(node)
-            if any(map(_is_argument, written)):
-                raise ValueError(
-                    f"replacement: {name_of(replacement)} writes an argument in place ({node.name}), which "
-                    "others may read. Write a new tensor."
-                )
-        also = len(traced.outputs)
-        if also != returns:
-            raise ValueError(
-                f"replacement: expected to take {takes} and return {returns} values, as pattern does, "
-                f"but it takes {len(arguments_of(replacement))} and returns {also}."
-            )
-
-
-def _is_argument(value: Node) -> bool:
-    """Tell whether a value is an argument of a replacement, or may be a view of one."""
-    if value.op == "placeholder":
-        return True
-    return (
-        may_alias(value) and any(map(_is_argument, value.all_input_nodes))
-        if value.op != "get_attr"
-        else False
-    )
-
-
-class _OtherArgumentsError(ValueError):
-    pass
-
-
-def _names_of(replacement: Callable[..., Any], pattern: Pattern) -> dict[str, str]:
+def names_of(replacement: Callable[..., Any], pattern: Pattern) -> dict[str, str]:
     """Return the arguments of the pattern that those of a replacement stand for."""
     own = arguments_of(replacement)
     order = _order_of(pattern)
@@ -577,7 +319,7 @@ def _names_of(replacement: Callable[..., Any], pattern: Pattern) -> dict[str, st
         returned = "" if len(own) == len(order) else f"it takes {len(own)}"
         graph = trace(replacement, [argument.name for argument in own], {})[0]
         returned += f" and returns {len(Replacement(graph, nn.Module(), {}).outputs)}"
-        raise _OtherArgumentsError(returned)
+        raise OtherArgumentsError(returned)
     return {argument.name: name for argument, name in zip(own, order, strict=True)}
 
 
@@ -605,110 +347,6 @@ def _current(value: Any, moved: dict[Node, Node]) -> Any:
 
 def _confirming(match: Match, facts: GraphFacts) -> Confirming:
     return Confirming(facts, match.nodes, match.roots, dict(match.captured), match.found.modules)
-
-
-def _stays(node: Node, match: Match) -> bool:
-    """Tell whether a node is left for its other users: a constant, or a view of what stays as well."""
-    term = match.index.calls.term(node)
-    if not node.all_input_nodes:  # a constant
-        return True
-    if term is None or not (term.name in _VIEWS or term.is_transparent):
-        return False
-    inside = [value for value in node.all_input_nodes if value in match.found.nodes]
-    return all(_stays(value, match) for value in inside)
-
-
-def _why_used_elsewhere(match: Match, facts: GraphFacts) -> Refusal | None:
-    own = {*match.nodes}
-    for node in match.inner:
-        others = [user for user in match.index.readers(node) if user not in own]
-        if others and not _stays(node, match):
-            return Reason.OTHER_USERS(value=node.name)
-        if facts.writes.is_written(node) and not _is_written_inside(node, match, facts):
-            return Reason.WRITTEN_IN_PLACE(value=node.name)
-        if getattr(node.target, "__name__", str(node.target)).startswith("detach"):
-            value = known_result(node.all_input_nodes[0]) if node.all_input_nodes else None
-            if getattr(value, "requires_grad", True) is not False:
-                return Reason.DETACHED(value=node.name)
-    return None
-
-
-def _is_written_inside(node: Node, match: Match, facts: GraphFacts) -> bool:
-    """Tell whether a value that is written is new in the match, and read by nothing else."""
-    own = {*match.nodes}
-    is_own = all(user in own for user in match.index.readers(node))
-    outside = {value for each in own for value in each.all_input_nodes} - own
-    return is_own and not any(facts.writes.may_share_memory(node, value) for value in outside)
-
-
-def _place(match: Match) -> Node | Refusal:
-    """Return the node before which the replacement is computed, or why there is none."""
-    if len(match.roots) == 1:
-        return match.roots[0]
-    position = match.index.position
-    own = {*match.nodes}
-    last = max(match.roots, key=position.__getitem__)
-    users = [user for root in match.roots for user in root.users if user not in own]
-    early = min(users, key=position.__getitem__, default=None)
-    if early is None or position[early] > position[last]:
-        return last
-    for value in match.captured.values():
-        for node in _nodes_of(value):
-            if position[node] > position[early]:
-                return Reason.OTHER_ORDER(value=node.name, user=early.name)
-    return early
-
-
-def _nodes_of(value: Any) -> list[Node]:
-    if isinstance(value, Joined):
-        return [node for each in value.values for node in _nodes_of(each)]
-    if isinstance(value, tuple | list):
-        return [node for each in value for node in _nodes_of(each)]
-    if isinstance(value, Size):
-        return [value.node]
-    return [value] if isinstance(value, Node) else []
-
-
-def _why_written(match: Match, facts: GraphFacts) -> Refusal | None:
-    """Return why what the match reads is not the same where the replacement would read it."""
-    place = _place(match)
-    if isinstance(place, Refusal):
-        return place
-    own = [*match.nodes]
-    for node in own:
-        if any(value not in match.found.nodes for value in written_inputs(node, facts.graph_module)):
-            return Reason.MAY_WRITE_INPUTS()
-    for value in dict.fromkeys(each for given in match.captured.values() for each in _nodes_of(given)):
-        readers = [node for node in own if value in node.all_input_nodes]
-        first = min(readers, key=match.index.position.__getitem__, default=match.nodes[0])
-        for last in {place, match.nodes[-1]}:
-            early, late = sorted((first, last), key=match.index.position.__getitem__)
-            if reason := why_not_the_same({value: early}, late, facts.writes):
-                return reason
-    weights = [match[name] for name, value in match.captured.items() if isinstance(value, Weight)]
-    return Reason.STATE_WRITTEN() if any(map(facts.writes.is_tensor_written, weights)) else None
-
-
-def _why_aliased(match: Match, replacement: Replacement, facts: GraphFacts) -> Refusal | None:
-    """Return why a result must stay a new tensor, or one of an input."""
-    for root, output in zip(match.roots, replacement.outputs, strict=True):
-        name = replacement.passed_on(output)
-        values = _nodes_of(match.captured.get(name)) if name else []
-        if values and isinstance(output, Node) and output.op == "placeholder":
-            same = all(facts.writes.may_share_memory(root, value) for value in values)
-            if not same and facts.writes.is_returned(root):
-                return Reason.RETURNED()
-        for value in values:
-            if not facts.writes.may_share_memory(root, value) and (
-                facts.writes.is_written(root) or facts.writes.is_written(value)
-            ):
-                return Reason.WRITTEN_IN_PLACE(value=value.name)
-        captured = [node for given in match.captured.values() for node in _nodes_of(given)]
-        if not values and facts.writes.is_written(root):
-            shared = next((node for node in captured if facts.writes.may_share_memory(root, node)), None)
-            if shared is not None:
-                return Reason.WRITTEN_IN_PLACE(value=root.name)
-    return None
 
 
 def _put(

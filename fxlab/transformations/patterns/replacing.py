@@ -15,8 +15,8 @@ from fxlab.node_info import attribute_at
 from fxlab.operators import is_of_python, may_alias
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.journal.module_tree import unused_name
-from fxlab.transformations.patterns.calls import Weight
-from fxlab.transformations.patterns.matching import Joined, Size
+from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.patterns.captured import Joined, Size
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
 
