@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import types
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -72,7 +73,13 @@ def code_of(cls: type) -> tuple[object, ...]:
     A class that is defined anew with another body differs by it. Classes of fxlab are told by their names, so
     that their marks outlive a new version.
     """
-    owners = [owner for owner in cls.__mro__ if not str(owner.__module__).startswith(("fxlab.", "torch."))]
+    if cls not in _CODES:
+        _CODES[cls] = _code_of(cls)
+    return _CODES[cls]
+
+
+def _code_of(cls: type) -> tuple[object, ...]:
+    owners = [owner for owner in cls.__mro__ if owner is not object and not _is_of_others(owner)]
     functions = [
         (f"{owner.__qualname__}.{name}", function)
         for owner in owners
@@ -88,6 +95,10 @@ def code_of(cls: type) -> tuple[object, ...]:
     called = _called_by([function for _, function in functions])
     bodies = [(name, function.__code__, function.__defaults__) for name, function in (*functions, *called)]
     return (bodies, values) if bodies or values else ()
+
+
+def _is_of_others(owner: type) -> bool:
+    return str(owner.__module__).startswith(_NOT_OWN)
 
 
 def _is_special(name: str) -> bool:
@@ -223,6 +234,9 @@ def _qualified_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
+_NOT_OWN = ("fxlab.", "torch.", "abc", "typing")
+_CODES: weakref.WeakKeyDictionary[type, tuple[object, ...]] = weakref.WeakKeyDictionary()
+"""The code of classes, which is read once."""
 _TOLD_BY_THEIR_TEXT = (
     *(type(None), bool, int, str),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
