@@ -107,9 +107,8 @@ class NearMisses:
                 return self._same(term, other, value, budget)
         if term.is_transparent or (term.name == "to" and term.args["dtype"] == self._calls.dtype(given)):
             return self._value(term.args["self"], given, budget)
-        if not budget or not isinstance(given, Node):
-            return None
-        return self._other(term, given)
+        *_, last = self._calls.seen_through(given)
+        return self._other(term, last) if budget and isinstance(last, Node) else None
 
     def _other(self, term: Term, given: Node) -> Score:
         """Return what fits around a call that is another, is missing, or is one too many."""

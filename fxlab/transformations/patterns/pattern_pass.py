@@ -218,7 +218,8 @@ class PatternPass(RewritePass[Match]):
                 around.update(dict.fromkeys(level))
             list(matcher.matches(around))
             own = [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
-            found += [*own, *matcher.partial([node])]
+            read = [miss for miss in matcher.partial(node.all_input_nodes) if miss.at is node]
+            found += [*own, *matcher.partial([node]), *read]
         best: dict[Node, Miss] = {}
         for miss in found:
             if miss.node not in best or miss.reached > best[miss.node].reached:
