@@ -295,7 +295,7 @@ class Session(Shortcuts, PassStack):
         >>> silu = fxlab.from_pattern(lambda x: x * torch.sigmoid(x), lambda x: x, name="silu")
         >>> traced = torch.fx.symbolic_trace(lambda x: x.cos() * torch.sigmoid(x))
         >>> fxlab.Session(traced, passes=[silu]).why_not("silu")["reason"].iloc[0]
-        '2 of 2 calls fit; it reads x, where the pattern reads the same as before: cos'
+        '2 of 2 calls fit; it reads cos, where the pattern reads the same as before: x'
         """
         from fxlab.session.near_misses import why_not
 
