@@ -237,7 +237,7 @@ class PatternPass(RewritePass[Match]):
         given = {name: placing.argument(_current(value, moved)) for name, value in candidate.captured.items()}
         known = self._confirmed.get(_confirming(candidate, facts).key())
         if known is not None and known.differs_under_autocast:
-            refuse_autocast(place, edit, self.name)
+            refuse_autocast(place, edit, self.name, "where its result has another dtype")
         checks = [check for root in candidate.roots for check in dtype_checks(root, candidate.inner)]
         if len(candidate.roots) == 1:
             move_dtype_checks(checks, candidate.roots[0], edit)

@@ -252,6 +252,21 @@ def test_several_patterns_and_several_results():
         assert merged_linear.meta["val"].shape[-1] == 8
 
 
+def test_a_graph_refuses_autocast_where_that_would_make_another_dtype():
+    gm = traced(lambda m, x: m.linear(x).softmax(-1) @ m.other.weight)
+    pass_ = from_pattern(
+        lambda x, w: torch.matmul(torch.softmax(x, -1), w),
+        lambda x, w: (torch.softmax(x, -1)[..., None] * w).sum(-2),
+        name="by-hand",
+        preserves_computation=True,
+    )
+    expected = gm(X)
+    pass_(gm)
+    assert_close(gm(X), expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(AssertionError, match="under autocast"):
+        gm(X)
+
+
 def test_conditions_are_asked_and_named():
     gm = traced(lambda m, x: written_silu(x) + written_silu(x[:2]).sum())
     pass_ = to_silu(where={"three rows": lambda match: match.shape("x")[0] == 3})
