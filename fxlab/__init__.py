@@ -41,11 +41,15 @@ if TYPE_CHECKING:
     from fxlab.session import *
     from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
+    from fxlab.transformations import Match as Match
     from fxlab.transformations import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations import Transformation as Transformation
     from fxlab.transformations import compose as compose
+    from fxlab.transformations import either as either
+    from fxlab.transformations import find_matches as find_matches
     from fxlab.transformations import from_callable as from_callable
     from fxlab.transformations import from_pattern as from_pattern
+    from fxlab.transformations import pattern_of as pattern_of
     from fxlab.transformations.passes import *
     from fxlab.validation import *
 
@@ -62,13 +66,16 @@ _EXPORTS = {
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
-    "session": "Session TransformationError load_session",
+    "session": "Session TransformationError expect expect_no_match load_session",
     "steps": "trace_step",
     "tracing": """
         Capture CapturedGraph TraceError TraceReport TraceWarning capture example_inputs
         from_exported symbolic_trace
     """,
-    "transformations": "ReversibleTransformation Transformation compose from_callable from_pattern",
+    "transformations": """
+        Match ReversibleTransformation Transformation compose either find_matches from_callable
+        from_pattern pattern_of
+    """,
     "transformations.passes": """
         ActivationCheckpointing ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions
         FoldConstants FuseActivation FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear

@@ -144,6 +144,22 @@ class Reason(Coded):
     # Activations
     CONSTANTS = "its constants are {error} (relative) away from those of {function}"
 
+    # Patterns
+    OTHER_OPERATOR = "{value} is {called}, and the pattern has {expected} there"
+    OTHER_ARGUMENT = "{argument} is {value}, and the pattern has {expected}"
+    OTHER_VALUE = "it reads {value}, where the pattern reads the same as before: {expected}"
+    OTHER_COUNT = "{name} has {count} operands, and the pattern has {expected}"
+    OTHER_KIND = "{value} is not {kind}, which {argument} captures"
+    CAPTURED_INSIDE = "{value} would be removed, and the replacement reads it"
+    CONDITION = "{condition} does not hold"
+    DIFFERS = "the replacement differs: {difference}"
+    RESULT_DIFFERS = "the replacement returns {found}, the pattern {expected}"
+    REPLACEMENT_FAILS = "the replacement fails: {error}"
+    TOO_LARGE = "it has {count} elements, too many to confirm the replacement in float64"
+    OTHER_ORDER = "{value} is computed after {user}, which reads a result"
+    NO_CANDIDATE = "it has no candidate with {node}"
+    DETACHED = "{value} is detached, so gradients would change"
+
     # Constants
     NOT_A_TENSOR = "{attribute} is not a tensor"
     REQUIRES_GRAD = "{attribute} requires gradients"

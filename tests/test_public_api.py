@@ -88,7 +88,8 @@ def test_the_reference_has_the_signature(name):
 def test_arguments_have_one_name_and_one_order(name):
     given = [p.name for p in parameters(named(name)) if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert OTHER_NAMES.isdisjoint(p.name for p in parameters(named(name)))
-    if inspect.isfunction(named(name)) and name.count(".") == 1:
+    is_assertion = name.startswith("fxlab.expect")  # its subject, the pass, comes first
+    if inspect.isfunction(named(name)) and name.count(".") == 1 and not is_assertion:
         known = [argument for argument in given if argument in ORDER]
         assert known == sorted(known, key=ORDER.index)
 

@@ -6,6 +6,8 @@ from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
     from fxlab.session.errors import TransformationError as TransformationError
+    from fxlab.session.expecting import expect as expect
+    from fxlab.session.expecting import expect_no_match as expect_no_match
     from fxlab.session.loading import load_session as load_session
     from fxlab.session.session import Session as Session
 
@@ -14,6 +16,7 @@ if not TYPE_CHECKING:  # type checkers go by the imports
         __name__,
         {
             "errors": "TransformationError",
+            "expecting": "expect expect_no_match",
             "loading": "load_session",
             "session": "Session",
         },

@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 
 from fxlab.checks import described
 from fxlab.graphs.unfolded import unfolded
+from fxlab.session.definitions import definition_of
 from fxlab.session.history import Candidate, History, Switches
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
@@ -50,9 +51,24 @@ class Offer:
                 f"passes: {name!r} is offered already, or was before. "
                 "Give a pass with other arguments a name of its own: pass_.named('other')."
             )
-        if name not in kept:
+        if name not in switches.offered:
             self._passes[name], self._signatures[name] = pass_, signature
         return replace(switches, offered=(*switches.offered, name))
+
+    def is_defined_anew(self, pass_: object) -> bool:
+        """Tell whether a transformation is one that is known, with a class or functions of other code."""
+        known = self._passes.get(str(getattr(pass_, "name", "")))
+        if known is None or not isinstance(pass_, Transformation) or known is pass_:
+            return False
+        return definition_of(known) == definition_of(pass_) and (
+            self._signatures[str(pass_.name)] != pass_.signature
+        )
+
+    def exchange(self, pass_: Transformation) -> Transformation:
+        """Let a transformation take the place of the one of its name, which is returned."""
+        former = self._passes[pass_.name]
+        self._passes[pass_.name], self._signatures[pass_.name] = pass_, pass_.signature
+        return former
 
     def know(self, pass_: Transformation) -> None:
         """Know a transformation that the switches will offer."""

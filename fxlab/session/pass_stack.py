@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 from fxlab.checks import described
 from fxlab.interrupts import InterruptsHeld
 from fxlab.session.comparisons import Comparisons
+from fxlab.session.definitions import import_again, newest, note_times
 from fxlab.session.history import History, Stack, Switches
 from fxlab.session.offer import Offer, PassOrName, candidates_by_node
 from fxlab.session.stages import Stages, prefixes
@@ -35,6 +36,8 @@ class PassStack:
         self._stages = Stages(original, offer.limited)
         self._comparisons = Comparisons(original, self._stages.note_original)
         self._turns = Turns(self, self._look_for_changes)
+        self._times: dict[str, int] = {}
+        """When the files that passes come from were last changed."""
 
     @property
     @in_turn
@@ -73,6 +76,9 @@ class PassStack:
     def add(self, pass_: Transformation) -> None:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
+        One whose class or function is defined anew takes the place of the former one of its name; if that is
+        on, it is applied anew.
+
         Raises
         ------
         TypeError
@@ -80,7 +86,64 @@ class PassStack:
         ValueError
             If the session offers it already, or another of the same name.
         """
-        self._go_to(self._offer.add(pass_, self._history, "pass_"))
+        if isinstance(pass_, Transformation):
+            note_times(pass_, self._times)
+        if self._offer.is_defined_anew(pass_):
+            self._exchange([pass_])
+        if not any(pass_ is known for known in self._offered):
+            self._go_to(self._offer.add(pass_, self._history, "pass_"))
+
+    @in_turn
+    def reload(self) -> tuple[str, ...]:
+        """Take the newest definitions of the classes and functions that transformations are made of.
+
+        A class or function is looked up by its name in its module, which is imported again if its file has
+        changed. What is on is applied anew; exclusions and places stay.
+
+        Returns
+        -------
+        tuple of str
+            The names of the transformations that have changed.
+
+        Raises
+        ------
+        TransformationError
+            If a new definition raises. The session is as it was.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from fxlab import RemoveDeadCode, Session
+        >>> Session(torch.fx.symbolic_trace(torch.nn.ReLU()), passes=[RemoveDeadCode()]).reload()
+        ()
+        """
+        known = [self._offer.limited(name, ()) for name in self._switches.offered]
+        for pass_ in known:
+            note_times(pass_, self._times)
+        import_again(known, self._times)
+        changed = [other for pass_ in known if (other := newest(pass_)).signature != pass_.signature]
+        self._exchange(changed)
+        return tuple(str(pass_.name) for pass_ in changed)
+
+    def _exchange(self, passes: list[Transformation]) -> None:
+        """Let transformations take the places of those of their names, or leave all as it was."""
+        if not passes:
+            return
+        former = [self._offer.exchange(pass_) for pass_ in passes]
+        try:
+            stages = self._stages.anew(self._stack)
+        except BaseException:
+            for pass_ in former:
+                self._offer.exchange(pass_)
+            raise
+        self._stages.keep(stages)
+        self._stages.note_state()
+        self._comparisons.forget()
+        self._turns.is_changed = True
+
+    @property
+    def _offered(self) -> list[Transformation]:
+        return [self._offer.limited(name, ()) for name in self._switches.offered]
 
     @in_turn
     def remove(self, pass_: PassOrName) -> None:
@@ -152,12 +215,23 @@ class PassStack:
     def apply(self, pass_: PassOrName) -> None:
         """Switch a transformation on, in its place in the stack. Nothing happens if it is on.
 
+        A transformation that is not on offer, or is defined anew, is added first as by :meth:`add`.
+
         Raises
         ------
         TransformationError
             If it, or one above it that has to be applied anew, raises. The session is as it was.
         """
+        if isinstance(pass_, Transformation) and not self._is_offered(pass_):
+            self.add(pass_)
         self._go_to(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
+
+    def _is_offered(self, pass_: Transformation) -> bool:
+        try:
+            self._find(pass_)
+        except ValueError:
+            return False
+        return True
 
     @in_turn
     def preview(self, pass_: PassOrName) -> GraphModule:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from fxlab.checks import flag, items_of
 from fxlab.models.graph_module import check_lints
@@ -261,6 +261,48 @@ class Session(Shortcuts, PassStack):
         return self._comparisons.remembered(
             "explain", below, lambda: found.explain(stages[below]), found.signature
         ).copy()
+
+    @in_turn
+    def why_not(self, pass_: PassOrName, node: Node | str | None = None) -> pd.DataFrame:
+        """Tell where a transformation does not apply, or not at a node, and why; what came furthest first.
+
+        Parameters
+        ----------
+        pass_
+            The transformation.
+        node
+            A node of the stage that it is applied to, or its name. Left out, all candidates that are
+            refused, and where a pattern nearly matches.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each place, indexed by the name of the transformation (``pattern``), with the columns of
+            :meth:`CompileSession.why_not`: ``pass``; whether it has ``matched``; the ``reason`` in words, and
+            its ``code``; how many of its ``operators`` match (``reached``); the node that does not (``at``),
+            and the node that the match ends with (``begins_at``).
+
+        Raises
+        ------
+        TypeError
+            If ``node`` is no node or name.
+        ValueError
+            If the stage has no such node.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import fxlab
+        >>> silu = fxlab.from_pattern(lambda x: x * torch.sigmoid(x), lambda x: x, name="silu")
+        >>> traced = torch.fx.symbolic_trace(lambda x: x.cos() * torch.sigmoid(x))
+        >>> fxlab.Session(traced, passes=[silu]).why_not("silu")["reason"].iloc[0]
+        '2 of 2 calls fit; it reads cos, where the pattern reads the same as before: x'
+        """
+        from fxlab.session.near_misses import why_not
+
+        found = self.find(pass_)
+        below = self._switches.stack(below=found.name)
+        return why_not(found, self._stages.of(self._stack)[below], node)
 
     @in_turn
     def changes(self, pass_: PassOrName) -> Changes:

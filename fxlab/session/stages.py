@@ -29,6 +29,7 @@ class Stages:
         self, original: GraphModule, limited: Callable[[str, tuple[Candidate, ...]], Transformation]
     ) -> None:
         self._original, self._limited = original, limited
+        self._made = _lowest(original)
         self.forget()
 
     def of(self, stack: Stack) -> dict[Stack, GraphModule]:
@@ -54,13 +55,22 @@ class Stages:
                 kept.append(stage)
         return stages
 
+    def anew(self, stack: Stack) -> dict[Stack, GraphModule]:
+        """Return the stages of a stack, each of them newly made; those that are kept stay."""
+        kept = self._made
+        self._made = _lowest(self._original)
+        try:
+            return self.built(stack)
+        finally:
+            self._made = kept
+
     def keep(self, stages: dict[Stack, GraphModule]) -> None:
         """Keep stages that were built, in place of those that are kept."""
-        self._made: dict[Stack, GraphModule] = stages
+        self._made = stages
 
     def forget(self) -> None:
         """Keep the original alone."""
-        self._made = {(): self._original}
+        self._made = _lowest(self._original)
         self.note_state()
 
     def note_state(self) -> None:
@@ -96,3 +106,7 @@ class Stages:
 def prefixes(stack: Stack) -> Iterable[Stack]:
     """Return the stacks of a stack's stages, from that of the original on."""
     return (stack[:length] for length in range(len(stack) + 1))
+
+
+def _lowest(original: GraphModule) -> dict[Stack, GraphModule]:
+    return {(): original}

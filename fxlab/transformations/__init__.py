@@ -10,8 +10,12 @@ if TYPE_CHECKING:
     from fxlab.transformations.base import Transformation as Transformation
     from fxlab.transformations.composition import compose as compose
     from fxlab.transformations.foreign.from_callable import from_callable as from_callable
-    from fxlab.transformations.foreign.from_pattern import from_pattern as from_pattern
     from fxlab.transformations.passes import *  # noqa: F403
+    from fxlab.transformations.patterns.example import pattern_of as pattern_of
+    from fxlab.transformations.patterns.from_pattern import find_matches as find_matches
+    from fxlab.transformations.patterns.from_pattern import from_pattern as from_pattern
+    from fxlab.transformations.patterns.match import Match as Match
+    from fxlab.transformations.patterns.pattern import either as either
     from fxlab.transformations.registry import available as available
     from fxlab.transformations.registry import installed as installed
     from fxlab.transformations.registry import offered as offered
@@ -25,7 +29,10 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "base": "ReversibleTransformation Transformation",
             "composition": "compose",
             "foreign.from_callable": "from_callable",
-            "foreign.from_pattern": "from_pattern",
+            "patterns.example": "pattern_of",
+            "patterns.pattern": "either",
+            "patterns.from_pattern": "find_matches from_pattern",
+            "patterns.match": "Match",
             "passes": " ".join(passes.__all__),
             "registry": "available installed offered",
             "rewriting.candidate_pass": "CandidatePass",

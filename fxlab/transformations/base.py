@@ -13,7 +13,7 @@ from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
 from fxlab.transformations.candidate_filter import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
-from fxlab.transformations.signature import HELD, arguments_of, digest
+from fxlab.transformations.signature import HELD, arguments_of, code_of, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,7 +238,9 @@ class Transformation(ABC):
     def signature(self) -> str:
         """A digest of the class and the arguments, the same in every process.
 
-        What a transformation notes in its own attributes while it runs does not change it.
+        It contains the code of a class of your own and of what that calls in its module, so that a class
+        which is defined anew makes other transformations. What a transformation notes in its own attributes
+        while it runs does not change it.
         """
         held_for, signature = vars(self).get(HELD, (None, ""))
         if held_for == id(self):  # it is running; a copy made by now is not
@@ -306,7 +308,8 @@ class Transformation(ABC):
 
     def _digest(self) -> str:
         cls = type(self)
-        return digest((f"{cls.__module__}.{cls.__qualname__}", arguments_of(self)))
+        name, code = f"{cls.__module__}.{cls.__qualname__}", code_of(cls)
+        return digest((name, arguments_of(self), code) if code else (name, arguments_of(self)))
 
     def _reversed(self, graph_module: GraphModule) -> GraphModule:
         raise TypeError(

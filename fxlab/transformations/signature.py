@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import types
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -66,6 +67,83 @@ def arguments_of(instance: object) -> dict[str, object]:
     return arguments
 
 
+def code_of(cls: type) -> tuple[object, ...]:
+    """Return the methods of a class of somebody else's, and what they call in its module; empty for fxlab's.
+
+    A class that is defined anew with another body differs by it. Classes of fxlab are told by their names, so
+    that their marks outlive a new version.
+    """
+    if cls not in _CODES:
+        _CODES[cls] = _code_of(cls)
+    return _CODES[cls]
+
+
+def _code_of(cls: type) -> tuple[object, ...]:
+    owners = [owner for owner in cls.__mro__ if owner is not object and not _is_of_others(owner)]
+    functions = [
+        (f"{owner.__qualname__}.{name}", function)
+        for owner in owners
+        for name, value in sorted(vars(owner).items())
+        for function in _functions_in(value)
+    ]
+    values = [
+        (name, value)
+        for owner in owners
+        for name, value in sorted(vars(owner).items())
+        if isinstance(value, bool | int | float | str | tuple) and not _is_special(name)
+    ]
+    called = _called_by([function for _, function in functions])
+    bodies = [(name, function.__code__, function.__defaults__) for name, function in (*functions, *called)]
+    return (bodies, values) if bodies or values else ()
+
+
+def _is_of_others(owner: type) -> bool:
+    return str(owner.__module__).startswith(_NOT_OWN)
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") or name == "_abc_impl"
+
+
+def _functions_in(value: object) -> list[types.FunctionType]:
+    """Return the functions that an attribute of a class stands for, without those that a decorator makes."""
+    inner: list[object] = [value]
+    if isinstance(value, staticmethod | classmethod):
+        inner = [value.__func__]
+    elif isinstance(value, property):
+        inner = [value.fget, value.fset, value.fdel]
+    elif isinstance(value, functools.cached_property):
+        inner = [value.func]
+    return [each for each in inner if isinstance(each, types.FunctionType) and not _is_generated(each)]
+
+
+def _is_generated(function: types.FunctionType) -> bool:
+    code = function.__code__  # of a dataclass, whose fields are arguments
+    return code.co_filename == "<string>" and _is_special(code.co_name)
+
+
+def _called_by(functions: Iterable[types.FunctionType]) -> list[tuple[str, types.FunctionType]]:
+    """Return the functions of the same module that functions call, directly or through others."""
+    pending = list(functions)
+    seen, found = {*pending}, list[tuple[str, types.FunctionType]]()
+    while pending:
+        function = pending.pop()
+        for name in _names_in(function.__code__):
+            value = function.__globals__.get(name)
+            members = [value] if not isinstance(value, type) else [*vars(value).values()]
+            for each in (inner for member in members for inner in _functions_in(member)):
+                if each.__module__ == function.__module__ and each not in seen:
+                    seen.add(each)
+                    pending.append(each)
+                    found.append((each.__qualname__, each))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return {*code.co_names}.union(*map(_names_in, inner))
+
+
 def _written(value: object, around: dict[int, int]) -> bytes:
     """Return the canonical form of a value; ``around`` are those that it is in, so that cycles end."""
     if id(value) in around:
@@ -109,7 +187,9 @@ def _content(value: Any) -> str | bytes | Iterable[object]:
     if isinstance(value, types.FunctionType):
         cells = [_cell_contents(cell) for cell in value.__closure__ or ()]
         name = f"{value.__module__}.{value.__qualname__}"
-        return name, value.__code__, (value.__defaults__, value.__kwdefaults__), cells
+        called = [(each, function.__code__, function.__defaults__) for each, function in _called_by([value])]
+        own = name, value.__code__, (value.__defaults__, value.__kwdefaults__), cells
+        return (*own, called) if called else own
     if isinstance(value, types.CodeType):
         return value.co_code, (value.co_consts, value.co_names, value.co_varnames)
     if isinstance(value, types.MethodType):
@@ -154,6 +234,9 @@ def _qualified_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
+_NOT_OWN = ("fxlab.", "torch.", "abc", "typing")
+_CODES: weakref.WeakKeyDictionary[type, tuple[object, ...]] = weakref.WeakKeyDictionary()
+"""The code of classes, which is read once."""
 _TOLD_BY_THEIR_TEXT = (
     *(type(None), bool, int, str),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),

@@ -81,7 +81,7 @@ def drop_dropouts(graph_module: fx.GraphModule) -> None:
         (RemoveDeadCode(), "no changes"),
         (SigmoidToTanh(), "2 sigmoids become 2 tanhs"),
         (from_callable(drop_dropouts), "2 dropouts removed"),
-        (from_pattern(sigmoid, halved_tanh), "2 sigmoids become 4 truedivs, 2 tanhs and 2 adds"),
+        (from_pattern(sigmoid, halved_tanh), "2 rewrites: 2 sigmoids become 4 truedivs, 2 tanhs and 2 adds"),
     ],
     ids=lambda value: value.name if isinstance(value, Transformation) else "",
 )

@@ -95,7 +95,7 @@ class PatternQuestions(SwitchedCompile):
         return [one.graph for each in tried for one in each.patterns if pattern in (None, one.name)]
 
     @in_turn
-    def why_not(
+    def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
         self, node: Node | str, pattern: str | None = None, *, pass_: PassOrName | None = None
     ) -> pd.DataFrame:
         """Tell how far patterns match at a node, and what fails, as the compiler found when the pass ran.

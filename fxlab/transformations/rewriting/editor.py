@@ -100,8 +100,9 @@ class Editor:
         target: Target | None = None,
         args: tuple[Argument, ...] | None = None,
         kwargs: Mapping[str, Argument] | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
-        """Change what a node does; its name, place and ``meta`` stay."""
+        """Change what a node does; its name and place stay, and its ``meta`` but for what is given."""
         before = NodeState.of(node)
         self._note_readings(node)
         if op is not None and op != node.op:  # each assignment indexes the node anew
@@ -112,7 +113,9 @@ class Editor:
             node.args = args
         if kwargs is not None:
             node.kwargs = dict(kwargs)
-        self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node)))
+        node.meta.update(meta or {})
+        keys = tuple(meta or ())
+        self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node), meta_keys=keys))
 
     def read_instead(self, old: Node, new: Node) -> tuple[Node, ...]:
         """Let what reads ``old`` read ``new``, which others may read already; return what does so now."""
@@ -277,6 +280,17 @@ class Editor:
         self.note_sources(computed_from)
         self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
         self.graph_module.register_buffer(name, value)
+
+    def add_parameter(self, name: str, value: nn.Parameter, computed_from: Iterable[Node] = ()) -> None:
+        """Give the graph module a parameter of its own, as :meth:`add_buffer` does a buffer."""
+        self.note_sources(computed_from)
+        self._record.attributes.append(AttributeChange("_parameters", name, Absent()))
+        self.graph_module.register_parameter(name, value)
+
+    def add_module(self, name: str, module: nn.Module) -> None:
+        """Give the graph module a child of its own, which goes on reversal."""
+        self._record.attributes.append(AttributeChange("_modules", name, Absent()))
+        self.graph_module.add_module(name, module)
 
     def note_sources(self, readings: Iterable[Node]) -> None:
         """Note that new values were computed from tensors of the model, by the nodes that read them.

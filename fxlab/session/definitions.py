@@ -1,0 +1,113 @@
+"""The definitions of passes: classes and functions, which a notebook or an editor may have changed since."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import os
+import sys
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from fxlab.transformations import Transformation
+from fxlab.transformations.signature import arguments_of
+
+
+def definition_of(pass_: Transformation) -> tuple[object, ...]:
+    """Return what a transformation is made of, by name: its class, functions and other arguments."""
+    cls = type(pass_)
+    arguments = {name: _named(value) for name, value in sorted(arguments_of(pass_).items())}
+    return f"{cls.__module__}.{cls.__qualname__}", repr(arguments)
+
+
+def newest(pass_: Transformation) -> Transformation:
+    """Return a transformation of the class and functions that have the names of its own now."""
+    cls = _newest(type(pass_))
+    other = copy.copy(pass_)
+    object.__setattr__(other, "__class__", cls)
+    for name, value in arguments_of(pass_).items():
+        object.__setattr__(other, name, _newest_in(value))
+    for name in [name for name in vars(other) if name not in arguments_of(other)]:
+        del vars(other)[name]  # what was computed from the former definition
+    return other
+
+
+def import_again(passes: Iterable[Transformation], times: dict[str, int]) -> None:
+    """Import the modules anew that passes come from and whose files have changed.
+
+    Parameters
+    ----------
+    passes
+        The passes.
+    times
+        When the files of their modules were last changed, which is brought up to date.
+    """
+    for name in sorted({module for pass_ in passes for module in modules_of(pass_)}):
+        module = sys.modules.get(name)
+        time = _changed_at(name)
+        if module is not None and time is not None and times.get(name, time) != time:
+            importlib.reload(module)
+        if time is not None:
+            times[name] = time
+
+
+def note_times(pass_: Transformation, times: dict[str, int]) -> None:
+    """Note when the files of a pass were last changed."""
+    for name in modules_of(pass_):
+        time = _changed_at(name)
+        if time is not None:
+            times.setdefault(name, time)
+
+
+def modules_of(pass_: Transformation) -> set[str]:
+    """Return the names of the modules that the class and functions of a pass come from, but fxlab's."""
+    found = [type(pass_), *_functions_in(list(arguments_of(pass_).values()))]
+    names = {str(each.__module__) for each in found}
+    return {
+        name for name in names if name.partition(".")[0] not in ("fxlab", "torch", "builtins", "__main__")
+    }
+
+
+def _changed_at(name: str) -> int | None:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    try:
+        return None if file is None else os.stat(file).st_mtime_ns
+    except OSError:  # it is gone, or lies in an archive
+        return None
+
+
+def _functions_in(value: object) -> list[types.FunctionType]:
+    if isinstance(value, dict):
+        return _functions_in(list(value.values()))
+    if isinstance(value, list | tuple):
+        return [function for each in value for function in _functions_in(each)]
+    return [value] if isinstance(value, types.FunctionType) else []
+
+
+def _named(value: object) -> object:
+    """Return an argument with names for functions."""
+    if isinstance(value, dict):
+        return {name: _named(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(each) for each in value]
+    if isinstance(value, types.FunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
+    return repr(value) if not dataclasses.is_dataclass(value) else value
+
+
+def _newest_in(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _newest_in(each) for name, each in value.items()}
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(map(_newest_in, value))
+    return _newest(value) if isinstance(value, types.FunctionType) else value
+
+
+def _newest(definition: Any) -> Any:
+    """Return the class or function that has the name of another now, or that one itself."""
+    found: Any = sys.modules.get(str(definition.__module__))
+    for part in str(definition.__qualname__).split("."):
+        found = getattr(found, part, None)
+    return found if type(found) is type(definition) or isinstance(found, type) else definition

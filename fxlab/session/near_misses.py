@@ -1,0 +1,64 @@
+"""Places at which a pass does not apply, in the columns that patterns of the compiler have."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from torch.fx import GraphModule, Node
+
+from fxlab.checks import described
+from fxlab.graphs.unfolded import unfolded
+from fxlab.reasons import Reason
+from fxlab.transformations import Transformation
+from fxlab.transformations.patterns.pattern_pass import PatternPass
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COLUMNS = ["pattern", "pass", "matched", "reason", "code", "reached", "operators", "at", "begins_at"]
+
+
+def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str | None) -> pd.DataFrame:
+    """Return a row for each place at which a pass does not apply, or for each at a node."""
+    import pandas as pd
+
+    name = node.name if isinstance(node, Node) else node
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
+    if name is not None:
+        _check_name(name, graph_module)
+    if isinstance(pass_, PatternPass):
+        found = [attempt.row for attempt in pass_.attempts(graph_module, name)]
+    else:
+        found = _refused(pass_, graph_module, name)
+    if name is not None and not found:
+        refusal = Reason.NO_CANDIDATE(node=name)
+        found = [(False, refusal.words, refusal.code, 0, 1, name, name)]
+    chosen = [row for row in found if name is not None or not row[0]]
+    rows = [(str(pass_.name), str(pass_.name), *row) for row in chosen]
+    types = {"matched": bool, "reached": int, "operators": int}
+    return pd.DataFrame(rows, columns=_COLUMNS).astype(types).set_index("pattern")
+
+
+def _refused(
+    pass_: Transformation, graph_module: GraphModule, name: str | None
+) -> list[tuple[bool, str, str, int, int, str, str]]:
+    """Return what a pass says of its candidates."""
+    found = []
+    for _, rows in pass_.explain(graph_module).groupby("candidate", sort=False):
+        names = [str(each) for each in rows.index]
+        first = rows.iloc[0]
+        if name is None or name in names:
+            at = "" if first["matched"] else names[0]
+            counts = len(names), len(names)
+            found.append((bool(first["matched"]), first["reason"], first["code"], *counts, at, names[-1]))
+    return found
+
+
+def _check_name(name: str, graph_module: GraphModule) -> None:
+    names = [node.name for node in unfolded(graph_module).graph.nodes]
+    if name not in names:
+        close = difflib.get_close_matches(name, names)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"node: the stage has no node {name!r}.{hint}")

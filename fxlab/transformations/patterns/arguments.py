@@ -1,0 +1,170 @@
+"""The arguments of a call by the names of its schema, without defaults."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from fxlab.node_info import known_result
+from fxlab.operators.operator import Operator
+from fxlab.torch_private import OpOverload
+
+_IGNORED = frozenset(
+    {
+        *("_stacklevel", "inplace", "cudnn_enable", "cudnn_enabled", "memory_format", "layout", "pin_memory"),
+        *("non_blocking", "copy", "padding_idx", "scale_grad_by_freq", "sparse", "implicit", "benchmark"),
+        *("deterministic", "allow_tf32", "out"),
+    }
+)
+"""Arguments that change no value of a result that is computed without gradients."""
+
+
+RENAMED = {"input": "self", "training": "train", "axis": "dim", "keepdims": "keepdim", "size": "shape"}
+
+
+_IN_SCHEMAS = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
+
+
+_Signature = tuple[list[str], dict[str, Any]]
+
+
+_SIGNATURES: dict[Any, _Signature | None] = {}
+"""The parameters of operators, by the kinds of arguments that they were called with."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter or buffer of a module that is called."""
+
+    path: str
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a Python number, and no truth value."""
+    return type(value) in (int, float)
+
+
+def from_start(dims: Any, rank: int) -> Any:
+    """Return dimensions, or one, counted from the start."""
+    if isinstance(dims, tuple | list):
+        return tuple(from_start(dim, rank) for dim in dims)
+    return dims + rank if type(dims) is int and dims < 0 else dims
+
+
+def flat(value: Any) -> tuple[Any, ...]:
+    """Return a list of sizes or dimensions however it was given."""
+    if value is None:
+        return ()
+    if isinstance(value, tuple | list):
+        if len(value) == 1 and isinstance(value[0], tuple | list):
+            return tuple(value[0])
+        return tuple(value)
+    return (value,)
+
+
+def call_arguments(called: Operator, node: Node) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the arguments of a call by name, and defaults of others; ``None`` if its schema does not fit."""
+    args, kwargs = node.args, node.kwargs
+    if called.computes in ("view", "reshape", "expand", "permute") and len(args) > 1:
+        rest = args[1] if len(args) == 2 else tuple(args[1:])
+        key = "dims" if called.computes == "permute" else "shape"
+        return {"self": args[0], key: rest}, {}
+    found = _signature(called, node)
+    if found is None:
+        return None
+    names, defaults = found
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = {RENAMED.get(name, name): _plain(value) for name, value in given.items()}
+    defaults = {RENAMED.get(name, name): value for name, value in defaults.items()}
+    if called.computes == "embedding" and isinstance(called.function, OpOverload):
+        given["self"] = given.pop("indices", None)
+    return _kept(given, defaults), defaults
+
+
+def without_defaults(given: dict[str, Any], called: Operator) -> dict[str, Any]:
+    """Return the arguments of a module's function by name, without defaults."""
+    defaults = {RENAMED.get(name, name): value for name, value in called.parameters.items()}
+    return _kept({name: _plain(value) for name, value in given.items()}, defaults)
+
+
+def _kept(given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    def is_default(name: str, value: Any) -> bool:
+        if name in _IGNORED or value is None:
+            return True
+        default = _plain(defaults.get(name))
+        if isinstance(value, Node | Weight) or name == "self" or default is None:
+            return False
+        return type(value) is type(default) and bool(value == default) and name not in ("train", "p")
+
+    return {name: value for name, value in given.items() if not is_default(name, value)}
+
+
+def _plain(value: Any) -> Any:
+    return tuple(_plain(each) for each in value) if isinstance(value, tuple | list) else value
+
+
+def _signature(called: Operator, node: Node) -> _Signature | None:
+    """Return the names of the parameters that a call has, and their defaults."""
+    kinds = tuple(map(_kind, node.args))
+    named = tuple((name, _kind(value)) for name, value in node.kwargs.items())
+    key = called.name, called.function, kinds, named
+    if key not in _SIGNATURES:
+        _SIGNATURES[key] = _found_signature(called, kinds, dict(named))
+    return _SIGNATURES[key]
+
+
+def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, str]) -> _Signature | None:
+    own = called.parameters
+    is_python = called.function is not None and hasattr(called.function, "__code__")
+    if is_python or (called.function is not None and not called.overloads):
+        return (list(own), dict(own)) if len(kinds) <= len(own) and named.keys() <= own.keys() else None
+    for overload in called.overloads:
+        arguments = overload._schema.arguments
+        names = [argument.name for argument in arguments]
+        given = [
+            *zip(names, kinds, strict=False),
+            *((_IN_SCHEMAS.get(n, n), kind) for n, kind in named.items()),
+        ]
+        types = {argument.name: str(argument.type) for argument in arguments}
+        needed = [a.name for a in arguments[len(kinds) :] if not a.has_default_value()]
+        is_whole = len(kinds) <= len(names) and {*needed} <= {name for name, _ in given[len(kinds) :]}
+        if is_whole and all(name in types and _may_be(name, types[name], kind) for name, kind in given):
+            return names, {a.name: a.default_value for a in arguments if a.has_default_value()}
+    if isinstance(called.function, OpOverload) or not own:
+        return ["self", "other", "arg2", "arg3"][: len(kinds)], {}
+    return list(own), dict(own)
+
+
+def _kind(value: Any) -> str:
+    """Return the kind of an argument, by which overloads are told apart."""
+    if isinstance(value, Node):
+        result = known_result(value)
+        return "node" if result is None else "Tensor" if hasattr(result, "dtype") else "number"
+    if isinstance(value, torch.dtype):
+        return "dtype"
+    return "list" if isinstance(value, tuple | list) else type(value).__name__
+
+
+def _may_be(name: str, expected: str, kind: str) -> bool:
+    """Tell whether an argument of a kind fits a type of a schema."""
+    expected = (
+        expected.removeprefix("Optional[").removesuffix("]") if expected.startswith("Opt") else expected
+    )
+    if name == "dtype":
+        return kind in ("dtype", "NoneType", "node")
+    if kind in ("NoneType", "node"):
+        return "name" not in expected.lower() and expected != "str"
+    if expected == "Tensor":
+        return kind in ("Tensor", "int", "float", "bool", "number")
+    takes = {
+        "list": ("List",),
+        "str": ("str",),
+        "bool": ("bool", "number"),
+        "int": ("int", "SymInt", "number", "float", "List[int]"),
+        "float": ("float", "number"),
+        "number": ("int", "SymInt", "number", "float"),
+        "Tensor": ("List[Tensor]",),
+        "dtype": (),
+    }.get(kind)
+    return takes is None or expected.startswith(takes)

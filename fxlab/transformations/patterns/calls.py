@@ -1,0 +1,568 @@
+"""One canonical form of a call, whatever dialect it is written in.
+
+A call is a :class:`Term`: the one name of its operator, and its arguments by the names of its schema, without
+defaults. Modules are read as their functions, indexing as slices, decomposed layers as layers, quotients as
+products with a power, and dimensions are counted from the start where the rank is known.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node
+
+from fxlab.node_info import known_result
+from fxlab.operators import argument, function_of, operator_of, told_dtype
+from fxlab.transformations.patterns.arguments import (
+    RENAMED,
+    Weight,
+    call_arguments,
+    flat,
+    from_start,
+    is_number,
+    without_defaults,
+)
+from fxlab.transformations.views.casts import is_cast
+from fxlab.transformations.views.product import as_product
+
+_DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
+_REDUCTIONS = frozenset(
+    {"squeeze", "mean", "sum", "amax", "amin", "var", "std", "logsumexp", "prod", "any", "all"}
+)
+_RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "view_copy"})
+_COPIES = frozenset({"contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"})
+_SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", "var_mean", "std_mean"})
+"""Operators that may return several tensors, and with Python's brackets one of them is taken."""
+_OTHERWISE = frozenset(
+    {
+        *("relu6", "hardtanh", "masked_fill", "var", "std", "norm", "linalg_vector_norm"),
+        *("split", "split_with_sizes"),
+    }
+)
+"""Operators that another one computes as well."""
+_NATIVE = {"native_layer_norm": "layer_norm"}
+_END = 9223372036854775807
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A call in its canonical form."""
+
+    name: str
+    args: dict[str, Any]
+    """Arguments by name: nodes, other terms, :class:`Weight`, numbers, tuples of them."""
+    nodes: tuple[Node, ...] = ()
+    """The nodes that compute it, last first; none for a part of a call that is no node itself."""
+    is_transparent: bool = False
+    """Whether it returns the numbers of its first argument, in their dtype."""
+    rank: int | None = None
+    """The number of dimensions of its first argument, if it is known."""
+    module: str | None = None
+    """The path of the module that is called."""
+    is_write: bool = False
+    """Whether it writes its result into its first argument."""
+    defaults: dict[str, Any] = field(default_factory=dict)
+    """The values of arguments that the call does not give."""
+
+
+@dataclass
+class Calls:
+    """The calls of a graph in their canonical form, each read once.
+
+    Parameters
+    ----------
+    module_of
+        Returns the module that a ``call_module`` node calls, if it computes what its class does.
+    is_written
+        Tells whether a value is written in place anywhere; copies of such values are no identities.
+    is_pattern
+        Whether it is the graph of a pattern, whose shapes are unknown and whose modules have any settings.
+    """
+
+    module_of: Callable[[Node], nn.Module | None]
+    is_written: Callable[[Node], bool] = lambda node: False
+    is_pattern: bool = False
+    _terms: dict[Node, Term | None] = field(default_factory=dict)
+
+    def term(self, value: Any) -> Term | None:
+        """Return the canonical form of a value that is computed by a call; ``None`` for any other."""
+        if isinstance(value, Term):
+            return value
+        if not isinstance(value, Node):
+            return None
+        if value not in self._terms:
+            self._terms[value] = None  # a broken graph may have a cycle
+            self._terms[value] = self._read(value)
+        return self._terms[value]
+
+    def shape(self, value: Any) -> tuple[Any, ...] | None:
+        """Return the shape of a value, if it is known."""
+        if not isinstance(value, Node):
+            return None
+        shape = getattr(known_result(value), "shape", None)
+        return None if shape is None else tuple(shape)
+
+    def dtype(self, value: Any) -> torch.dtype | None:
+        """Return the dtype of a value, if it is known."""
+        result = known_result(value) if isinstance(value, Node) else None
+        dtype = getattr(result, "dtype", None)
+        return dtype if isinstance(dtype, torch.dtype) else None
+
+    def rank(self, value: Any) -> int | None:
+        """Return the number of dimensions of a value, if it is known."""
+        if isinstance(value, tuple | list):
+            return self.rank(value[0]) if value else None
+        if isinstance(value, Term):
+            if value.rank is None:
+                return None
+            return value.rank + {"unsqueeze": 1, "select": -1}.get(value.name, 0)
+        shape = self.shape(value)
+        return None if shape is None else len(shape)
+
+    def seen_through(self, value: Any) -> Iterator[Any]:
+        """Yield a value, and what it is a copy of, nearest first."""
+        while True:
+            yield value
+            term = self.term(value)
+            if term is None or not term.is_transparent:
+                return
+            value = term.args["self"]
+
+    def _read(self, node: Node) -> Term | None:
+        if node.op == "call_module":
+            return self._of_module(node)
+        called = operator_of(node)
+        if called is None:
+            return None
+        if node.target is getattr:
+            return self._attribute(node)
+        if called.computes == "getitem":
+            return self._item(node)
+        found = call_arguments(called, node)
+        read = None if found is None else self._canonical(called.computes, found[0], node)
+        if read is None or found is None:
+            return None
+        writes = called.writes_first or argument(node, "inplace") is True
+        return replace(
+            read, defaults=found[1], is_write=writes, is_transparent=read.is_transparent and not writes
+        )
+
+    def _of_module(self, node: Node) -> Term | None:
+        module = self.module_of(node)
+        called = None if module is None else function_of(type(module))
+        if module is None or called is None or len(node.args) + len(node.kwargs) != 1:
+            return None
+        path = str(node.target)
+        given: dict[str, Any] = {"self": (*node.args, *node.kwargs.values())[0]}
+        names = list(called.parameters)
+        for name in names[1:]:
+            value = getattr(module, name, None)
+            if isinstance(value, torch.Tensor):
+                value = Weight(f"{path}.{name}")
+            if name == "training":
+                value = not self.is_pattern and module.training
+            elif self.is_pattern and not isinstance(value, Weight):
+                continue
+            given[RENAMED.get(name, name)] = value
+        if called.computes.startswith("conv") and getattr(module, "padding_mode", "zeros") != "zeros":
+            return None
+        if isinstance(module, nn.Softmax) and module.dim is None:
+            return None
+        if called.computes == "batch_norm":
+            given["train"] = given["train"] or module.running_mean is None
+        read = self._canonical(called.computes, without_defaults(given, called), node)
+        writes = bool(getattr(module, "inplace", False)) and not called.is_dropout
+        return None if read is None else replace(read, module=path, is_write=writes)
+
+    def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
+        """Return the form that all spellings of a call have."""
+        value = given.get("self")
+        rank = self.rank(value if "self" in given else given.get("tensors"))
+        if name in _RESHAPES and any(isinstance(each, torch.dtype) for each in given.values()):
+            return None
+        if is_cast(node) or name in ("_to_copy", "to"):
+            return self._cast(node, value)
+        if name in _COPIES:
+            is_kept = (
+                not self.is_written(node) and not self.is_written(value) if isinstance(value, Node) else True
+            )
+            return Term(name, {"self": value}, (node,), is_kept, rank)
+        if name.endswith("dropout") or ((called := operator_of(node)) is not None and called.is_dropout):
+            is_off = given.get("train", True) is False or given.get("p", 0.5) == 0
+            rest = {} if is_off else {key: each for key, each in given.items() if key in ("p", "train")}
+            return Term("dropout" if is_off else name, {"self": value, **rest}, (node,), is_off, rank)
+        if name in ("add", "sub", "rsub", "mul", "div", "pow", "square", "sqrt", "rsqrt", "reciprocal"):
+            return self._arithmetic(name, given, node)
+        if name in _RESHAPES:
+            return self._reshape(value, given.get("shape"), node, rank)
+        if name in ("transpose", "t", "permute", "numpy_T", "mT", "swapaxes"):
+            return self._permutation(name, given, node, rank)
+        if name in ("unsqueeze", "select", "slice"):
+            return self._part(name, given, node, rank)
+        if name == "expand":
+            return Term("expand", {"self": value, "shape": flat(given.get("shape"))}, (node,), rank=rank)
+        if name in ("matmul", "bmm", "mm"):
+            two = [each for key, each in given.items() if each is not None][:2]
+            return Term("matmul", {"self": two[0], "other": two[1]}, (node,), rank=rank)
+        if name == "addmm" and (linear := _of_addmm(self, node)):
+            return linear
+        if name in ("_softmax", "_log_softmax"):
+            return Term(name[1:], {"self": value, **self._dims(given, rank)}, (node,), rank=rank)
+        if name in ("softmax", "log_softmax") and given.get("dtype") in (None, self.dtype(value)):
+            given.pop("dtype", None)
+        if name == "adaptive_avg_pool2d" and set(flat(given.get("output_size"))) == {1}:
+            dims = (-2, -1) if rank is None else (rank - 2, rank - 1)
+            return Term("mean", {"self": value, "dim": dims, "keepdim": True}, (node,), rank=rank)
+        if name == "embedding":
+            indices = given.get("indices", value if "indices" not in given else None)
+            return Term(name, {"self": indices, "weight": given["weight"]}, (node,))
+        if name == "batch_norm" and not given.get("train"):
+            given = {key: each for key, each in given.items() if key not in ("momentum", "train")}
+            given = (
+                given if given.get("eps") != 1e-05 else {k: each for k, each in given.items() if k != "eps"}
+            )
+        if name in _OTHERWISE:
+            name, given = self._written_otherwise(name, given)
+        nodes = (node,)
+        if name == "where":
+            numbers = {key: self._number(each) for key, each in given.items()}
+            nodes += tuple(each for key, each in given.items() if numbers[key] is not each)
+            given = numbers
+        if name == "convolution" or name.startswith("conv"):
+            return self._convolution(name, given, node, rank)
+        if name in _REDUCTIONS and "dim" in given:
+            given["dim"] = flat(given["dim"])
+        if name == "layer_norm":
+            given["normalized_shape"] = flat(given.get("normalized_shape"))
+        return Term(name, self._dims(given, rank), nodes, rank=rank)
+
+    def _written_otherwise(self, name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return the name and arguments that another operator has for the same."""
+        value = given.get("self")
+        if name == "relu6":
+            return "clamp", {"self": value, "min": 0, "max": 6}
+        if name == "hardtanh":
+            low, high = given.get("min_val", -1), given.get("max_val", 1)
+            return "clamp", {"self": value, "min": low, "max": high}
+        if name == "masked_fill":
+            return "where", {"condition": given.get("mask"), "self": given.get("value"), "other": value}
+        if name in ("var", "std"):
+            correction = given.pop("correction", int(given.pop("unbiased", True)))
+            return name, given if correction == 1 else {**given, "correction": correction}
+        if name in ("norm", "linalg_vector_norm"):
+            order = given.pop("p", given.pop("ord", 2))
+            given = given if order in (2, "fro") else {**given, "ord": order}
+            return "linalg_vector_norm", {**given, "dim": flat(given["dim"])} if "dim" in given else given
+        sizes = self._parts_of(name, given)
+        if sizes and all(size == sizes[0] for size in sizes):
+            rest = {"dim": given["dim"]} if "dim" in given else {}
+            return "chunk", {"self": value, "chunks": len(sizes), **rest}
+        return name, given
+
+    def _parts_of(self, name: str, given: dict[str, Any]) -> list[int]:
+        """Return the sizes that a tensor is split into, if they are known."""
+        sizes = given.get("split_sizes", given.get("split_size", given.get("split_size_or_sections")))
+        whole = self._size(given.get("self"), given.get("dim", 0))
+        if isinstance(sizes, tuple):
+            return list(sizes) if all(type(size) is int for size in sizes) else []
+        is_whole = type(whole) is int and type(sizes) is int and sizes > 0 and whole % sizes == 0
+        return [sizes] * (whole // sizes) if is_whole and whole is not None and sizes is not None else []
+
+    def _number(self, value: Any) -> Any:
+        """Return the number that all of a tensor without dimensions is, or the value itself."""
+        called = operator_of(value) if isinstance(value, Node) else None
+        if called is None or called.computes not in ("scalar_tensor", "full") or self.shape(value) != ():
+            return value
+        number = value.args[-1]
+        return number if is_number(number) else value
+
+    def _dims(self, given: dict[str, Any], rank: int | None) -> dict[str, Any]:
+        """Count dimensions from the start, where the rank is known."""
+        given = {key: each for key, each in given.items() if key not in ("half_to_float",)}
+        for key in given.keys() & _DIMENSIONS if rank else ():
+            given[key] = from_start(given[key], rank or 0)
+            if isinstance(given[key], tuple) and key == "dim":
+                given[key] = tuple(sorted(given[key], key=str))
+        return given
+
+    def _attribute(self, node: Node) -> Term | None:
+        value, attribute = node.args[:2]
+        rank = self.rank(value)
+        if attribute in ("mT", "T"):
+            return (
+                Term("transpose", {"self": value, "dims": (-2, -1)}, (node,), rank=rank)
+                if rank is None
+                else (self._permutation("transpose", {"self": value, "dim0": -2, "dim1": -1}, node, rank))
+            )
+        of = self.term(value)
+        if attribute in ("values", "indices") and of is not None:
+            return self._taken(value, ("values", "indices").index(str(attribute)), node)
+        return None
+
+    def _cast(self, node: Node, value: Any) -> Term | None:
+        dtype, before = told_dtype(node), self.dtype(value)
+        if dtype is None and (self.is_pattern or operator_of(node) is None):
+            named = [each for each in (*node.args[1:], *node.kwargs.values()) if isinstance(each, Node)]
+            return Term("to", {"self": value, "dtype": named[0]}, (node,)) if named else None
+        if dtype is None:
+            dtype = self.dtype(node)
+        device = getattr(known_result(value) if isinstance(value, Node) else None, "device", None)
+        moved = device is not None and getattr(known_result(node), "device", device) != device
+        is_same = dtype is not None and dtype == before and not moved and not self.is_written(node)
+        return None if moved else Term("to", {"self": value, "dtype": dtype}, (node,), is_same)
+
+    def _arithmetic(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
+        if given.get("rounding_mode") is not None:
+            return Term("div_rounded", given, (node,))
+        first, second = given.get("self"), given.get("other", given.get("exponent"))
+        if name in ("square", "sqrt", "rsqrt", "reciprocal"):
+            second = {"square": 2, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1}[name]
+            name = "pow"
+        if name == "rsub":
+            name, first, second = "sub", second, first
+        factor = given.get("alpha", 1)
+        if factor != 1:
+            second = Term("mul", {"terms": (second, factor)})
+        if name == "pow":
+            return self._power(first, second, (node,))
+        if name == "sub" and is_number(second):
+            name, second = "add", -(second or 0)
+        if name == "sub":
+            return Term("sub", {"self": first, "other": second}, (node,))
+        if name == "div" and is_number(first) and first == 1:
+            return self._power(second, -1, (node,))
+        if name == "div":
+            return Term("mul", {"terms": (first, self._inverse(second))}, (node,))
+        if name == "mul" and first is second and isinstance(first, Node):
+            return Term("pow", {"self": first, "exponent": 2}, (node,))
+        return Term(name, {"terms": (first, second)}, (node,))
+
+    def _power(self, base: Any, exponent: Any, nodes: tuple[Node, ...]) -> Term:
+        inner = self.term(base)
+        if inner is not None and inner.name == "pow" and exponent == -1 and is_number(inner.args["exponent"]):
+            return Term(
+                "pow",
+                {"self": inner.args["self"], "exponent": -inner.args["exponent"]},
+                (*nodes, *inner.nodes),
+            )
+        return Term("pow", {"self": base, "exponent": exponent}, nodes)
+
+    def _inverse(self, value: Any) -> Any:
+        if is_number(value):
+            return 1 / value if value else math.inf
+        return self._power(value, -1, ())
+
+    def _item(self, node: Node) -> Term | None:
+        value, index = node.args[:2]
+        of = self.term(value)
+        result = known_result(value) if isinstance(value, Node) else None
+        is_several = isinstance(result, tuple | list) and not hasattr(result, "dtype")
+        may_be_several = of is not None and (of.name in _SEVERAL or of.name.startswith("native_"))
+        if type(index) is int and (is_several or (result is None and may_be_several)):
+            return self._taken(value, index, node)
+        if is_several:
+            return None
+        entries = index if isinstance(index, tuple) else (index,)
+        return self._indexed(value, entries, node)
+
+    def _taken(self, several: Any, index: int, node: Node) -> Term | None:
+        of = self.term(several)
+        if of is None:
+            return None
+        own = (node, *of.nodes)
+        if of.name in ("max", "min") and index == 0 and "dim" in of.args:
+            args = {**of.args, "dim": flat(of.args["dim"])}
+            return Term(f"a{of.name}", args, own, rank=of.rank)
+        if of.name in _NATIVE and index == 0:
+            args = {
+                key: each
+                for key, each in of.args.items()
+                if key in ("self", "normalized_shape", "weight", "bias", "eps")
+            }
+            args["normalized_shape"] = flat(args.get("normalized_shape"))
+            if args.get("eps") == 1e-05:
+                del args["eps"]
+            return Term(_NATIVE[of.name], args, own, rank=of.rank)
+        if of.name == "native_group_norm" and index == 0:
+            args = {key: of.args[key] for key in ("self", "weight", "bias", "eps") if key in of.args}
+            if args.get("eps") == 1e-05:
+                del args["eps"]
+            return Term("group_norm", {**args, "num_groups": of.args["group"]}, own, rank=of.rank)
+        if of.name == "_native_batch_norm_legit_no_training" and index == 0:
+            args = {key: each for key, each in of.args.items() if key != "momentum"}
+            if args.get("eps") == 1e-05:
+                del args["eps"]
+            return Term("batch_norm", args, own, rank=of.rank)
+        return Term("item", {"self": several, "index": index}, (node,))
+
+    def _indexed(self, value: Any, entries: tuple[Any, ...], node: Node) -> Term | None:
+        """Read indexing as a chain of slices, selections and new dimensions, first dimension first."""
+        rank = self.rank(value)
+        is_plain = all(
+            each is None or each is ... or isinstance(each, slice | int | Node) for each in entries
+        )
+        if (
+            not is_plain
+            or any(isinstance(each, bool) for each in entries)
+            or (rank is None and not self.is_pattern)
+        ):
+            return None
+        if any(isinstance(each, Node) and hasattr(known_result(each), "dtype") for each in entries):
+            return None
+        reads = [each for each in entries if each is not None and each is not ...]
+        is_behind, dim, term, left = False, 0, value, len(reads)
+        for entry in entries:
+            at = dim if not is_behind else -left
+            if entry is ...:
+                is_behind = rank is None
+                dim = dim if rank is None else dim + rank - len(reads)
+                continue
+            if entry is None:
+                at = dim if not is_behind else -left - 1
+                term = Term("unsqueeze", {"self": term, "dim": at}, (), rank=self.rank(term))
+                dim += 1
+                continue
+            left -= 1
+            if isinstance(entry, slice):
+                part = self._slice(term, at, entry.start, entry.stop, entry.step)
+                term = term if part is None else part
+                dim += 1
+            else:
+                term = Term("select", {"self": term, "dim": at, "index": entry}, (), rank=self.rank(term))
+        if term is value or not isinstance(term, Term):
+            return Term("alias", {"self": value}, (node,), True, rank)
+        return Term(term.name, term.args, (node,), rank=term.rank)
+
+    def _slice(self, value: Any, dim: Any, start: Any, stop: Any, step: Any) -> Term | None:
+        """Return a slice; ``None`` for one of everything."""
+        stop = None if type(stop) is int and stop >= _END else stop
+        start = 0 if start is None else start
+        size = self._size(value, dim)
+        if type(stop) is int and type(size) is int and stop >= size:
+            stop = None
+        if type(size) is int:
+            start = start + size if type(start) is int and start < 0 else start
+            stop = stop + size if type(stop) is int and stop < 0 else stop
+        if type(start) is int and start == 0 and stop is None and step in (None, 1):
+            return None
+        args = {"self": value, "dim": dim, "start": start, "end": stop, "step": 1 if step is None else step}
+        return Term("slice", args, (), rank=self.rank(value))
+
+    def _size(self, value: Any, dim: Any) -> Any:
+        shape = self.shape(value)
+        return (
+            shape[dim] if shape is not None and type(dim) is int and -len(shape) <= dim < len(shape) else None
+        )
+
+    def _part(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
+        value = given.get("self")
+        count = None if rank is None else rank + (name == "unsqueeze")
+        dim = given.get("dim", 0)
+        dim = dim if count is None else from_start(dim, count)
+        if name != "slice":
+            rest = {"index": given["index"]} if "index" in given else {}
+            return Term(name, {"self": value, "dim": dim, **rest}, (node,), rank=rank)
+        part = self._slice(value, dim, given.get("start"), given.get("end"), given.get("step"))
+        if part is None:
+            return Term("alias", {"self": value}, (node,), True, rank)
+        return Term("slice", part.args, (node,), rank=rank)
+
+    def _permutation(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
+        value = given.get("self")
+        if name == "permute":
+            dims: Any = flat(given.get("dims"))
+            dims = dims if rank is None else from_start(dims, rank)
+            return Term("permute", {"self": value, "dims": dims}, (node,), rank=rank)
+        keys = (("dim0", "axis0"), ("dim1", "axis1"))
+        if name == "mT":
+            given = {"self": value, "dim0": -2, "dim1": -1}
+        named: Any = tuple(given.get(key, given.get(other)) for key, other in keys)
+        swapped = (0, 1) if name in ("t", "numpy_T") else named
+        if rank is None or not all(type(dim) is int for dim in swapped):
+            return Term("transpose", {"self": value, "dims": swapped}, (node,), rank=rank)
+        order = list(range(rank))
+        first, second = (dim % rank for dim in swapped)
+        order[first], order[second] = second, first
+        return Term("permute", {"self": value, "dims": tuple(order)}, (node,), rank=rank)
+
+    def _reshape(self, value: Any, shape: Any, node: Node, rank: int | None) -> Term:
+        views = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+        if node.target in views and (found := _of_view(self, node)):
+            return found
+        return Term("reshape", {"self": value, "shape": flat(shape)}, (node,), rank=rank)
+
+    def _convolution(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
+        if name == "convolution":
+            if given.get("transposed") or rank is None:
+                return Term(name, given, (node,), rank=rank)
+            name = f"conv{rank - 2}d"
+        spatial = int(name[-2]) if name[-2:-1].isdigit() else 0
+        plain = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "output_padding": 0}
+        args = {key: each for key, each in given.items() if key not in (*plain, "transposed")}
+        for key, default in plain.items():
+            setting = given.get(key, default)
+            if key != "groups" and not isinstance(setting, str | Node):
+                setting = flat(setting)
+                setting = setting * spatial if len(setting) == 1 else setting
+                default_ = (default,) * spatial
+            else:
+                default_ = default  # type: ignore[assignment]
+            if setting != default_:
+                args[key] = setting
+        return Term(name, args, (node,), rank=rank)
+
+
+def _of_addmm(calls: Calls, node: Node) -> Term | None:
+    """Read a product with a transposed matrix, and what is added, as a linear layer."""
+    if len(node.args) != 3 or node.kwargs:
+        return None
+    bias, value, matrix = node.args
+    weight = _transposed_weight(calls, matrix)
+    if weight is None:
+        return None
+    return Term("linear", {"self": value, "weight": weight[0], "bias": bias}, (node, weight[1]), rank=2)
+
+
+def _transposed_weight(calls: Calls, matrix: Any) -> tuple[Any, Node] | None:
+    term = calls.term(matrix)
+    if term is None or term.name != "permute" or term.args["dims"] != (1, 0) or not isinstance(matrix, Node):
+        return None
+    return term.args["self"], matrix
+
+
+def _of_view(calls: Calls, node: Node) -> Term | None:
+    """Read what a linear layer or a product of batches is decomposed to, which ends with a view."""
+    inner = node.args[0]
+    if not isinstance(inner, Node) or len(inner.users) != 1:
+        return None
+    if inner.target is torch.ops.aten.bmm.default:
+        product = as_product(node)
+        if product is None:
+            return None
+        return Term("matmul", {"self": product.left, "other": product.right}, (node, *product.inner), rank=3)
+    if inner.target is torch.ops.aten.addmm.default:
+        bias, flat, matrix = inner.args[:3]
+    elif inner.target is torch.ops.aten.mm.default:
+        bias, (flat, matrix) = None, inner.args[:2]
+    else:
+        return None
+    weight = _transposed_weight(calls, matrix)
+    is_view = isinstance(flat, Node) and flat.target in (
+        torch.ops.aten.view.default,
+        torch.ops.aten._unsafe_view.default,
+    )
+    if not isinstance(flat, Node) or not is_view or (weight is None and bias is not None):
+        return None
+    value = flat.args[0]
+    shape, before = calls.shape(node), calls.shape(value)
+    if shape is None or before is None or len(shape) != len(before) or shape[:-1] != before[:-1]:
+        return None
+    views = (flat,) if len(flat.users) == 1 else ()
+    if weight is None:
+        return Term("matmul", {"self": value, "other": matrix}, (node, inner, *views), rank=len(before))
+    own = (node, inner, *views, weight[1])
+    args = {"self": value, "weight": weight[0], **({} if bias is None else {"bias": bias})}
+    return Term("linear", args, own, rank=len(before))

@@ -1,0 +1,71 @@
+"""Values that a pattern captures, and their comparison and words."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx import Node
+
+from fxlab.node_info import known_result
+from fxlab.torch_private import statically_known_true
+from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.patterns.calls import Term
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A sum or a product of several values, that one argument captures."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A size that a call is given as -1, or that it is told by its result."""
+
+    node: Node
+    dim: int
+    value: Any
+
+
+def has_nodes(value: Any) -> bool:
+    """Tell whether a value of a pattern is more than a literal."""
+    if isinstance(value, tuple | list):
+        return any(map(has_nodes, value))
+    return isinstance(value, Node | Term)
+
+
+def number_of(value: Any) -> Any:
+    """Return the number that a value is known to be; ``None`` if it is none."""
+    if isinstance(value, Size):
+        return value.value
+    return known_result(value) if isinstance(value, Node) else value
+
+
+def is_same_number(a: Any, b: Any) -> bool:
+    """Tell whether two numbers are known to be the same."""
+    if a is None or b is None:
+        return False
+    if isinstance(a, float) or isinstance(b, float):
+        return isinstance(a, float | int) and isinstance(b, float | int) and math.isclose(a, b, rel_tol=1e-12)
+    if a is b:
+        return True
+    return bool(statically_known_true(a == b))
+
+
+def text_of(value: Any) -> str:
+    """Return the words for a value in a reason."""
+    if value is None:
+        return "none"
+    if isinstance(value, Node):
+        return value.name
+    if isinstance(value, Term):
+        return value.name
+    if isinstance(value, Weight):
+        return value.path
+    if isinstance(value, Size):
+        return str(value.value)
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(text_of, value))})"
+    return str(value)

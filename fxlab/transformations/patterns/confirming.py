@@ -1,0 +1,355 @@
+"""Compare a replacement with what it stands for, on random numbers in float64, without the model."""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Node
+
+from fxlab.node_info import attribute_at, dtype_name, known_result
+from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.patterns.captured import Joined, Size
+from fxlab.transformations.patterns.replacing import Replacement, mapped, run, values_of
+from fxlab.values.tensors import known_number
+
+_MOST_ELEMENTS = 1 << 27
+_TOLERANCE = 1e-9
+_WIDER = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
+_METHODS = dict.fromkeys(("float", "half", "bfloat16"), "double")
+_AUTOCAST = torch.bfloat16
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The result of a comparison."""
+
+    refusal: Refusal | None = None
+    """The reason why the replacement must not be used, if it computes something else."""
+    is_confirmed: bool = False
+    differs_under_autocast: bool = False
+    """Whether its results have another dtype under autocast."""
+    difference: str = ""
+
+
+class Confirming:
+    """One match, run in float64 on random numbers beside its replacement.
+
+    Parameters
+    ----------
+    facts
+        What is known of the graph.
+    nodes
+        The nodes of the match, in the order of the graph.
+    roots
+        Those whose results are replaced.
+    captured
+        What the arguments of the pattern have captured.
+    modules
+        The paths of modules that are called, by their paths in the pattern.
+    """
+
+    def __init__(
+        self,
+        facts: GraphFacts,
+        nodes: Sequence[Node],
+        roots: Sequence[Node],
+        captured: dict[str, Any],
+        modules: dict[str, str],
+    ) -> None:
+        self._facts, self._nodes, self._roots, self._captured = facts, nodes, roots, captured
+        self._modules = modules
+        self._widen: Callable[[Any], Any] = _widened
+        own = {*nodes}
+        read = [value for node in nodes for value in node.all_input_nodes if value not in own]
+        held = [each for value in captured.values() for each in _nodes_in(value)]
+        self._leaves = list(dict.fromkeys([*read, *held]))
+
+    def key(self) -> Any:
+        """Return what matches of the same comparison have in common; ``None`` if shapes are unknown."""
+        place = {node: index for index, node in enumerate((*self._leaves, *self._nodes))}
+        shapes = []
+        for leaf in self._leaves:
+            described = self._described(leaf)
+            if described is None:
+                return None
+            shapes.append(described)
+        calls = [
+            (node.op, self._called(node), _written(node.args, place), _written(node.kwargs, place))
+            for node in self._nodes
+        ]
+        captured = {name: _written(value, place) for name, value in self._captured.items()}
+        return repr((shapes, calls, sorted(captured.items()), [place[root] for root in self._roots]))
+
+    def compared(self, replacement: Replacement) -> Confirmation:
+        """Run both and compare their results."""
+        count = sum(
+            math.prod(shape) for leaf in self._leaves if (shape := (self._described(leaf) or ((),))[0])
+        )
+        if count > _MOST_ELEMENTS:
+            return Confirmation(Reason.TOO_LARGE(count=count))
+        for is_positive in (False, True):
+            generator = torch.Generator().manual_seed(0)
+            try:
+                leaves, weights = self._random(generator, torch.float64, is_positive)
+                expected = self._original(leaves, weights)
+            except Exception:  # what random numbers are no arguments for
+                return Confirmation()
+            if not any(isinstance(each, torch.Tensor) and each.isnan().any() for each in expected):
+                break
+        try:
+            found = self._replaced(replacement, leaves, weights)
+        except Exception as error:
+            return Confirmation(Reason.REPLACEMENT_FAILS(error=f"{type(error).__name__}: {str(error)[:200]}"))
+        refusal, difference = self._compare(expected, found, leaves)
+        refusal = refusal or self._other_dtypes(replacement)
+        if refusal is not None:
+            return Confirmation(refusal)
+        return Confirmation(None, not difference, self._differs_under_autocast(replacement), difference)
+
+    def _described(self, leaf: Node) -> tuple[Any, ...] | None:
+        tensor = self._facts.attribute(leaf)
+        known = tensor if isinstance(tensor, torch.Tensor) else leaf.meta.get("val", known_result(leaf))
+        if isinstance(known, torch.Tensor) or (hasattr(known, "shape") and hasattr(known, "dtype")):
+            return tuple(_hint(size) for size in known.shape), known.dtype
+        if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
+            return (), _hint(known)
+        return None
+
+    def _called(self, node: Node) -> str:
+        if node.op != "call_module":
+            return str(node.target)
+        module = self._facts.module(node)
+        return f"{module!r} {[tuple(p.shape) for p in module.parameters()]}" if module is not None else ""
+
+    def _random(
+        self, generator: torch.Generator, dtype: torch.dtype | None, is_positive: bool
+    ) -> tuple[dict[Node, Any], dict[str, torch.Tensor]]:
+        leaves: dict[Node, Any] = {}
+        weights: dict[str, torch.Tensor] = {}
+        for leaf in self._leaves:
+            shape, kind = self._described(leaf) or ((), None)
+            if not isinstance(kind, torch.dtype):
+                leaves[leaf] = kind
+                continue
+            path = str(leaf.target) if leaf.op == "get_attr" else ""
+            made = (
+                weights[path]
+                if path in weights
+                else _random(shape, kind, generator, dtype, is_positive or bool(path))
+            )
+            leaves[leaf] = made
+            if path:
+                weights[path] = made
+        for node in self._nodes:
+            module = self._facts.module(node)
+            for name, tensor in (
+                () if module is None else (*module.named_parameters(), *module.named_buffers())
+            ):
+                path = f"{node.target}.{name}"
+                if path not in weights:
+                    weights[path] = _random(tuple(tensor.shape), tensor.dtype, generator, dtype, True)
+        return leaves, weights
+
+    def _original(self, leaves: dict[Node, Any], weights: dict[str, torch.Tensor]) -> list[Any]:
+        values = dict(leaves)
+        with torch.no_grad():
+            for node in self._nodes:
+                args, kwargs = (
+                    self._widen(mapped(node.args, values)),
+                    self._widen(mapped(node.kwargs, values)),
+                )
+                values[node] = self._run(node, args, kwargs, weights)
+        return [values[root] for root in self._roots]
+
+    def _run(self, node: Node, args: Any, kwargs: Any, weights: dict[str, torch.Tensor]) -> Any:
+        if node.op != "call_module":
+            return run(node.op, self._target(node), args, kwargs)
+        return self._called_module(str(node.target), args, kwargs, weights)
+
+    def _called_module(self, called: str, args: Any, kwargs: Any, weights: dict[str, torch.Tensor]) -> Any:
+        module = self._facts.graph_module.get_submodule(called)
+        prefix = f"{called}."
+        held = {
+            path.removeprefix(prefix): value for path, value in weights.items() if path.startswith(prefix)
+        }
+        return torch.func.functional_call(module, held, args, kwargs)
+
+    def _target(self, node: Node) -> Any:
+        is_wide = node.op == "call_method" and self._widen(torch.float32) == torch.float64
+        return _METHODS.get(str(node.target), node.target) if is_wide else node.target
+
+    def _replaced(
+        self, replacement: Replacement, leaves: dict[Node, Any], weights: dict[str, torch.Tensor]
+    ) -> Any:
+        def value_of(value: Any) -> Any:
+            if isinstance(value, Weight):
+                return weights[value.path]
+            if isinstance(value, Joined):
+                total = value_of(value.values[0])
+                for other in value.values[1:]:
+                    total = total + value_of(other) if value.name == "add" else total * value_of(other)
+                return total
+            if isinstance(value, Size):
+                return _hint(value.value)
+            if isinstance(value, tuple | list):
+                return tuple(map(value_of, value))
+            return leaves[value] if isinstance(value, Node) else value
+
+        def called(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if node.op == "get_attr":
+                constant = attribute_at(replacement.root, str(node.target))
+                is_real = isinstance(constant, torch.Tensor) and constant.is_floating_point()
+                return constant.to(self._widen(constant.dtype)) if is_real else constant
+            args, kwargs = self._widen(args), self._widen(kwargs)
+            if node.op == "call_module":
+                if str(node.target) in self._modules:
+                    return self._called_module(self._modules[str(node.target)], args, kwargs, weights)
+                module = self._modules_as(replacement, str(node.target))
+                return module(*args, **kwargs)
+            return run(node.op, self._target(node), args, kwargs)
+
+        given = {name: value_of(value) for name, value in self._captured.items()}
+        with torch.no_grad():
+            return values_of(replacement, given, called)
+
+    def _modules_as(self, replacement: Replacement, path: str) -> nn.Module:
+        return copy.deepcopy(replacement.root.get_submodule(path)).to(self._widen(torch.float32)).eval()
+
+    def _compare(
+        self, expected: Sequence[Any], found: Sequence[Any], leaves: dict[Node, Any]
+    ) -> tuple[Refusal | None, str]:
+        words = ""
+        for mine, other in zip(expected, found, strict=True):
+            if not isinstance(mine, torch.Tensor) or not isinstance(other, torch.Tensor):
+                if type(mine) is not type(other):
+                    return Reason.RESULT_DIFFERS(found=type(other).__name__, expected=type(mine).__name__), ""
+                continue
+            if mine.shape != other.shape:
+                return Reason.RESULT_DIFFERS(found=list(other.shape), expected=list(mine.shape)), ""
+            if mine.dtype != other.dtype:
+                return Reason.RESULT_DIFFERS(
+                    found=dtype_name(other.dtype), expected=dtype_name(mine.dtype)
+                ), ""
+            words = words or self._difference(mine, other, leaves)
+        return None, words
+
+    def _difference(self, mine: torch.Tensor, other: torch.Tensor, leaves: dict[Node, Any]) -> str:
+        if mine.numel() == 0:
+            return ""
+        if not mine.is_floating_point():
+            return "" if torch.equal(mine, other) else "other whole numbers or truth values"
+        is_nan = mine.isnan() | other.isnan()
+        far = torch.where(is_nan, (mine.isnan() != other.isnan()).double() * math.inf, (mine - other).abs())
+        far = torch.where(mine == other, 0.0, far).nan_to_num(0.0, posinf=math.inf)
+        scale = float(mine.nan_to_num(0, 0, 0).abs().max())
+        most = float(far.max())
+        if most <= _TOLERANCE * max(scale, 1.0):
+            return ""
+        at = int(far.argmax())
+        words = [
+            f"{name} = {float(value.reshape(-1)[at]):.3g}"
+            for name, captured in self._captured.items()
+            if isinstance(captured, Node)
+            and isinstance(value := leaves.get(captured), torch.Tensor)
+            and value.shape == mine.shape
+        ]
+        place = f" at {', '.join(words)}" if words else ""
+        return f"by at most {most:.2g} in values up to {scale:.2g}{place}, in float64"
+
+    def _other_dtypes(self, replacement: Replacement) -> Refusal | None:
+        """Return why results are of another dtype than those of the graph; ``None`` if they are not."""
+        generator = torch.Generator().manual_seed(0)
+        self._widen = lambda value: value
+        try:
+            leaves, weights = self._random(generator, None, True)
+            pairs = zip(
+                self._original(leaves, weights), self._replaced(replacement, leaves, weights), strict=True
+            )
+            kinds = [(getattr(a, "dtype", None), getattr(b, "dtype", None)) for a, b in pairs]
+        except Exception:  # a dtype that no kernel of this device takes
+            return None
+        finally:
+            self._widen = _widened
+        other = next(((dtype_name(b), dtype_name(a)) for a, b in kinds if a != b), None)
+        return None if other is None else Reason.RESULT_DIFFERS(found=other[0], expected=other[1])
+
+    def _differs_under_autocast(self, replacement: Replacement) -> bool:
+        """Tell whether results have another dtype when autocast computes both."""
+        generator = torch.Generator().manual_seed(0)
+        try:
+            leaves, weights = self._random(generator, torch.float32, True)
+            with torch.autocast("cpu", dtype=_AUTOCAST):
+                self._widen = lambda value: value
+                expected, found = (
+                    self._original(leaves, weights),
+                    self._replaced(replacement, leaves, weights),
+                )
+        except Exception:  # not all operators take the dtype of autocast
+            return False
+        finally:
+            self._widen = _widened
+        kinds = [
+            [each.dtype for each in values if isinstance(each, torch.Tensor)] for values in (expected, found)
+        ]
+        return kinds[0] != kinds[1]
+
+
+def _widened(value: Any) -> Any:
+    """Return arguments with double precision for every floating-point dtype."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(_widened, value)) if type(value) in (tuple, list) else value
+    if isinstance(value, dict):
+        return {key: _widened(each) for key, each in value.items()}
+    return _WIDER.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _random(
+    shape: tuple[int, ...],
+    kind: torch.dtype,
+    generator: torch.Generator,
+    dtype: torch.dtype | None,
+    is_positive: bool,
+) -> torch.Tensor:
+    if kind == torch.bool:
+        return torch.rand(shape, generator=generator) > 0.5
+    if not kind.is_floating_point and not kind.is_complex:
+        return torch.randint(0, 2, shape, generator=generator, dtype=kind)
+    if is_positive:
+        return torch.rand(shape, generator=generator, dtype=dtype or kind) + 0.5
+    return torch.randn(shape, generator=generator, dtype=dtype or kind)
+
+
+def _nodes_in(value: Any) -> list[Node]:
+    if isinstance(value, Joined):
+        return [node for each in value.values for node in _nodes_in(each)]
+    if isinstance(value, tuple | list):
+        return [node for each in value for node in _nodes_in(each)]
+    return [value] if isinstance(value, Node) else []
+
+
+def _written(value: Any, place: dict[Node, int]) -> Any:
+    if isinstance(value, Node):
+        return f"%{place[value]}"
+    if isinstance(value, Joined):
+        return value.name, _written(value.values, place)
+    if isinstance(value, Size):
+        return _hint(value.value)
+    if isinstance(value, Weight):
+        return "weight"
+    if isinstance(value, slice):
+        return "slice", _written((value.start, value.stop, value.step), place)
+    if isinstance(value, tuple | list):
+        return tuple(_written(each, place) for each in value)
+    if isinstance(value, dict):
+        return sorted((key, _written(each, place)) for key, each in value.items())
+    return value
+
+
+def _hint(size: Any) -> Any:
+    return known_number(size)

@@ -1,0 +1,234 @@
+"""Passes and matches of patterns that are functions of eager torch."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch.fx import GraphModule, Node
+
+from fxlab.checks import items_of
+from fxlab.operators import may_alias, operator_of, written_arguments
+from fxlab.transformations.foreign.from_callable import check_callable, check_promises, name_of
+from fxlab.transformations.patterns.match import Match
+from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
+from fxlab.transformations.patterns.pattern_pass import (
+    MatchFilter,
+    OtherArgumentsError,
+    PatternPass,
+    names_of,
+)
+from fxlab.transformations.patterns.replacing import Replacement
+
+
+def from_pattern(
+    pattern: Callable[..., Any] | Iterable[Callable[..., Any]],
+    replacement: Callable[..., Any],
+    *,
+    where: Mapping[str, Callable[[Match], bool]] | None = None,
+    match_filters: Iterable[MatchFilter] = (),
+    ignore_literals: bool = False,
+    name: str | None = None,
+    preserves_computation: bool = False,
+) -> PatternPass:
+    """Make a pass of a pattern and what to put in its place.
+
+    A pattern is a function of eager torch, which is found in every dialect: ``F.linear`` is a module
+    ``nn.Linear``, ``aten.linear`` and what it is decomposed to; terms of sums and products come in any order;
+    casts to the same dtype, inactive dropouts and copies that nobody writes are seen through. A match is a
+    candidate like that of any pass: one with other users inside, or whose inputs are written in between, is
+    left alone, and :meth:`~fxlab.Transformation.explain` says so, and where the pattern nearly matches.
+
+    Where shapes are known, the replacement is run in float64 on random numbers of these shapes, beside the
+    nodes that it would replace. One that returns another shape or dtype is refused; one that returns other
+    numbers as well, if it promises to preserve the computation.
+
+    Parameters
+    ----------
+    pattern
+        A function, a module or a graph module; or several of them, which have one replacement. An argument
+        that is annotated ``float`` or ``int`` captures a number, ``torch.nn.Parameter`` a weight or buffer,
+        ``torch.Tensor`` a tensor, and one without an annotation whatever stands there. One with the
+        default ``None`` is optional. Other numbers are literal. A module in a pattern stands for all of its
+        class, wherever they are and however they are set up. See :func:`fxlab.either` for alternatives.
+    replacement
+        A function of the same arguments, by name where it has the same names, else by place. What it
+        computes of weights alone becomes a parameter of the graph.
+    where
+        Conditions, by the words that ``explain`` has for them: functions of a :class:`Match`.
+    match_filters
+        Functions of a match, the graph and the pattern's graph, as those of ``torch.fx.subgraph_rewriter``.
+    ignore_literals
+        Whether numbers in the pattern stand for any number.
+    name
+        A short name for people; made of those of the two functions if left out.
+    preserves_computation
+        Whether the replacement computes the same as the pattern, up to rounding.
+
+    Raises
+    ------
+    TypeError
+        If one of the two cannot be called, or a condition or filter cannot.
+    ValueError
+        If one of the two cannot be traced, they do not take and return as many values, or the pattern does
+        not use an argument.
+
+    Examples
+    --------
+    >>> import torch
+    >>> traced = torch.fx.symbolic_trace(lambda x: x.relu() * 3 + 1)
+    >>> def relu(x, factor: float):
+    ...     return factor * torch.relu(x)
+    >>> def shifted(x, factor):
+    ...     return torch.relu(x * factor)
+    >>> transformation = from_pattern(relu, shifted)
+    >>> transformation.explain(traced).index.tolist()
+    ['relu', 'mul']
+    >>> [str(node) for node in transformation.get_transformed_nodes(transformation(traced))]
+    ['mul_1', 'mul']
+    """
+    filters = items_of(match_filters, "match_filters", "functions of a match and two graphs")
+    check_promises(name, ignore_literals=ignore_literals, preserves_computation=preserves_computation)
+    patterns = _patterns(pattern)
+    check_callable(replacement, "replacement")
+    for match_filter in filters:
+        check_callable(match_filter, "match_filters")
+    conditions = {} if where is None else where
+    if not isinstance(conditions, Mapping):
+        raise TypeError(
+            f"where: expected a mapping of words to functions of a match, got {type(where).__name__}."
+        )
+    for words, condition in conditions.items():
+        if not isinstance(words, str):
+            raise TypeError(f"where: expected words as keys, got {words!r}.")
+        check_callable(condition, f"where[{words!r}]")
+    for each in patterns:
+        _check(each, replacement)
+    name = name or f"{name_of(patterns[0])}-to-{name_of(replacement)}"
+    return PatternPass(
+        patterns, replacement, dict(conditions), filters, ignore_literals, name, preserves_computation
+    )
+
+
+def find_matches(
+    graph_module: GraphModule,
+    pattern: Callable[..., Any] | Iterable[Callable[..., Any]],
+    *,
+    where: Mapping[str, Callable[[Match], bool]] | None = None,
+    ignore_literals: bool = False,
+) -> list[Match]:
+    """Find the places that a pattern matches, as :func:`from_pattern` reads it; nothing is replaced.
+
+    Parameters
+    ----------
+    graph_module
+        The graph; bodies of higher-order operators are looked through as well.
+    pattern, where, ignore_literals
+        As of :func:`from_pattern`.
+
+    Returns
+    -------
+    list of Match
+        In the order of the graph, without those that overlap an earlier one.
+
+    Raises
+    ------
+    TypeError
+        If the graph module is none, or the pattern cannot be called.
+    ValueError
+        If the pattern cannot be traced.
+
+    Examples
+    --------
+    >>> import torch
+    >>> traced = torch.fx.symbolic_trace(lambda x: torch.relu(x * 3) + torch.relu(2 * x))
+    >>> def scaled(x, factor: float):
+    ...     return torch.relu(x * factor)
+    >>> [(match.roots, match["factor"]) for match in find_matches(traced, scaled)]
+    [((relu,), 3), ((relu_1,), 2)]
+    """
+    patterns = _patterns(pattern)
+    for each in patterns:
+        _read_checked(each)
+    conditions = dict(where or {})
+    finding = PatternPass(patterns, patterns[0], conditions, (), ignore_literals, "find-matches")
+    found = (match for facts in finding._facts_of(graph_module) for match in finding.match(facts))
+    return [match for match in found if match.excluded is None]
+
+
+def _patterns(pattern: Any) -> tuple[Callable[..., Any], ...]:
+    """Return patterns, given as one or several."""
+    patterns = tuple(pattern) if isinstance(pattern, list | tuple) else (pattern,)
+    if not patterns:
+        raise ValueError("pattern: expected one pattern or more, got an empty list.")
+    for each in patterns:
+        check_callable(each, "pattern")
+    return patterns
+
+
+def _read_checked(pattern: Callable[..., Any]) -> list[Pattern]:
+    """Trace a pattern, or say why it is none."""
+    try:
+        read = read_pattern(pattern)
+    except Exception as error:  # tracing runs the function
+        raise ValueError(f"pattern: {name_of(pattern)} cannot be traced: {error}") from error
+    for one in read:
+        if unused := one.unused:
+            raise ValueError(
+                f"pattern: {name_of(pattern)} does not use its argument {unused[0]!r}. Leave it out."
+            )
+        if not all(isinstance(value, Node) and value.op.startswith("call_") for value in one.outputs):
+            raise ValueError(
+                f"pattern: {name_of(pattern)} must return what it computes, not an argument or a number."
+            )
+    return read
+
+
+def _check(pattern: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """Refuse a pattern and a replacement that do not belong together."""
+    read = _read_checked(pattern)
+    takes, returns = len(read[0].captures) + len(read[0].absent), len(read[0].outputs)
+    choices = [(one, one.absent) for one in read]
+    choices += [(one, (*one.absent, *one.perhaps_absent)) for one in read if one.perhaps_absent]
+    for one, absent in choices:
+        try:
+            names = names_of(replacement, one)
+            samples: dict[str, Any] = {
+                c.name: 2 if c.is_whole else 2.0 for c in one.captures.values() if c.kind == "number"
+            }
+            samples |= dict.fromkeys(absent)
+            given = {own: samples[name] for own, name in names.items() if name in samples}
+            graph, root, _ = trace(replacement, list(names), given)
+        except OtherArgumentsError as error:
+            raise ValueError(
+                f"replacement: expected to take {takes} and return {returns} values, as pattern does, "
+                f"but {error}."
+            ) from error
+        except Exception as error:
+            words = f", where {', '.join(absent)} is None" if absent else ""
+            raise ValueError(
+                f"replacement: {name_of(replacement)} cannot be traced{words}: {error}"
+            ) from error
+        traced = Replacement(graph, root, {})
+        for node in traced.calls:
+            written = [] if operator_of(node) is None else written_arguments(node)
+            if any(map(_is_argument, written)):
+                raise ValueError(
+                    f"replacement: {name_of(replacement)} writes an argument in place ({node.name}), which "
+                    "others may read. Write a new tensor."
+                )
+        also = len(traced.outputs)
+        if also != returns:
+            raise ValueError(
+                f"replacement: expected to take {takes} and return {returns} values, as pattern does, "
+                f"but it takes {len(arguments_of(replacement))} and returns {also}."
+            )
+
+
+def _is_argument(value: Node) -> bool:
+    """Tell whether a value is an argument of a replacement, or may be a view of one."""
+    if value.op == "placeholder":
+        return True
+    return (
+        may_alias(value) and any(map(_is_argument, value.all_input_nodes))
+        if value.op != "get_attr"
+        else False
+    )

@@ -1,0 +1,88 @@
+"""The calls of a graph in their canonical form, found by name."""
+
+from collections import defaultdict
+from typing import Any
+
+from torch import nn
+from torch.fx import Node
+
+from fxlab.operators import describes, is_of_python
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
+from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.patterns.calls import Calls
+
+
+class GraphIndex:
+    """The calls of a graph in their canonical form, by name; made once for a graph and all patterns.
+
+    Parameters
+    ----------
+    facts
+        What is known of the graph.
+    """
+
+    def __init__(self, facts: GraphFacts) -> None:
+        self.facts = facts
+        self.calls = Calls(self._plain_module, facts.writes.is_written)
+        self.by_name: dict[str, list[Node]] = defaultdict(list)
+        self.position: dict[Node, int] = {}
+        parts = set[Node]()
+        for position, node in enumerate(facts.graph_module.graph.nodes):
+            self.position[node] = position
+            term = self.calls.term(node)
+            if term is not None and len(term.nodes) > 1:
+                own = {*term.nodes}
+                alike = (each for each in term.nodes[1:] if self._name(each) == term.name)
+                parts.update(each for each in alike if own.issuperset(each.users))
+        for node in self.position:
+            term = self.calls.term(node)
+            if term is not None and node not in parts:
+                self.by_name[term.name].append(node)
+
+    def _name(self, node: Node) -> str:
+        term = self.calls.term(node)
+        return "" if term is None else term.name
+
+    @classmethod
+    def of(cls, facts: GraphFacts) -> "GraphIndex":
+        """Return the calls of a graph, which are read once while it stays as it is."""
+        return cls(facts)
+
+    def _plain_module(self, node: Node) -> nn.Module | None:
+        module = self.facts.module(node)
+        if module is None or why_not_plain(module, type(module)) or why_hooked(self.facts, module):
+            return None
+        return module
+
+    def key(self, value: Any) -> Any:
+        """Return what two values have in common that are the same tensor, or copies of it."""
+        if isinstance(value, Weight):
+            return "weight", value.path
+        if not isinstance(value, Node):
+            return value
+        *_, last = self.calls.seen_through(value)
+        return ("weight", str(last.target)) if isinstance(last, Node) and last.op == "get_attr" else last
+
+    def readers(self, node: Node) -> list[Node]:
+        """Return the users of a node, without guards and assertions, and what is computed for these alone."""
+        return [user for user in node.users if not _only_checks(user) and not _is_unused_item(user)]
+
+
+def is_guard(node: Node) -> bool:
+    """Tell whether a node only checks something."""
+    name = getattr(node.target, "__name__", "")
+    return node.op == "call_function" and (name.startswith("_assert") or "_assert_tensor_metadata" in name)
+
+
+def _only_checks(node: Node) -> bool:
+    """Tell whether a node is a guard, or a number that guards alone read."""
+    if is_guard(node):
+        return True
+    is_told = node.op.startswith("call_") and (describes(node) or is_of_python(node.target))
+    return is_told and bool(node.users) and all(map(_only_checks, node.users))
+
+
+def _is_unused_item(node: Node) -> bool:
+    """Tell whether a node takes one of several results, and nothing reads it."""
+    return not node.users and node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"

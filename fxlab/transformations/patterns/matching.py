@@ -1,0 +1,822 @@
+"""Places at which a pattern matches, and how far it comes where it does not."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from fxlab.node_info import known_result
+from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.patterns.arguments import Weight, from_start, is_number
+from fxlab.transformations.patterns.calls import Calls, Term
+from fxlab.transformations.patterns.captured import (
+    Joined,
+    Size,
+    has_nodes,
+    is_same_number,
+    number_of,
+    text_of,
+)
+from fxlab.transformations.patterns.graph_index import GraphIndex
+from fxlab.transformations.patterns.near import NearMisses, Score
+from fxlab.transformations.patterns.pattern import ANY, NUMBER, TENSOR, WEIGHT, Capture, Pattern
+
+_COMMUTATIVE = ("add", "mul")
+_MOST_STEPS = 4000
+"""Comparisons at one node, so that a pattern with many orders ends."""
+_MOST_ABSORBED = 6
+"""Terms of a sum or a product that one argument stands for."""
+_DIMENSIONS = ("dim", "dims", "start_dim", "end_dim")
+
+
+@dataclass
+class Found:
+    """A match, or the part of one that is found so far."""
+
+    captured: dict[str, Any] = field(default_factory=dict)
+    nodes: dict[Node, None] = field(default_factory=dict)
+    """The nodes that compute it, in the order in which they were found."""
+    of: dict[Node, Any] = field(default_factory=dict)
+    """The values for the nodes of the pattern."""
+    reached: int = 0
+    modules: dict[str, str] = field(default_factory=dict)
+    """The paths of modules, by their paths in the pattern."""
+    open: tuple[tuple[Node, Any, Any], ...] = ()
+    """Numbers to be compared once all arguments are known."""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A place at which a pattern nearly matches."""
+
+    node: Node
+    nodes: tuple[Node, ...]
+    reached: int
+    calls: int
+    refusal: Refusal
+    at: Node | None
+
+    @property
+    def share(self) -> float:
+        """The share of the calls that fit."""
+        return self.reached / max(self.calls, 1)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether more than half of the calls fit, or half if the others are called with other arguments."""
+        return self.share > 0.5 or (self.share >= 0.5 and self.refusal.code != Reason.OTHER_OPERATOR.code)
+
+    @property
+    def words(self) -> str:
+        """The number of calls that fit, and the misfit."""
+        return f"{self.reached} of {self.calls} calls fit; {self.refusal.words}"
+
+
+class Matcher:
+    """The matches of one pattern in one graph.
+
+    Parameters
+    ----------
+    pattern
+        The pattern.
+    index
+        The calls of the graph.
+    ignore_literals
+        Whether numbers in the pattern stand for any number.
+    """
+
+    def __init__(self, pattern: Pattern, index: GraphIndex, *, ignore_literals: bool = False) -> None:
+        self._pattern, self._index, self._ignore_literals = pattern, index, ignore_literals
+        self._calls = index.calls
+        self._misses: dict[Node, Miss] = {}
+        self._begin: Node | None = None
+        self._steps = 0
+
+    def matches(self, at: Iterable[Node] | None = None) -> Iterator[tuple[tuple[Node, ...], Found]]:
+        """Yield the results of each match, and what was found."""
+        first, *others = self._pattern.outputs
+        for node in self._beginnings(first) if at is None else at:
+            self._begin, self._steps = node, 0
+            for alternative in self._pattern.alternatives(first):
+                found = self._first(alternative, node, others)
+                if found is not None:
+                    yield found
+                    break
+
+    def partial(self, at: Iterable[Node] | None = None) -> Iterator[Miss]:
+        """Yield where a part of the pattern matches whose result is read by something else.
+
+        Parameters
+        ----------
+        at
+            Where to look; if left out, wherever the largest part of the pattern matches.
+        """
+        total = len(self._pattern.calls_in)
+        parts = self._pattern.parts if at is not None else self._pattern.parts[:1]
+        for part, reader in parts:
+            term, above = self._pattern.term(part), self._pattern.term(reader)
+            if term is None or above is None or (at is None and self._pattern.size(part) < max(2, total / 2)):
+                continue
+            for node in self._beginnings(part) if at is None else at:
+                self._begin, self._steps = None, 0
+                found = next(self._root(part, node, Found()), None)
+                if found is None:
+                    continue
+                users = self._index.readers(node)
+                words = _called(users[0], self._calls) if users else "read by nothing"
+                value = users[0].name if users else node.name
+                refusal = Reason.OTHER_OPERATOR(value=value, called=words, expected=above.name)
+                own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
+                yield Miss(
+                    node, own, min(found.reached, total - 1), total, refusal, users[0] if users else node
+                )
+
+    @property
+    def misses(self) -> list[Miss]:
+        """The nodes at which a match began and failed, with the calls that fit but for one."""
+        near = NearMisses(self._pattern, self._calls, self._is_called, self._is_literal)
+        first, *_ = self._pattern.outputs
+        return [self._at_most(miss, near.at(first, node)) for node, miss in self._misses.items()]
+
+    def _at_most(self, miss: Miss, score: Score | None) -> Miss:
+        """Return a miss with the calls that fit beyond the first that does not."""
+        if score is None or score.count < miss.reached:
+            return miss
+        nodes = tuple(sorted({*score.nodes, *miss.nodes}, key=self._index.position.__getitem__))
+        refusal, at = (miss.refusal, miss.at) if score.refusal is None else (score.refusal, score.at)
+        most = miss.calls - (refusal.code == Reason.OTHER_OPERATOR.code)
+        return Miss(miss.node, nodes, min(score.count, most), miss.calls, refusal, at)
+
+    def _first(self, first: Any, node: Node, others: Sequence[Any]) -> tuple[tuple[Node, ...], Found] | None:
+        for found in self._root(first, node, Found()):
+            for roots, whole in self._others(others, (node,), found):
+                for complete in self._closed(whole):
+                    inside = complete.nodes.keys() - {*roots}
+                    kept = (
+                        [value for value in complete.captured.values() if value in inside] if inside else []
+                    )
+                    if not kept:
+                        self._misses.pop(node, None)
+                        return roots, complete
+                    self._fail(complete, Reason.CAPTURED_INSIDE(value=kept[0].name), kept[0])
+        return None
+
+    def _beginnings(self, first: Any) -> list[Node]:
+        names = dict.fromkeys(
+            term.name for each in self._pattern.alternatives(first) if (term := self._pattern.term(each))
+        )
+        if "transpose" in names:
+            names["permute"] = None
+        if "flatten" in names:
+            names["reshape"] = None
+        found = {node for name in names for node in self._index.by_name[name]}
+        if "silu" in names:
+            found |= {*self._index.by_name["mul"]}
+        return sorted(found, key=self._index.position.__getitem__)
+
+    def _others(
+        self, outputs: Sequence[Any], roots: tuple[Node, ...], found: Found
+    ) -> Iterator[tuple[tuple[Node, ...], Found]]:
+        """Find the other results, among those that read what is captured already."""
+        if not outputs:
+            yield roots, found
+            return
+        output, *rest = outputs
+        alike = self._is_alike(output)
+        for node in self._near(output, found):
+            is_later = self._index.position[node] > self._index.position[roots[-1]]
+            if (node in found.nodes and node not in self._inner_results(output, found)) or (
+                alike and not is_later
+            ):
+                continue
+            for more in self._root(output, node, found):
+                yield from self._others(rest, (*roots, node), more)
+
+    def _inner_results(self, output: Any, found: Found) -> tuple[Any, ...]:
+        return (found.of[output],) if isinstance(output, Node) and output in found.of else ()
+
+    def _is_alike(self, output: Any) -> bool:
+        """Tell whether a result is the same call as the first, so that their order is that of the graph."""
+        terms = [self._pattern.term(value) for value in (self._pattern.outputs[0], output)]
+        return all(terms) and len({term.name for term in terms if term}) == 1
+
+    def _near(self, output: Any, found: Found) -> list[Node]:
+        if isinstance(output, Node) and output in found.of:
+            known = found.of[output]
+            return [known] if isinstance(known, Node) else []
+        term = self._pattern.term(output)
+        if term is None:
+            return []
+        names = {term.name, *(["permute"] if term.name == "transpose" else [])}
+        reached: dict[Node, None] = {}
+        level = [value for value in (*found.captured.values(), *found.nodes) if isinstance(value, Node)]
+        level = [value for value in level if value.op != "get_attr"]
+        starts = [
+            each for value in level for each in self._calls.seen_through(value) if isinstance(each, Node)
+        ]
+        level = list(dict.fromkeys(starts))
+        for _ in range(self._pattern.depth(output) + 3):
+            level = [user for node in level for user in node.users if user not in reached]
+            reached.update(dict.fromkeys(level))
+        hits = [node for node in reached if (t := self._calls.term(node)) and t.name in names]
+        return sorted(hits, key=self._index.position.__getitem__)
+
+    def _root(self, value: Any, node: Node, found: Found) -> Iterator[Found]:
+        """Match a result: a node that is seen through elsewhere stands for itself here."""
+        term, given = self._pattern.term(value), self._calls.term(node)
+        if isinstance(value, Node) and value in found.of:
+            if self._index.key(found.of[value]) == self._index.key(node):
+                yield found
+            return
+        if term is None or given is None:
+            return
+        for more in self._term(term, given, node, found):
+            if isinstance(value, Node):
+                more = replace(more, of={**more.of, value: node})
+            yield more
+
+    def _value(self, value: Any, given: Any, found: Found) -> Iterator[Found]:
+        """Match a value of the pattern with one of the graph."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            return
+        if isinstance(value, Weight):
+            yield from self._bind(Capture(value.path, WEIGHT), given, found)
+        elif isinstance(value, Term):
+            yield from self._call(value, given, found, None)
+        elif isinstance(value, Node):
+            yield from self._node(value, given, found)
+        elif isinstance(value, tuple | list):
+            if not isinstance(given, tuple | list) or len(given) != len(value):
+                self._fail(
+                    found,
+                    Reason.OTHER_ARGUMENT(argument="a list", value=text_of(given), expected=text_of(value)),
+                )
+                return
+            level = [found]
+            for each, other in zip(value, given, strict=True):
+                level = [more for one in level for more in itertools.islice(self._value(each, other, one), 8)]
+            yield from level
+        elif self._is_literal(value, given):
+            yield found
+        else:
+            self._fail(
+                found,
+                Reason.OTHER_ARGUMENT(argument="an argument", value=text_of(given), expected=text_of(value)),
+            )
+
+    def _node(self, value: Node, given: Any, found: Found) -> Iterator[Found]:
+        pattern = self._pattern
+        if value.op == "placeholder":
+            yield from self._bind(pattern.captures[value], given, found)
+        elif value in pattern.scalars:
+            yield replace(found, open=(*found.open, (value, given, self._begin)))
+        elif pattern.is_either(value):
+            for each in pattern.alternatives(value):
+                for more in self._value(each, given, found):
+                    yield replace(more, of={**more.of, value: given})
+        elif value.op == "get_attr":
+            if self._is_constant(value, given):
+                yield found
+            else:
+                self._fail(
+                    found,
+                    Reason.OTHER_ARGUMENT(argument="a constant", value=text_of(given), expected=value.name),
+                )
+        elif value in found.of:
+            if self._index.key(found.of[value]) == self._index.key(given):
+                yield found
+            else:
+                self._fail(found, Reason.OTHER_VALUE(value=text_of(given), expected=text_of(found.of[value])))
+        elif (term := pattern.term(value)) is not None:
+            yield from self._call(term, given, found, value)
+
+    def _call(self, term: Term, given: Any, found: Found, node: Node | None) -> Iterator[Found]:
+        """Match a call of the pattern with a value, past what only passes it on."""
+
+        def noted(more: Found) -> Found:
+            return more if node is None else replace(more, of={**more.of, node: given})
+
+        skipped: list[Node] = []
+        nearest = None
+        for value in self._calls.seen_through(given):
+            other = self._calls.term(value)
+            nearest = other if nearest is None or (other and nearest.is_transparent) else nearest
+            if other is not None and self._is_called(term, other):
+                own = dict.fromkeys(skipped)
+                for more in self._term(term, other, value, replace(found, nodes={**found.nodes, **own})):
+                    yield noted(more)
+                if not other.is_transparent or other.name == term.name:
+                    return
+            if isinstance(value, Node):
+                skipped.append(value)
+        is_same_dtype = term.name == "to" and term.args["dtype"] == self._calls.dtype(given)
+        if term.is_transparent or is_same_dtype:
+            yield from self._value(term.args["self"], given, found)
+            return
+        words = "an input" if nearest is None else nearest.name
+        at = given if isinstance(given, Node) else None
+        if nearest is None and at is not None and at.op.startswith("call"):
+            words = str(getattr(at.target, "__name__", at.target))
+        self._fail(found, Reason.OTHER_OPERATOR(value=text_of(given), called=words, expected=term.name), at)
+
+    def _is_called(self, term: Term, other: Term) -> bool:
+        if term.name == other.name:
+            return True
+        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow"), ("flatten", "reshape")}
+        return (term.name, other.name) in pairs and (other.name != "pow" or other.args["exponent"] == 2)
+
+    def _term(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
+        """Match two calls of one operator."""
+        self._steps += 1
+        if not self._is_called(term, other):
+            return
+        if term.name == "silu" and other.name == "mul":
+            sigmoid = Term("sigmoid", {"self": term.args["self"]})
+            term = Term("mul", {"terms": (term.args["self"], sigmoid)})
+        nodes = {**found.nodes, **dict.fromkeys(other.nodes)}
+        modules = found.modules
+        if term.module and other.module:
+            modules = {**modules, term.module: other.module}
+        found = replace(found, nodes=nodes, reached=found.reached + 1, modules=modules)
+        if term.name in _COMMUTATIVE and "terms" in term.args:
+            yield from self._commutative(term, other, found)
+        elif term.name == "flatten" and other.name == "reshape":
+            if self._is_flattened(term, other, given):
+                yield from self._value(term.args["self"], other.args["self"], found)
+            else:
+                refusal = Reason.OTHER_OPERATOR(value=text_of(given), called="reshape", expected="flatten")
+                self._fail(found, refusal, given)
+        elif term.name == "transpose" and other.name == "permute":
+            yield from self._transposed(term, other, found)
+        else:
+            yield from self._arguments(term, other, given, found)
+
+    def _is_flattened(self, term: Term, other: Term, given: Any) -> bool:
+        """Tell whether a reshape joins the dimensions that a pattern flattens."""
+        before, shape = self._calls.shape(other.args["self"]), self._calls.shape(given)
+        ends = [term.args.get(key, default) for key, default in (("start_dim", 0), ("end_dim", -1))]
+        if before is None or shape is None or not before or not all(type(end) is int for end in ends):
+            return False
+        first, last = (end % len(before) for end in ends)
+        expected = (*before[:first], math.prod(before[first : last + 1]), *before[last + 1 :])
+        return len(expected) == len(shape) and all(map(is_same_number, expected, shape))
+
+    def _arguments(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
+        extra = [key for key in other.args if key not in term.args]
+        if term.module is None and extra:
+            expected = "its default"
+            self._fail(
+                found,
+                Reason.OTHER_ARGUMENT(
+                    argument=extra[0], value=text_of(other.args[extra[0]]), expected=expected
+                ),
+                given,
+            )
+            return
+        level = [found]
+        order = sorted(term.args, key=lambda key: has_nodes(term.args[key]))
+        for key in order:
+            value = term.args[key]
+            if key not in other.args and has_nodes(value) and other.defaults.get(key) is not None:
+                level = [more for one in level for more in self._value(value, other.defaults[key], one)]
+                continue
+            if key not in other.args:
+                if term.module is not None:
+                    continue
+                self._fail(
+                    found,
+                    Reason.OTHER_ARGUMENT(argument=key, value="its default", expected=text_of(value)),
+                    given,
+                )
+                return
+            if key in _DIMENSIONS and other.rank is not None:
+                value = from_start(value, other.rank + (other.name == "unsqueeze"))
+                value = tuple(sorted(value, key=str)) if key == "dim" and isinstance(value, tuple) else value
+            theirs = other.args[key]
+            if not has_nodes(value) and not isinstance(value, Weight):
+                if not self._is_literal(value, theirs) and not self._is_shape(key, value, theirs, given):
+                    self._fail(
+                        found,
+                        Reason.OTHER_ARGUMENT(argument=key, value=text_of(theirs), expected=text_of(value)),
+                        given,
+                    )
+                    return
+                continue
+            if key in ("shape", "dims"):
+                value, theirs = self._shapes(key, value, theirs, given)
+            if key == "dim" and isinstance(value, tuple) and len(value) == 1 == len(theirs):
+                value, theirs = value[0], theirs[0]
+            level = [more for one in level for more in itertools.islice(self._value(value, theirs, one), 16)]
+        yield from level
+
+    def _is_shape(self, key: str, value: Any, theirs: Any, given: Any) -> bool:
+        """Tell whether a literal shape is that of a result."""
+        shape = self._calls.shape(given) if key == "shape" else None
+        if shape is None or not isinstance(value, tuple) or len(value) != len(shape):
+            return False
+        return all(each == -1 or is_same_number(each, size) for each, size in zip(value, shape, strict=True))
+
+    def _shapes(self, key: str, value: Any, theirs: Any, given: Any) -> tuple[Any, Any]:
+        """Return two lists to compare: sizes that are left open are those of the result."""
+        shape = self._calls.shape(given) if key == "shape" else None
+        if (
+            isinstance(value, tuple)
+            and len(value) == 1
+            and isinstance(value[0], Node)
+            and value[0] not in self._pattern.scalars
+        ):
+            kind = self._pattern.captures.get(value[0])
+            if len(theirs) != 1 and kind is not None and kind.kind == ANY:
+                return value[0], theirs
+        if shape is None or not isinstance(given, Node):
+            return value, theirs
+        known = tuple(
+            Size(given, dim, shape[dim])
+            if type(each) is int and each == -1 and len(theirs) == len(shape)
+            else each
+            for dim, each in enumerate(theirs)
+        )
+        if isinstance(value, tuple) and len(value) == len(known):
+            known = tuple(
+                -1 if type(mine) is int and mine == -1 else each
+                for mine, each in zip(value, known, strict=True)
+            )
+        return value, known
+
+    def _transposed(self, term: Term, other: Term, found: Found) -> Iterator[Found]:
+        dims, order = term.args["dims"], other.args["dims"]
+        moved = [dim for dim, each in enumerate(order) if dim != each]
+        swapped = len(moved) == 2
+        if not swapped:
+            self._fail(
+                found,
+                Reason.OTHER_ARGUMENT(
+                    argument="dims", value=text_of(order), expected="two that are exchanged"
+                ),
+            )
+            return
+        if not has_nodes(dims):
+            if {dim % len(order) for dim in dims} != {*moved}:
+                self._fail(
+                    found,
+                    Reason.OTHER_ARGUMENT(
+                        argument="dims", value=text_of(tuple(moved)), expected=text_of(dims)
+                    ),
+                )
+                return
+            yield from self._value(term.args["self"], other.args["self"], found)
+            return
+        for first, second in (moved, moved[::-1]):
+            for one in self._value(dims[0], first, found):
+                for two in self._value(dims[1], second, one):
+                    yield from self._value(term.args["self"], other.args["self"], two)
+
+    def _commutative(self, term: Term, other: Term, found: Found) -> Iterator[Found]:
+        """Match a sum or a product, whose terms may come in any order and be grouped in any way."""
+        terms, numbers = self._flat_pattern(term)
+        for operands, own in self._flat_graph(term.name, other, len(terms) + len(numbers)):
+            grown = replace(found, nodes={**found.nodes, **dict.fromkeys(own)})
+            grown = replace(grown, reached=found.reached + self._flattened(term))
+            yield from self._assigned(term.name, terms, numbers, operands, grown)
+
+    def _flattened(self, term: Term) -> int:
+        return len(self._flat_pattern(term, nodes=True)[0])
+
+    def _flat_pattern(self, term: Term, *, nodes: bool = False) -> tuple[list[Any], list[Any]]:
+        """Return the terms of a sum or product of the pattern, and those that are numbers."""
+        terms, numbers, inner = list[Any](), list[Any](), list[Any]()
+        pending = list(term.args["terms"])
+        while pending:
+            value = pending.pop(0)
+            own = self._pattern.term(value)
+            is_single = isinstance(value, Term) or (isinstance(value, Node) and len(value.users) == 1)
+            if own is not None and own.name == term.name and "terms" in own.args and is_single:
+                inner.append(value)
+                pending = [*own.args["terms"], *pending]
+            elif is_number(value) or (isinstance(value, Node) and value in self._pattern.scalars):
+                numbers.append(value)
+            else:
+                terms.append(value)
+        return (inner, []) if nodes else (terms, numbers)
+
+    def _flat_graph(self, name: str, other: Term, wanted: int) -> Iterator[tuple[list[Any], list[Node]]]:
+        """Yield the terms of a sum or product of the graph, grouped less and less."""
+        if other.name == "pow":
+            yield [other.args["self"], other.args["self"]], []
+            return
+        operands: list[Any] = list(other.args["terms"])
+        own: list[Node] = []
+        if wanted <= 2:
+            yield list(operands), []
+        for is_any in (False, True):
+            grown, place = False, 0
+            most = wanted - 1 if is_any else wanted + _MOST_ABSORBED
+            while place < len(operands) <= most:
+                passed = list(self._calls.seen_through(operands[place]))
+                term = self._calls.term(passed[-1])
+                nodes = [each for each in passed if isinstance(each, Node)]
+                is_single = all(len(self._index.readers(node)) == 1 for node in nodes)
+                is_sum = term is not None and term.name == name and "terms" in term.args
+                if is_sum and term is not None and (is_single or is_any) and self._is_exact(nodes):
+                    operands[place : place + 1] = term.args["terms"]
+                    own += [*nodes, *term.nodes]
+                    grown = True
+                else:
+                    place += 1
+            if grown or (not is_any and wanted > 2):
+                yield list(operands), list(dict.fromkeys(own))
+
+    def _is_exact(self, nodes: list[Node]) -> bool:
+        """Tell whether values are ones of which sums may be grouped in another way, up to rounding."""
+        return all(
+            (dtype := self._calls.dtype(node)) is None or dtype.is_floating_point or dtype in (torch.int64,)
+            for node in nodes
+        )
+
+    def _assigned(
+        self, name: str, terms: list[Any], numbers: list[Any], operands: list[Any], found: Found
+    ) -> Iterator[Found]:
+        given = [value for value in operands if self._is_numeric(value)]
+        tensors = [value for value in operands if not self._is_numeric(value)]
+        captures = [value for value in terms if isinstance(value, Node) and value.op == "placeholder"]
+        bare = [value for value in captures if self._pattern.captures[value].kind == ANY]
+        calls = [value for value in terms if value not in captures]
+        if len(tensors) == len(terms) - 1 and bare and given and not numbers:
+            # A bare argument may be a number, if a tensor is found for every other.
+            for number in bare[::-1]:
+                rest = [value for value in terms if value is not number]
+                for more in self._numbers(name, [number], given, found):
+                    yield from self._paired(
+                        [v for v in rest if v in calls],
+                        [v for v in rest if v in captures],
+                        tensors,
+                        more,
+                        name,
+                    )
+            return
+        if len(tensors) < len(terms) or (len(tensors) > len(terms) and not self._may_absorb(bare)):
+            code = Reason.OTHER_COUNT(name=name, count=len(operands), expected=len(terms) + len(numbers))
+            if calls and tensors:  # say what is missing rather than how many
+                for call in calls:
+                    if not any(
+                        True for each in tensors for _ in itertools.islice(self._value(call, each, found), 1)
+                    ):
+                        return
+            self._fail(found, code)
+            return
+        for more in self._numbers(name, numbers, given, found):
+            yield from self._paired(calls, captures, tensors, more, name)
+
+    def _may_absorb(self, bare: list[Node]) -> bool:
+        return bool(bare)
+
+    def _numbers(self, name: str, wanted: list[Any], given: list[Any], found: Found) -> Iterator[Found]:
+        """Match the numbers of a sum or a product, which are one number each."""
+        literals = [value for value in wanted if is_number(value)]
+        others = [value for value in wanted if not is_number(value)]
+        plain = [value for value in given if is_number(value)]
+        nodes = [value for value in given if not is_number(value)]
+        joined = math.prod if name == "mul" else math.fsum
+        neutral: float = 1 if name == "mul" else 0
+        theirs = plain[0] if len(plain) == 1 else joined(plain)
+        ours = literals[0] if len(literals) == 1 else joined(literals)
+        if not others:
+            if nodes or not (
+                self._is_literal(ours, theirs) or (self._ignore_literals and bool(plain) == bool(literals))
+            ):
+                value = text_of(nodes[0] if nodes else theirs if plain else None)
+                self._fail(
+                    found,
+                    Reason.OTHER_ARGUMENT(
+                        argument=f"the number of {name}",
+                        value=value,
+                        expected=text_of(ours if literals else None),
+                    ),
+                )
+                return
+            yield found
+        elif len(others) == 1 and (
+            (len(nodes) == 1 and (not plain or theirs == neutral)) or (not nodes and plain)
+        ):
+            rest: Any = (
+                nodes[0]
+                if nodes
+                else theirs
+                if not literals
+                else theirs / ours
+                if name == "mul"
+                else theirs - ours
+            )
+            yield from self._value(others[0], rest, found)
+        elif len(others) == len(nodes) + len(plain) and not literals:
+            for order in itertools.permutations(given):
+                yield from self._value(tuple(others), order, found)
+        else:
+            self._fail(
+                found, Reason.OTHER_COUNT(name=f"numbers in {name}", count=len(given), expected=len(wanted))
+            )
+
+    def _paired(
+        self, calls: list[Any], captures: list[Any], tensors: list[Any], found: Found, name: str
+    ) -> Iterator[Found]:
+        """Find a tensor for each term, calls first, then arguments that are known already."""
+        if calls:
+            first, *rest = calls
+            for place, value in enumerate(tensors):
+                for more in itertools.islice(self._value(first, value, found), 16):
+                    yield from self._paired(
+                        rest, captures, tensors[:place] + tensors[place + 1 :], more, name
+                    )
+            return
+        known = [value for value in captures if self._pattern.captures[value].name in found.captured]
+        if known:
+            rest = [value for value in captures if value is not known[0]]
+            for place, value in enumerate(tensors):
+                for more in self._value(known[0], value, found):
+                    yield from self._paired([], rest, tensors[:place] + tensors[place + 1 :], more, name)
+            return
+        if not captures:
+            if not tensors:
+                yield found
+            return
+        for order in itertools.islice(itertools.permutations(tensors), 24):
+            if len(order) > len(captures):
+                free = [c for c in captures if self._pattern.captures[c].kind == ANY]
+                if not free:
+                    return
+                head = [value for value in captures if value is not free[-1]]
+                joined = Joined(name, order[len(head) :])
+                yield from self._value((*head, free[-1]), (*order[: len(head)], joined), found)
+                if not head:
+                    return
+            else:
+                yield from self._value(tuple(captures), order, found)
+
+    def _bind(self, capture: Capture, given: Any, found: Found) -> Iterator[Found]:
+        """Let an argument capture a value."""
+        if not self._is_of_kind(capture, given):
+            self._fail(
+                found,
+                Reason.OTHER_KIND(
+                    value=text_of(given), argument=capture.name, kind=_KIND_WORDS[capture.kind]
+                ),
+            )
+            return
+        if capture.name not in found.captured:
+            yield replace(found, captured={**found.captured, capture.name: given})
+            return
+        known = found.captured[capture.name]
+        if known is given or self._is_same(known, given):
+            value = self._common(known, given)
+            passed = [*self._until(known, value), *self._until(given, value)]
+            nodes = {**found.nodes, **dict.fromkeys(passed)}
+            yield replace(found, captured={**found.captured, capture.name: value}, nodes=nodes)
+        elif self._is_written_as(known, given) or self._is_written_as(given, known):
+            self._fail(found, Reason.WRITTEN_IN_PLACE(value=text_of(known)), given)
+        else:
+            self._fail(found, Reason.OTHER_VALUE(value=text_of(given), expected=text_of(known)), given)
+
+    def _is_written_as(self, value: Any, later: Any) -> bool:
+        """Tell whether one value is the other after a write in place."""
+        while (term := self._calls.term(later)) is not None and (term.is_write or term.is_transparent):
+            later = term.args["terms"][0] if "terms" in term.args else term.args.get("self")
+            if self._index.key(later) == self._index.key(value):
+                return True
+        return False
+
+    def _is_same(self, known: Any, given: Any) -> bool:
+        if self._is_numeric(known) and self._is_numeric(given):
+            return is_same_number(number_of(known), number_of(given))
+        if isinstance(known, tuple) and isinstance(given, tuple) and len(known) == len(given):
+            return all(self._is_same(a, b) for a, b in zip(known, given, strict=True))
+        return bool(self._index.key(known) == self._index.key(given))
+
+    def _common(self, known: Any, given: Any) -> Any:
+        """Return the last value of which two are copies, or one of the two."""
+        others = list(self._calls.seen_through(given))
+        return (
+            next((each for each in self._calls.seen_through(known) if each in others), known)
+            if isinstance(known, Node)
+            else known
+        )
+
+    def _until(self, value: Any, last: Any) -> list[Node]:
+        """Return what is a copy of ``last``, up to a value."""
+        if not isinstance(value, Node):
+            return []
+        passed = itertools.takewhile(lambda each: each is not last, self._calls.seen_through(value))
+        nodes = [each for each in passed if isinstance(each, Node)]
+        return nodes if any(each is last for each in self._calls.seen_through(value)) else []
+
+    def _is_of_kind(self, capture: Capture, given: Any) -> bool:
+        if isinstance(given, Term):
+            return False
+        is_numeric = self._is_numeric(given)
+        if capture.kind == NUMBER:
+            return is_numeric and not (capture.is_whole and isinstance(number_of(given), float))
+        if capture.kind == WEIGHT:
+            facts = self._index.facts
+            is_read = isinstance(given, Node) and isinstance(facts.attribute(given), torch.Tensor)
+            return isinstance(given, Weight) or is_read
+        if capture.kind == TENSOR:
+            return isinstance(given, Node | Weight | Joined) and not is_numeric
+        return given is not None
+
+    def _is_numeric(self, value: Any) -> bool:
+        if isinstance(value, Node):
+            result = known_result(value)
+            return (
+                isinstance(result, int | float | torch.SymInt | torch.SymFloat)
+                or value in self._index.facts.numbers
+            )
+        return is_number(value) or isinstance(value, Size)
+
+    def _closed(self, found: Found) -> Iterator[Found]:
+        """Compare the numbers that the pattern computes, once all that they are computed of is known."""
+        for node, given, _ in found.open:
+            try:
+                expected = self._evaluated(node, found)
+            except _UnknownError:
+                self._fail(found, Reason.UNKNOWN_SHAPE(value=node.name))
+                return
+            if not is_same_number(expected, number_of(given)):
+                self._fail(
+                    found,
+                    Reason.OTHER_ARGUMENT(
+                        argument="a number", value=text_of(given), expected=text_of(expected)
+                    ),
+                )
+                return
+        yield replace(found, open=())
+
+    def _evaluated(self, node: Any, found: Found) -> Any:
+        """Return a number that the pattern computes, such as half of a size."""
+        if isinstance(node, slice | tuple | list) or not isinstance(node, Node):
+            return node
+        if node.op == "placeholder":
+            if self._pattern.captures[node].name not in found.captured:
+                raise _UnknownError
+            return number_of(found.captured[self._pattern.captures[node].name])
+        if node.target is getattr or node.op == "call_method":
+            shape = self._calls.shape(self._given(node.args[0], found))
+            if shape is None:
+                raise _UnknownError
+            if node.target is getattr:
+                return shape if node.args[1] == "shape" else len(shape)
+            dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+            if node.target == "numel":
+                return math.prod(shape)
+            return len(shape) if node.target == "dim" else shape if dim is None else shape[dim]  # type: ignore[index]
+        target: Any = node.target
+        return target(*(self._evaluated(each, found) for each in node.args))
+
+    def _given(self, value: Any, found: Found) -> Any:
+        if isinstance(value, Node) and value.op == "placeholder":
+            return found.captured.get(self._pattern.captures[value].name)
+        return found.of.get(value)
+
+    def _is_constant(self, node: Node, given: Any) -> bool:
+        ours: Any = getattr(self._pattern.root, str(node.target), None)
+        if isinstance(ours, torch.Tensor) and ours.dim() == 0 and is_number(given):
+            return self._is_literal(ours.item(), given)
+        theirs = self._index.facts.attribute(given) if isinstance(given, Node) else None
+        return (
+            isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor) and torch.equal(ours, theirs)
+        )
+
+    def _is_literal(self, value: Any, given: Any) -> bool:
+        if isinstance(value, tuple | list) and isinstance(given, tuple | list):
+            return len(value) == len(given) and all(map(self._is_literal, value, given))
+        if is_number(value) and self._is_numeric(given):
+            return self._ignore_literals or is_same_number(value, number_of(given))
+        return type(value) is type(given) and bool(value == given)
+
+    def _fail(self, found: Found, refusal: Refusal, at: Any = None) -> None:
+        begin = self._begin
+        if begin is None:
+            return
+        known = self._misses.get(begin)
+        if known is None or found.reached > known.reached:
+            own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
+            total = len(self._pattern.calls_in)
+            node = at if isinstance(at, Node) else None
+            self._misses[begin] = Miss(
+                begin, own or (begin,), min(found.reached, total), total, refusal, node
+            )
+
+
+class _UnknownError(Exception):
+    pass
+
+
+_KIND_WORDS = {NUMBER: "a number", WEIGHT: "a weight or buffer", TENSOR: "a tensor", ANY: "a value"}
+
+
+def _called(node: Node, calls: Calls) -> str:
+    term = calls.term(node)
+    return str(getattr(node.target, "__name__", node.target)) if term is None else term.name

@@ -1,0 +1,277 @@
+"""Patterns: functions of eager torch, read as canonical calls."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.fx import Graph, GraphModule, Node, Proxy
+from torch.fx.node import map_arg
+
+from fxlab.operators import is_of_python
+from fxlab.transformations.patterns.calls import Calls, Term
+
+NUMBER, WEIGHT, TENSOR, ANY = "number", "weight", "tensor", "any"
+"""The kinds of values that an argument of a pattern may capture."""
+_KINDS: dict[Any, str] = {float: NUMBER, int: NUMBER, nn.Parameter: WEIGHT, torch.Tensor: TENSOR}
+_KINDS |= {"float": NUMBER, "int": NUMBER, "nn.Parameter": WEIGHT, "torch.Tensor": TENSOR, "Tensor": TENSOR}
+_KINDS |= {"Parameter": WEIGHT, "torch.nn.Parameter": WEIGHT}
+_MOST_OPTIONAL = 5
+
+
+def either(*alternatives: Any) -> Any:
+    """Match any of several expressions in a pattern, the first that fits.
+
+    Outside of a pattern it is the first of them.
+
+    Parameters
+    ----------
+    *alternatives
+        Expressions of the pattern's arguments.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import fxlab
+    >>> def scaled(x, scale: float):
+    ...     return torch.relu(fxlab.either(x * scale, x))
+    >>> sigmoid = fxlab.from_pattern(scaled, lambda x, scale=None: torch.sigmoid(x), name="to-sigmoid")
+    >>> graph_module = torch.fx.symbolic_trace(lambda x: torch.relu(x) + torch.relu(x * 2))
+    >>> len(sigmoid.candidates(graph_module))
+    2
+    """
+    if not alternatives:
+        raise TypeError("either: expected one alternative or more, got none.")
+    proxy = next((each for each in alternatives if isinstance(each, Proxy)), None)
+    if proxy is None:
+        return alternatives[0]
+    return proxy.tracer.create_proxy("call_function", either, alternatives, {})
+
+
+@dataclass(frozen=True)
+class Capture:
+    """An argument of a pattern."""
+
+    name: str
+    kind: str = ANY
+    is_optional: bool = False
+    is_whole: bool = False
+    """Whether it captures whole numbers only."""
+
+
+@dataclass(eq=False)
+class Pattern:
+    """A pattern with one choice of the optional arguments that are there.
+
+    Parameters
+    ----------
+    graph
+        What was traced.
+    root
+        The module that holds its constants and modules.
+    captures
+        Its arguments, by the nodes of the graph.
+    absent
+        The optional arguments that are ``None``.
+    """
+
+    graph: Graph
+    root: nn.Module
+    captures: dict[Node, Capture]
+    absent: tuple[str, ...] = ()
+    calls: Calls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.calls = Calls(self._module_of, is_pattern=True)
+
+    def _module_of(self, node: Node) -> nn.Module:
+        return self.root.get_submodule(str(node.target))
+
+    @cached_property
+    def outputs(self) -> tuple[Any, ...]:
+        """The values that it returns."""
+        (returned,) = self.graph.output_node().args
+        return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+
+    @cached_property
+    def scalars(self) -> dict[Node, bool]:
+        """The nodes that compute Python numbers; whether each is a shape."""
+        found: dict[Node, bool] = {}
+        for node in self.graph.nodes:
+            read = node.all_input_nodes
+            if node.op == "placeholder" and self.captures[node].kind == NUMBER:
+                found[node] = False
+            elif node.target is getattr and node.args[1] in ("shape", "ndim"):
+                found[node] = node.args[1] == "shape"
+            elif node.op == "call_method" and node.target in ("size", "dim", "numel"):
+                found[node] = node.target == "size" and len(node.args) == 1 and not node.kwargs
+            elif (
+                node.op == "call_function" and is_of_python(node.target) and read and {*read} <= found.keys()
+            ):
+                found[node] = False
+        return found
+
+    def is_either(self, value: Any) -> bool:
+        """Tell whether a value is one of several alternatives."""
+        return isinstance(value, Node) and value.target is either
+
+    def alternatives(self, value: Any) -> Iterator[Any]:
+        """Yield what a value may be."""
+        if isinstance(value, Node) and self.is_either(value):
+            for each in value.args:
+                yield from self.alternatives(each)
+        else:
+            yield value
+
+    @cached_property
+    def calls_in(self) -> list[Node]:
+        """The calls that a match has a node for, unless they are one of several alternatives."""
+        computed = [
+            node for node in self.graph.nodes if node.op.startswith("call_") and not self.is_either(node)
+        ]
+        return [node for node in computed if node not in self.scalars]
+
+    @cached_property
+    def unused(self) -> list[str]:
+        """The names of arguments that nothing reads."""
+        return [capture.name for node, capture in self.captures.items() if not node.users]
+
+    @cached_property
+    def perhaps_absent(self) -> list[str]:
+        """The names of arguments that only some of the alternatives use."""
+        always = set[Node]().union(*(self._always(value) for value in self.outputs))
+        return [capture.name for node, capture in self.captures.items() if node not in always]
+
+    def _always(self, value: Any) -> set[Node]:
+        """Return the arguments that a value needs, whichever alternatives are there."""
+        if not isinstance(value, Node):
+            return set()
+        if self.is_either(value):
+            return set.intersection(*(self._always(each) for each in value.args))
+        own = {value} if value.op == "placeholder" else set[Node]()
+        return own.union(*(self._always(each) for each in value.all_input_nodes))
+
+    @cached_property
+    def parts(self) -> list[tuple[Node, Node]]:
+        """The calls that another call reads, and that call, largest first."""
+        found = [(node, user) for node in self.calls_in for user in node.users if user in self.calls_in]
+        return sorted(found, key=lambda pair: self.size(pair[0]), reverse=True)
+
+    def size(self, value: Node) -> int:
+        """Return the number of calls that compute a value."""
+        pending, seen = [value], set[Node]()
+        while pending:
+            node = pending.pop()
+            if node not in seen and node.op.startswith("call_") and node not in self.scalars:
+                seen.add(node)
+                pending += node.all_input_nodes
+        return len(seen)
+
+    def depth(self, value: Any) -> int:
+        """Return how many calls lie between a value and the arguments, at most."""
+        if isinstance(value, Node):
+            return 1 + max((self.depth(each) for each in value.all_input_nodes), default=0)
+        return 0
+
+    def term(self, value: Any) -> Term | None:
+        """Return the canonical call of a value."""
+        return self.calls.term(value)
+
+
+def arguments_of(function: Callable[..., Any]) -> list[Capture]:
+    """Return the arguments of a pattern or replacement, and what each captures."""
+    if isinstance(function, GraphModule):
+        return [Capture(str(node.target)) for node in function.graph.find_nodes(op="placeholder")]
+    target = function.forward if isinstance(function, nn.Module) else function
+    parameters = inspect.signature(target).parameters.values()
+    found = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ValueError(f"*{parameter.name} stands for any number of arguments; name each of them")
+        annotation = parameter.annotation
+        kind = _KINDS.get(annotation, ANY) if isinstance(annotation, type | str) else ANY
+        is_whole = annotation in (int, "int")
+        found.append(Capture(parameter.name, kind, parameter.default is not parameter.empty, is_whole))
+    return found
+
+
+def read_pattern(function: Callable[..., Any]) -> list[Pattern]:
+    """Trace a pattern, once for each choice of its optional arguments, those with most of them first."""
+    captures = arguments_of(function)
+    optional = [capture.name for capture in captures if capture.is_optional]
+    if len(optional) > _MOST_OPTIONAL:
+        raise ValueError(f"it has {len(optional)} optional arguments; at most {_MOST_OPTIONAL} are tried")
+    found: list[Pattern] = []
+    failed: Exception | None = None
+    for count in range(len(optional) + 1):
+        for absent in itertools.combinations(optional, count):
+            try:
+                traced, root, nodes = trace(function, [c.name for c in captures], dict.fromkeys(absent))
+            except Exception as error:  # a function that cannot be without this argument
+                failed = failed or error
+                continue
+            by_name = {capture.name: capture for capture in captures}
+            found.append(Pattern(traced, root, {node: by_name[name] for name, node in nodes.items()}, absent))
+    if not found and failed is not None:
+        raise failed
+    return found
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    """Returns a value for a node, and every other node as it is."""
+
+    node: Node
+    value: Any
+
+    def __call__(self, node: Node) -> Any:
+        return self.value if node is self.node else node
+
+
+def trace(
+    function: Callable[..., Any], names: list[str], given: dict[str, Any]
+) -> tuple[Graph, nn.Module, dict[str, Node]]:
+    """Trace a function of tensors, with some arguments given.
+
+    Returns
+    -------
+    torch.fx.Graph
+        Its graph.
+    torch.nn.Module
+        What holds the constants and modules of the graph.
+    dict of str to torch.fx.Node
+        The other arguments.
+    """
+    if isinstance(function, nn.Module):
+        traced = function if isinstance(function, GraphModule) else fx.symbolic_trace(function)
+        graph = Graph()
+        copied: dict[Node, Node] = {}
+        returned = graph.graph_copy(traced.graph, copied)
+        graph.output(returned)
+        nodes = dict(zip(names, graph.find_nodes(op="placeholder"), strict=True))
+        for name in given.keys() & nodes.keys():
+            node = nodes.pop(name)
+            put = _Exchange(node, given[name])
+            for user in list(node.users):
+                user.args, user.kwargs = map_arg(user.args, put), map_arg(user.kwargs, put)
+            graph.erase_node(node)
+        return graph, traced, nodes
+    tracer = fx.Tracer()
+    root = nn.Module()
+    tracer.root, tracer.graph = root, Graph(tracer_cls=fx.Tracer)
+    tracer.tensor_attrs = {}
+    proxies = {n: tracer.create_proxy("placeholder", n, (), {}) for n in names if n not in given}
+    by_name = {**given, **proxies}
+    keywords = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    result = function(
+        *(by_name[name] for name in names if name not in keywords),
+        **{name: by_name[name] for name in names if name in keywords},
+    )
+    if isinstance(result, dict):
+        raise TypeError("it returns a dict; return a tensor or a tuple")
+    tracer.graph.output(tracer.create_arg(result))
+    return tracer.graph, root, {name: proxy.node for name, proxy in proxies.items()}

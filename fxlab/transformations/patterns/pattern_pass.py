@@ -1,0 +1,393 @@
+"""A pattern and what is put in its place, as a pass like fxlab's own."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.passes.utils.matcher_utils import InternalMatch
+
+from fxlab.operators import draws_random_numbers
+from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.strides import layout_matters
+from fxlab.transformations.base import explanation
+from fxlab.transformations.foreign.from_callable import name_of
+from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.patterns.captured import Joined, Size
+from fxlab.transformations.patterns.confirming import Confirmation, Confirming
+from fxlab.transformations.patterns.graph_index import GraphIndex, is_guard
+from fxlab.transformations.patterns.match import (
+    Match,
+    place_of_replacement,
+    why_aliased,
+    why_used_elsewhere,
+    why_written,
+)
+from fxlab.transformations.patterns.matching import Found, Matcher, Miss
+from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
+from fxlab.transformations.patterns.replacing import Placing, Replacement
+from fxlab.transformations.rewriting.dialects import contiguous_call
+from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
+from fxlab.transformations.rewriting.editor import Editor, place_of
+from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MatchFilter = Callable[[InternalMatch, Graph, Graph], bool]
+_FEW = 5
+"""Places that are told of where the pattern nearly matches nowhere."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The extent to which a pattern matches at one place."""
+
+    refusal: Refusal | None
+    words: str
+    reached: int
+    calls: int
+    at: str
+    begins_at: str
+
+    @property
+    def row(self) -> tuple[bool, str, str, int, int, str, str]:
+        """Whether it matched, reason, code, calls that fit, all calls, the misfit and the last node."""
+        code = "" if self.refusal is None else self.refusal.code
+        is_whole = self.refusal is not None and self.reached == self.calls and not self.at
+        words = str(self.refusal) if is_whole else self.words
+        return self.refusal is None, words, code, self.reached, self.calls, self.at, self.begins_at
+
+
+@dataclass(frozen=True, eq=False)
+class PatternPass(RewritePass[Match]):
+    """A pattern and its replacement; made by :func:`from_pattern`."""
+
+    patterns: tuple[Callable[..., Any], ...]
+    replacement: Callable[..., Any]
+    where: Mapping[str, Callable[[Match], bool]]
+    match_filters: tuple[MatchFilter, ...]
+    ignore_literals: bool
+    name: str
+    preserves_computation: bool = False
+
+    @property
+    def description(self) -> str:
+        """The docstring of the replacement or the pattern, or their names."""
+        first = self.patterns[0]
+        words = f"Replace {name_of(first)} by {name_of(self.replacement)}."
+        return self.replacement.__doc__ or first.__doc__ or words
+
+    @cached_property
+    def _read(self) -> list[Pattern]:
+        return [each for pattern in self.patterns for each in read_pattern(pattern)]
+
+    @cached_property
+    def _confirmed(self) -> dict[Any, Confirmation]:
+        """The comparisons with the replacement, for each set of shapes."""
+        return {}
+
+    def match(self, facts: GraphFacts) -> Iterator[Match]:
+        """Yield each place that the pattern matches, without those that overlap an earlier one."""
+        yield from self._matched(facts, misses=False)[0]
+
+    def _matched(self, facts: GraphFacts, *, misses: bool = True) -> tuple[list[Match], list[Miss]]:
+        """Return the matches in the order of the graph, and where the pattern nearly matches."""
+        index = GraphIndex.of(facts)
+        found: dict[Node, tuple[Pattern, tuple[Node, ...], Found]] = {}
+        missed: dict[Node, Miss] = {}
+        matchers = []
+        for pattern in self._read:
+            matchers.append(matcher := Matcher(pattern, index, ignore_literals=self.ignore_literals))
+            for roots, one in matcher.matches():
+                found.setdefault(roots[0], (pattern, roots, one))
+        taken, moved, matches = set[Node](), dict[Node, Node](), list[Match]()
+        for pattern, roots, one in sorted(found.values(), key=lambda each: index.position[each[1][0]]):
+            if taken.isdisjoint(one.nodes):
+                taken.update(one.nodes)
+                nodes = tuple(sorted(one.nodes, key=index.position.__getitem__))
+                captured = {**dict.fromkeys(_order_of(pattern)), **one.captured}
+                match = Match(pattern, roots, nodes, captured, one, index, moved=moved)
+                matches.append(replace(match, excluded=self._why_excluded(match)))
+        if not misses:
+            return matches, []
+        for miss in (each for matcher in matchers for each in matcher.misses):
+            if miss.node not in missed or miss.share > missed[miss.node].share:
+                missed[miss.node] = miss
+        known = {node for miss in missed.values() if miss.is_near for node in miss.nodes} | taken
+        for miss in (each for matcher in matchers for each in matcher.partial()):
+            if miss.node not in known:
+                missed[miss.node] = miss
+        others = [miss for node, miss in missed.items() if node not in taken]
+        return matches, sorted(others, key=lambda miss: (-miss.share, index.position[miss.node]))
+
+    def refuse(self, candidate: Match, facts: GraphFacts) -> Refusal | None:
+        """Refuse what others read or write, what conditions exclude, and what is found to differ."""
+        return (
+            why_used_elsewhere(candidate, facts)
+            or why_written(candidate, facts)
+            or candidate.excluded
+            or self._why_other_result(candidate, facts)
+        )
+
+    def behaves_by_mode(self, candidate: Match, facts: GraphFacts) -> tuple[Node, ...]:
+        """Return the calls of modules that do something else in training."""
+        modes = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+        return tuple(node for node in candidate.nodes if isinstance(facts.module(node), modes))
+
+    def describe(self, candidate: Match) -> str:
+        """Say that the nodes go."""
+        return "would be replaced"
+
+    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
+        """Tell where the pattern matches, where it does not and why. Changes nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of :meth:`RewritePass.explain`; places at which the pattern nearly matches follow the matches.
+        """
+        numbers = itertools.count()
+        rows: list[tuple[str, bool, str, str, int]] = []
+        missed: list[tuple[GraphFacts, Miss]] = []
+        for facts in self._facts_of(graph_module):
+            matches, misses = self._matched(facts)
+            for match in matches:
+                rows += self._rows(match, facts, next(numbers))
+            missed += [(facts, miss) for miss in misses if miss.is_near]
+        for facts, miss in missed:
+            number = next(numbers)
+            rows += [
+                (f"{facts.prefix}{node.name}", False, miss.words, miss.refusal.code, number)
+                for node in miss.nodes
+            ]
+        return explanation(rows)
+
+    def attempts(self, graph_module: GraphModule, node: str | None = None) -> "list[Attempt]":
+        """Return how far the pattern comes in a graph, or at a node of it, and what fails; furthest first.
+
+        Parameters
+        ----------
+        graph_module
+            The graph.
+        node
+            The name of a node; if left out, the places at which the pattern nearly matches.
+        """
+        found: list[Attempt] = []
+        for facts in self._facts_of(graph_module):
+            matches, misses = self._matched(facts)
+            for match in matches:
+                names = [f"{facts.prefix}{each.name}" for each in match.nodes]
+                if node is None or node in names:
+                    refusal = self.why_not(match, facts)
+                    count = len(match.pattern.calls_in)
+                    found.append(Attempt(refusal, self.describe(match), count, count, "", names[-1]))
+            index = GraphIndex.of(facts)
+            if node is not None and not found:
+                misses = (
+                    self._misses_at(node.removeprefix(facts.prefix), index)
+                    if node.startswith(facts.prefix)
+                    else []
+                )
+            elif node is None:
+                misses = [miss for miss in misses if miss.is_near] or misses[:_FEW]
+            else:
+                misses = []
+            for miss in misses:
+                at = "" if miss.at is None else f"{facts.prefix}{miss.at.name}"
+                begins = f"{facts.prefix}{miss.node.name}"
+                found.append(Attempt(miss.refusal, miss.words, miss.reached, miss.calls, at, begins))
+        return sorted(found, key=lambda each: -each.reached / max(each.calls, 1))
+
+    def _misses_at(self, name: str, index: GraphIndex) -> list[Miss]:
+        """Return how far the pattern comes at a node, from its last call or from one before."""
+        node = next((each for each in index.position if each.name == name), None)
+        if node is None:
+            return []
+        found: list[Miss] = []
+        for pattern in self._read:
+            matcher = Matcher(pattern, index, ignore_literals=self.ignore_literals)
+            level, around = [node], {node: None}
+            for _ in range(pattern.depth(pattern.outputs[0])):
+                level = [user for each in level for user in index.readers(each) if user not in around]
+                around.update(dict.fromkeys(level))
+            list(matcher.matches(around))
+            own = [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
+            read = [miss for miss in matcher.partial(node.all_input_nodes) if miss.at is node]
+            found += [*own, *matcher.partial([node]), *read]
+        best: dict[Node, Miss] = {}
+        for miss in found:
+            if miss.node not in best or miss.reached > best[miss.node].reached:
+                best[miss.node] = miss
+        return list(best.values())
+
+    def rewrite(self, candidate: Match, edit: Editor) -> tuple[Node, ...]:
+        """Put the replacement in the place of the match."""
+        facts = candidate.index.facts
+        replacement = self._replacement(candidate)
+        moved = candidate.moved
+        place = place_of_replacement(candidate)
+        assert isinstance(place, Node)
+        placing = Placing(edit, facts, place, candidate.roots[0])
+        given = {name: placing.argument(_current(value, moved)) for name, value in candidate.captured.items()}
+        known = self._confirmed.get(_confirming(candidate, facts).key())
+        if known is not None and known.differs_under_autocast:
+            refuse_autocast(place, edit, self.name, "where its result has another dtype")
+        checks = [check for root in candidate.roots for check in dtype_checks(root, candidate.inner)]
+        if len(candidate.roots) == 1:
+            move_dtype_checks(checks, candidate.roots[0], edit)
+        results = placing.all(replacement, given, candidate.found.modules)
+        marked: list[Node] = []
+        made = [node for node in placing.made if node.op != "get_attr"]
+        for root, result in zip(candidate.roots, results, strict=True):
+            marked += _put(root, result, made, results, edit, moved)
+        for node in candidate.inner:
+            _erase(node, edit)
+        placing.erase_unused()
+        return tuple(
+            dict.fromkeys([*(node for node in made if node in edit.graph_module.graph.nodes), *marked])
+        ) or (place,)
+
+    def _why_excluded(self, match: Match) -> Refusal | None:
+        for words, condition in self.where.items():
+            if not condition(match):
+                return Reason.CONDITION(condition=words)
+        if self.match_filters:
+            known = {node: value for node, value in match.found.of.items() if isinstance(value, Node)}
+            arguments = {node: match.captured[each.name] for node, each in match.pattern.captures.items()}
+            known |= {node: value for node, value in arguments.items() if isinstance(value, Node)}
+            given = InternalMatch(
+                anchors=[match.roots[0]],
+                nodes_map=known,
+                placeholder_nodes=list(arguments.values()),
+                returning_nodes=list(match.roots),
+            )
+            graph = match.index.facts.graph_module.graph
+            for match_filter in self.match_filters:
+                if not match_filter(given, graph, match.pattern.graph):
+                    return Reason.CONDITION(condition=name_of(match_filter))
+        return None
+
+    def _why_other_result(self, match: Match, facts: GraphFacts) -> Refusal | None:
+        try:
+            replacement = self._replacement(match)
+        except Exception as error:  # the author's own code, with numbers that it was not written for
+            return Reason.REPLACEMENT_FAILS(error=f"{type(error).__name__}: {str(error)[:200]}")
+        if reason := why_aliased(match, replacement, facts):
+            return reason
+        if self.preserves_computation and any(map(draws_random_numbers, match.nodes)):
+            return Reason.RANDOM()
+        confirming = _confirming(match, facts)
+        key = confirming.key()
+        if key is None:
+            return None
+        if key not in self._confirmed:
+            self._confirmed[key] = confirming.compared(replacement)
+        known = self._confirmed[key]
+        if known.refusal is not None and (
+            known.refusal.code != Reason.TOO_LARGE.code or self.preserves_computation
+        ):
+            return known.refusal
+        if known.difference and self.preserves_computation:
+            return Reason.DIFFERS(difference=known.difference)
+        return None
+
+    def _replacement(self, match: Match) -> Replacement:
+        """Trace the replacement with the numbers that were captured."""
+        names = names_of(self.replacement, match.pattern)
+        plain = {name: value for name, value in match.captured.items() if _is_plain(value)}
+        given = {own: plain[name] for own, name in names.items() if name in plain}
+        graph, root, nodes = trace(self.replacement, list(names), given)
+        return Replacement(graph, root, {node: names[own] for own, node in nodes.items()})
+
+
+class OtherArgumentsError(ValueError):
+    """Says that a replacement has other arguments than the pattern."""
+
+
+def names_of(replacement: Callable[..., Any], pattern: Pattern) -> dict[str, str]:
+    """Return the arguments of the pattern that those of a replacement stand for."""
+    own = arguments_of(replacement)
+    order = _order_of(pattern)
+    if {argument.name for argument in own} <= {*order}:
+        return {argument.name: argument.name for argument in own}
+    if len(own) != len(order):
+        returned = "" if len(own) == len(order) else f"it takes {len(own)}"
+        graph = trace(replacement, [argument.name for argument in own], {})[0]
+        returned += f" and returns {len(Replacement(graph, nn.Module(), {}).outputs)}"
+        raise OtherArgumentsError(returned)
+    return {argument.name: name for argument, name in zip(own, order, strict=True)}
+
+
+def _order_of(pattern: Pattern) -> list[str]:
+    return [*(capture.name for capture in pattern.captures.values()), *pattern.absent]
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether a captured value is given to the replacement as it is."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return not isinstance(value, Node | Weight | Joined | Size)
+
+
+def _current(value: Any, moved: dict[Node, Node]) -> Any:
+    """Return a captured value, with what earlier rewrites have put in its place."""
+    if isinstance(value, Joined):
+        return Joined(value.name, tuple(_current(each, moved) for each in value.values))
+    if isinstance(value, tuple | list):
+        return tuple(_current(each, moved) for each in value)
+    while isinstance(value, Node) and value in moved:
+        value = moved[value]
+    return value
+
+
+def _confirming(match: Match, facts: GraphFacts) -> Confirming:
+    return Confirming(facts, match.nodes, match.roots, dict(match.captured), match.found.modules)
+
+
+def _put(
+    root: Node, result: Any, made: list[Node], results: tuple[Any, ...], edit: Editor, moved: dict[Node, Node]
+) -> list[Node]:
+    """Let a result take the place of a node, and return the nodes that were changed."""
+    if not isinstance(result, Node):
+        raise TypeError(f"The replacement returns {type(result).__name__} in the place of {root.name}.")
+    is_own = result in made and not result.users and results.count(result) == 1
+    wants_layout = _is_contiguous(root) and not _is_contiguous(result) and "val" in result.meta
+    if is_own and wants_layout and layout_matters(root, edit.graph_module):
+        op, target, args, kwargs = contiguous_call(root, result)
+        if len(results) == 1:
+            edit.change(root, op=op, target=target, args=args, kwargs=kwargs)
+            return [root]
+        meta = place_of(root) | {"val": root.meta["val"]}
+        result = edit.insert_before(result.next, op, target, args, kwargs, meta=meta)
+        made.append(result)
+    if is_own and len(results) == 1 and result.next is root:
+        meta = {"val": result.meta["val"]} if "val" in result.meta else {}
+        op, target, args, kwargs = result.op, result.target, result.args, dict(result.kwargs)
+        edit.erase(result)
+        made.remove(result)
+        edit.change(root, op=op, target=target, args=args, kwargs=kwargs, meta=meta)
+        return [root]
+    readers = edit.read_instead(root, result)
+    edit.erase(root)
+    moved[root] = result
+    return [] if result in made else list(readers)
+
+
+def _is_contiguous(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.is_contiguous()
+
+
+def _erase(node: Node, edit: Editor) -> None:
+    """Erase a node with what only checks it, unless somebody else reads it."""
+    for user in list(node.users):
+        if is_guard(user) or (not user.users and getattr(user.target, "__name__", "") == "getitem"):
+            edit.erase(user)
+    if not node.users:
+        edit.erase(node)

@@ -1,0 +1,304 @@
+"""Put a replacement in the place of a match, with what is known of its results."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from fxlab.node_info import attribute_at
+from fxlab.operators import is_of_python, may_alias
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.journal.module_tree import unused_name
+from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.patterns.captured import Joined, Size
+from fxlab.transformations.rewriting.editor import Editor, place_of
+
+
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """A traced replacement, for one choice of numbers and optional arguments.
+
+    Parameters
+    ----------
+    graph
+        What was traced.
+    root
+        The module that holds its constants and modules.
+    inputs
+        The names of the arguments that its placeholders stand for.
+    """
+
+    graph: Graph
+    root: nn.Module
+    inputs: dict[Node, str]
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """The values that it returns."""
+        (returned,) = self.graph.output_node().args
+        return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+
+    @property
+    def calls(self) -> list[Node]:
+        """The calls that it makes."""
+        return [node for node in self.graph.nodes if node.op not in ("placeholder", "output")]
+
+    def passed_on(self, output: Any) -> str | None:
+        """Return the argument that an output is, or may be a view of; ``None`` if it is a new tensor."""
+        while isinstance(output, Node) and output.op != "placeholder":
+            if output.op not in ("call_function", "call_method") or not may_alias(output):
+                return None
+            output = next(iter(output.all_input_nodes), None)
+        return self.inputs.get(output) if isinstance(output, Node) else None
+
+
+def values_of(
+    replacement: Replacement,
+    given: dict[str, Any],
+    run: Callable[[Node, tuple[Any, ...], dict[str, Any]], Any],
+) -> tuple[Any, ...]:
+    """Run a replacement with values for its arguments, each call by ``run``, and return its results."""
+    values = {node: given[name] for node, name in replacement.inputs.items()}
+    for node in replacement.calls:
+        args, kwargs = mapped(node.args, values), mapped(node.kwargs, values)
+        values[node] = run(node, args, kwargs)
+    return tuple(mapped(each, values) for each in replacement.outputs)
+
+
+def mapped(value: Any, values: dict[Node, Any]) -> Any:
+    """Return arguments with values for nodes, which may be anything."""
+    if isinstance(value, Node):
+        return values[value]
+    if isinstance(value, slice):
+        return slice(*(mapped(each, values) for each in (value.start, value.stop, value.step)))
+    if isinstance(value, tuple | list):
+        return (
+            type(value)(mapped(each, values) for each in value)
+            if type(value) in (tuple, list)
+            else tuple(mapped(each, values) for each in value)
+            if isinstance(value, tuple)
+            else [mapped(each, values) for each in value]
+        )
+    if isinstance(value, dict):
+        return {key: mapped(each, values) for key, each in value.items()}
+    return value
+
+
+class Placing:
+    """Writes the calls of a replacement before a node.
+
+    Parameters
+    ----------
+    edit
+        What changes the graph.
+    facts
+        What was known of the graph.
+    place
+        The node before which they are written.
+    like
+        The node whose place in the model they take.
+    """
+
+    def __init__(self, edit: Editor, facts: GraphFacts, place: Node, like: Node) -> None:
+        self._edit, self._facts, self._place, self._like = edit, facts, place, like
+        self._weights: dict[str, Node] = {}
+        self._folds = not facts.is_body
+        self.made: list[Node] = []
+
+    def argument(self, value: Any) -> Any:
+        """Return what a captured value is in the graph: a node, a number, a list of them."""
+        if isinstance(value, Weight):
+            return self._weight(value.path)
+        if isinstance(value, Size):
+            if isinstance(value.value, int):
+                return value.value
+            return self.insert("call_method", "size", (value.node, value.dim), {}, value.value)
+        if isinstance(value, Joined):
+            target: Any = torch.add if value.name == "add" else torch.mul
+            first, *rest = (self.argument(each) for each in value.values)
+            for other in rest:
+                first = self.insert(
+                    "call_function", target, (first, other), {}, run_fake(target, (first, other), {})
+                )
+            return first
+        if isinstance(value, tuple):
+            return tuple(map(self.argument, value))
+        return value
+
+    def _weight(self, path: str) -> Node:
+        if path not in self._weights:
+            tensor = attribute_at(self._facts.graph_module, path)
+            node = self.insert(
+                "get_attr", path, (), {}, fake_like(tensor, self._like), path.replace(".", "_")
+            )
+            self.made.remove(node)
+            self._weights[path] = node
+        return self._weights[path]
+
+    def insert(
+        self,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        known: Any,
+        name: str | None = None,
+    ) -> Node:
+        """Insert a call and return it."""
+        meta = place_of(self._like) | ({} if known is None else {"val": known})
+        node = self._edit.insert_before(self._place, op, target, args, kwargs, name=name, meta=meta)
+        self.made.append(node)
+        return node
+
+    def all(
+        self, replacement: Replacement, given: dict[str, Any], modules: dict[str, str]
+    ) -> tuple[Any, ...]:
+        """Write all calls of a replacement, and return its results."""
+        values: dict[Node, Any] = {node: given[name] for node, name in replacement.inputs.items()}
+        folded = self._folded(replacement, values) if self._folds else {}
+        for node in replacement.calls:
+            if node in folded:
+                if not isinstance(folded[node], torch.Tensor):
+                    values[node] = folded[node]
+                elif any(user not in folded for user in node.users):
+                    values[node] = self._made_of_weights(node, folded[node], replacement, values)
+                continue
+            args, kwargs = mapped(node.args, values), mapped(node.kwargs, values)
+            target: Any = node.target
+            if node.op == "call_module":
+                target = modules.get(str(target)) or self._module(replacement.root, str(target))
+            elif node.op == "get_attr":
+                constant = attribute_at(replacement.root, str(target))
+                target = unused_name(self._facts.graph_module, f"{self._like.name}_constant")
+                self._edit.add_buffer(target, constant)
+            known = run_fake(target, args, kwargs, self._edit, node.op)
+            is_fixed = type(known) in (int, float, bool)
+            values[node] = known if is_fixed else self.insert(node.op, target, args, kwargs, known)
+        for made in reversed(list(self.made)):  # sizes of which only a number was needed
+            if isinstance(made.meta.get("val"), torch.Size) and not made.users:
+                self._edit.erase(made)
+                self.made.remove(made)
+        return tuple(mapped(each, values) for each in replacement.outputs)
+
+    def erase_unused(self) -> None:
+        """Erase the nodes that read weights which nothing needed."""
+        for node in self._weights.values():
+            if not node.users:
+                self._edit.erase(node)
+
+    def _module(self, root: nn.Module, path: str) -> str:
+        name = unused_name(self._facts.graph_module, path.replace(".", "_"))
+        self._edit.add_module(name, copy.deepcopy(root.get_submodule(path)))
+        return name
+
+    def _tensor(self, node: Any) -> torch.Tensor | None:
+        """Return the tensor of the model that a node reads, if it holds data."""
+        is_read = isinstance(node, Node) and node.op == "get_attr"
+        value = attribute_at(self._facts.graph_module, str(node.target), None) if is_read else None
+        return value if isinstance(value, torch.Tensor) and not value.is_meta else None
+
+    def _folded(self, replacement: Replacement, values: dict[Node, Any]) -> dict[Node, Any]:
+        """Compute what depends on weights alone."""
+        known: dict[Node, Any] = {}
+        for node, value in values.items():
+            tensor = self._tensor(value)
+            if tensor is not None and not self._facts.writes.is_tensor_written(tensor):
+                known[node] = tensor.detach()
+        folded: dict[Node, Any] = {}
+        for node in replacement.calls:
+            read = node.all_input_nodes
+            if (
+                node.op not in ("call_function", "call_method")
+                or not read
+                or not all(each in known for each in read)
+            ):
+                continue
+            with torch.no_grad():
+                folded[node] = known[node] = run(
+                    node.op, node.target, mapped(node.args, known), mapped(node.kwargs, known)
+                )
+        return folded
+
+    def _made_of_weights(
+        self, node: Node, tensor: torch.Tensor, replacement: Replacement, values: dict[Node, Any]
+    ) -> Node:
+        sources = [values[each] for each in _sources(node) if isinstance(values.get(each), Node)]
+        is_trained = any(
+            (known := self._tensor(each)) is not None and known.requires_grad for each in sources
+        )
+        name = unused_name(self._facts.graph_module, f"{self._like.name}_weight")
+        self._edit.add_parameter(name, nn.Parameter(tensor.clone(), requires_grad=is_trained), sources)
+        made = self.insert("get_attr", name, (), {}, fake_like(tensor, self._like), name)
+        self.made.remove(made)
+        return made
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    pending, seen = [node], set[Node]()
+    while pending:
+        for value in pending.pop().all_input_nodes:
+            if value not in seen:
+                seen.add(value)
+                pending.append(value)
+                if value.op == "placeholder":
+                    yield value
+
+
+def run(op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a call with values."""
+    if op == "call_method":
+        return getattr(args[0], str(target))(*args[1:], **kwargs)
+    return target(*args, **kwargs)
+
+
+def fake_like(tensor: torch.Tensor, like: Node) -> Any:
+    """Return a tensor as a fake one of the mode of another node; ``None`` without a mode."""
+    mode: Any = getattr(like.meta.get("val"), "fake_mode", None)
+    if mode is None:
+        return None
+    try:
+        return mode.from_tensor(tensor.detach(), static_shapes=True)
+    except Exception:  # a tensor that cannot be faked
+        return None
+
+
+def run_fake(
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    edit: Editor | None = None,
+    op: str = "call_function",
+) -> Any:
+    """Return what is known of a call's result, by what is known of its arguments; ``None`` if it is not."""
+    nodes: list[Node] = []
+    map_arg((args, kwargs), nodes.append)
+    known = {node: node.meta.get("val") for node in nodes}
+    if any(value is None for value in known.values()) or not (nodes or is_of_python(target)):
+        return None
+    mode = _mode_of(known.values())
+    if mode is None and any(isinstance(value, torch.Tensor) for value in known.values()):
+        return None
+    try:
+        with mode or nullcontext(), torch.no_grad():
+            given, named = mapped(args, known), mapped(kwargs, known)
+            if op == "call_module":
+                if edit is None:
+                    return None
+                module = edit.graph_module.get_submodule(str(target))
+                held = {name: mode.from_tensor(value) for name, value in module.state_dict().items()}
+                return torch.func.functional_call(module, held, given, named)
+            return run(op, target, given, named)
+    except Exception:  # shapes that do not fit are said when the replacement is confirmed
+        return None
+
+
+def _mode_of(values: Iterable[Any]) -> Any:
+    """Return the mode of the first fake tensor among values."""
+    modes = (getattr(value, "fake_mode", None) for value in values)
+    return next((mode for mode in modes if mode is not None), None)

@@ -1,0 +1,128 @@
+"""Every spelling of a call has one canonical form."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import fxlab
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.patterns.graph_index import GraphIndex
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of run_decompositions
+
+
+class Apply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.linear = nn.Linear(4, 4)
+        self.weight = nn.Parameter(torch.rand(4, 4))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+X = torch.randn(2, 3, 4)
+
+
+def graphs(function):
+    torch.manual_seed(0)
+    model = Apply(function).eval()
+    program = torch.export.export(model, (X,))
+    yield fxlab.symbolic_trace(model, X)
+    yield fxlab.from_exported(program)
+    yield fxlab.from_exported(program.run_decompositions())
+
+
+def forms(function):
+    """Return the call that the graph returns, in each dialect, with the calls inside."""
+    found = []
+    for graph_module in graphs(function):
+        index = GraphIndex(GraphFacts(graph_module))
+        (returned,) = graph_module.graph.output_node().all_input_nodes
+        found.append(written(index, returned))
+    return found
+
+
+def written(index, value):
+    if isinstance(value, tuple):
+        return tuple(written(index, each) for each in value)
+    *_, value = index.calls.seen_through(value)
+    term = index.calls.term(value)
+    if term is None:
+        key = index.key(value)
+        return key.name if isinstance(key, torch.fx.Node) else key
+    args = {name: written(index, each) for name, each in sorted(term.args.items())}
+    if "terms" in args:
+        args["terms"] = tuple(sorted(args["terms"], key=str))
+    return term.name, str(args)
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        (lambda m, x: F.linear(x, m.linear.weight, m.linear.bias), lambda m, x: m.linear(x)),
+        (lambda m, x: x * x.sin(), lambda m, x: torch.mul(x.sin(), x), lambda m, x: torch.sin(x).multiply(x)),
+        (lambda m, x: x / 4, lambda m, x: x * 0.25, lambda m, x: torch.true_divide(x, 4)),
+        (lambda m, x: x / x.cos().sqrt(), lambda m, x: x * torch.rsqrt(torch.cos(x))),
+        (lambda m, x: x**2, lambda m, x: x * x, lambda m, x: x.square(), lambda m, x: torch.pow(x, 2)),
+        (lambda m, x: x.transpose(-1, 1), lambda m, x: x.permute(0, 2, 1), lambda m, x: x.mT),
+        (lambda m, x: x[..., 2:], lambda m, x: x[:, :, 2:]),
+        (lambda m, x: m.linear(x)[..., -2:], lambda m, x: m.linear(x)[:, :, 2:4]),
+        (lambda m, x: x[:, None, :, :], lambda m, x: x.unsqueeze(1), lambda m, x: x[:, None]),
+        (lambda m, x: x.softmax(-1), lambda m, x: F.softmax(x, dim=2), lambda m, x: torch.softmax(x, -1)),
+        (lambda m, x: x.max(-1, keepdim=True).values, lambda m, x: torch.amax(x, dim=2, keepdim=True)),
+        (lambda m, x: x.mean(-1), lambda m, x: torch.mean(x, dim=[2])),
+        (lambda m, x: x.sin().float().contiguous(), lambda m, x: F.dropout(torch.sin(x), training=False)),
+        (lambda m, x: x + 2 * x.cos(), lambda m, x: torch.add(x, x.cos(), alpha=2)),
+        (lambda m, x: F.layer_norm(x, (4,)), lambda m, x: torch.layer_norm(x, [4])),
+        (lambda m, x: x @ m.weight, lambda m, x: torch.matmul(x, m.weight)),
+    ],
+)
+def test_spellings_have_one_form_in_every_dialect(spellings):
+    for in_one_dialect in zip(*map(forms, spellings), strict=True):
+        assert len({*in_one_dialect}) == 1, in_one_dialect
+        assert in_one_dialect[0][0] != "x"
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda m, x: m.linear(x), "linear"),
+        (lambda m, x: F.layer_norm(x, (4,), m.weight[0]), "layer_norm"),
+        (lambda m, x: x @ x.transpose(-1, -2), "matmul"),
+        (lambda m, x: torch.softmax(x, -1), "softmax"),
+    ],
+)
+def test_a_decomposed_layer_is_the_layer(function, name):
+    assert [form[0] for form in forms(function)] == [name] * 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda m, x: x.softmax(1), lambda m, x: x.softmax(2)),
+        (lambda m, x: x.double(), lambda m, x: x.half()),
+        (lambda m, x: x - x.sin(), lambda m, x: x.sin() - x),
+        (lambda m, x: x[:, 1:], lambda m, x: x[:, :1]),
+        (lambda m, x: F.gelu(x), lambda m, x: F.gelu(x, approximate="tanh")),
+        (lambda m, x: x.mean(-1), lambda m, x: x.mean(-1, keepdim=True)),
+        (lambda m, x: torch.div(x, 2), lambda m, x: torch.div(x, 2, rounding_mode="floor")),
+    ],
+)
+def test_other_calls_have_other_forms(first, second):
+    for one, other in zip(forms(first), forms(second), strict=True):
+        assert one != other
+
+
+def test_a_copy_that_is_written_is_no_identity():
+    def written_copy(m, x):
+        y = x.clone()
+        y.add_(1)
+        return y
+
+    gm = fxlab.symbolic_trace(Apply(written_copy), X)
+    index = GraphIndex(GraphFacts(gm))
+    (clone,) = gm.graph.find_nodes(op="call_method", target="clone")
+    assert not index.calls.term(clone).is_transparent

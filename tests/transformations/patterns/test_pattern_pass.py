@@ -1,0 +1,396 @@
+"""A pattern pass is a pass like any other: exact, reversible, and it says why it leaves a place alone."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from exactness import assert_close, assert_is, snapshot
+from hypothesis import HealthCheck, given, settings
+from torch import nn
+from torch.nn import functional as F
+
+import fxlab
+from fxlab import FuseActivation, Session, either, from_pattern
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of run_decompositions
+X = torch.randn(3, 4)
+
+
+class Apply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.linear, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def traced(function, kind="trace", x=X):
+    torch.manual_seed(0)
+    model = Apply(function).eval()
+    if kind == "trace":
+        return fxlab.symbolic_trace(model, x)
+    program = torch.export.export(model, (x,))
+    return fxlab.from_exported(program.run_decompositions() if kind == "decomposed" else program)
+
+
+def written_silu(x):
+    return x * torch.sigmoid(x)
+
+
+def silu(x):
+    return F.silu(x)
+
+
+def to_silu(**options):
+    return from_pattern(written_silu, silu, name="to-silu", preserves_computation=True, **options)
+
+
+def matched(pass_, gm):
+    table = pass_.explain(gm)
+    return table[table.matched].candidate.nunique()
+
+
+def codes(pass_, gm):
+    table = pass_.explain(gm)
+    return sorted({*table[~table.matched].code})
+
+
+@pytest.mark.parametrize("kind", ["trace", "exported", "decomposed"])
+def test_a_match_is_one_candidate_in_every_dialect(kind):
+    gm = traced(lambda m, x: written_silu(x) + torch.sigmoid(x + 1) * (x + 1), kind)
+    assert len(to_silu().candidates(gm)) in (1, 2)  # exported, x + 1 is computed twice
+    expected = gm(X)
+    session = Session(gm, X, passes=[to_silu()])
+    session.apply("to-silu")
+    assert session.verdict().agrees
+    assert_close(session.graph_module(X), expected)
+
+
+def test_one_of_two_matches_is_excluded():
+    gm = traced(lambda m, x: written_silu(x) + written_silu(m.linear(x)))
+    session = Session(gm, X, passes=[to_silu()])
+    session.apply("to-silu")
+    first, second = to_silu().candidates(gm)
+    session.exclude("to-silu", first[-1])
+    assert session.transformed_nodes().index.tolist() == [second[-1]]
+    assert to_silu().only(first[0]).get_transformed_nodes(to_silu().only(first[0])(gm))[0].name == first[-1]
+
+
+def between(m, x):
+    y = x + 1
+    gate = torch.sigmoid(y)
+    y.add_(1.0)
+    return y * gate
+
+
+def after(m, x):
+    y = x + 1
+    result = y * torch.sigmoid(y)
+    y.add_(1.0)
+    return result + y
+
+
+def result_written(m, x):
+    return written_silu(x).add_(1)
+
+
+@pytest.mark.parametrize("kind", ["trace", "exported", "decomposed"])
+@pytest.mark.parametrize(("function", "count"), [(between, 0), (after, 1), (result_written, 1)])
+def test_writes_in_place_are_seen(function, count, kind):
+    gm = traced(function, kind)
+    assert matched(to_silu(), gm) == count
+    session = Session(gm, X, passes=[to_silu()])
+    session.apply("to-silu")
+    assert session.verdict().agrees
+
+
+@pytest.mark.parametrize(
+    ("function", "pattern", "replacement", "code"),
+    [
+        (lambda m, x: torch.sigmoid(x) * x + torch.sigmoid(x).sum(), written_silu, silu, ""),
+        (lambda m, x: (s := torch.sigmoid(x)) * x + s, written_silu, silu, "other-users"),
+        (lambda m, x: x + 0.0, lambda x: x + 0.0, lambda x: x, "returned"),
+        (lambda m, x: (x * 1.0).add_(2) + x, lambda x: x * 1.0, lambda x: x, "written-in-place"),
+        (lambda m, x: torch.relu(x) + 1, lambda x: torch.relu(x), lambda x: F.gelu(x), "differs"),
+        (lambda m, x: torch.relu(x), lambda x: torch.relu(x), lambda x: torch.cat((x, x)), "result-differs"),
+        (lambda m, x: torch.relu(x), lambda x: torch.relu(x), lambda x: x.relu().half(), "result-differs"),
+        (lambda m, x: torch.relu(x), lambda x: torch.relu(x), lambda x: x.view(5, 5), "replacement-fails"),
+    ],
+)
+def test_what_is_not_exact_is_left_alone_with_a_code(function, pattern, replacement, code):
+    gm = traced(function)
+    pass_ = from_pattern(pattern, replacement, preserves_computation=True)
+    assert codes(pass_, gm) == ([code] if code else [])
+    before = snapshot(gm)
+    if code:
+        assert_is(pass_(gm), before)
+
+
+def written_inside(m, x):
+    y = m.linear(x)
+    return F.relu(y, inplace=True).mul_(2.0)
+
+
+def written_outside(m, x):
+    y = x + 1
+    return torch.relu_(y) * 2.0 + y
+
+
+@pytest.mark.parametrize("kind", ["trace", "exported", "decomposed"])
+@pytest.mark.parametrize(("function", "count"), [(written_inside, 1), (written_outside, 0)])
+def test_a_write_into_a_value_of_the_match_alone_is_a_call(function, count, kind):
+    def doubled(x, w, b):
+        return torch.relu(F.linear(x, w, b)) * 2.0
+
+    def folded(x, w, b):
+        return torch.relu(F.linear(x, w * 2, b * 2))
+
+    gm = traced(function, kind)
+    session = Session(gm, X, passes=[from_pattern(doubled, folded, name="fold", preserves_computation=True)])
+    assert matched(session.find("fold"), gm) == count
+    plain = from_pattern(
+        lambda x: torch.relu(x) * 2.0, lambda x: torch.relu(x * 2.0), name="plain", preserves_computation=True
+    )
+    for pass_ in (session.find("fold"), plain):
+        session.apply(pass_)
+        assert session.verdict().agrees
+
+
+def test_a_replacement_that_promises_nothing_may_differ_but_in_shape():
+    gm = traced(lambda m, x: torch.relu(x) + 1)
+    assert matched(from_pattern(lambda x: torch.relu(x), lambda x: F.gelu(x)), gm) == 1
+    assert matched(from_pattern(lambda x: torch.relu(x), lambda x: torch.cat((x, x))), gm) == 0
+
+
+def test_the_difference_is_said_with_numbers():
+    gm = traced(lambda m, x: torch.relu(x) + 1)
+    pass_ = from_pattern(lambda x: torch.relu(x), lambda x: F.gelu(x), preserves_computation=True)
+    words = pass_.explain(gm).reason.iloc[0]
+    assert words.startswith("the replacement differs: by at most 0.1")
+    assert "at x = " in words
+
+
+def test_arguments_capture_what_their_annotation_says():
+    def scaled(x, factor: float):
+        return x * factor
+
+    gm = traced(lambda m, x: x * 3 + x * m.linear.weight[0] + x * x.cos())
+    assert matched(from_pattern(scaled, lambda x, factor: x * factor, name="number"), gm) == 1
+
+    def weighed(x, weight: nn.Parameter):
+        return F.linear(x, weight)
+
+    gm = traced(lambda m, x: F.linear(x, m.linear.weight) + F.linear(x, x.t() @ x))
+    assert matched(from_pattern(weighed, lambda x, weight: x @ weight.t(), name="weight"), gm) == 1
+
+
+@pytest.mark.parametrize("kind", ["trace", "exported", "decomposed"])
+def test_what_is_computed_of_weights_becomes_a_parameter(kind):
+    def doubled(x, weight, bias):
+        return F.linear(x, weight, bias) * 2.0
+
+    def folded(x, weight, bias):
+        return F.linear(x, weight * 2, bias * 2)
+
+    gm = traced(lambda m, x: m.linear(x) * 2.0, kind)
+    before, expected = snapshot(gm), gm(X)
+    pass_ = from_pattern(doubled, folded, preserves_computation=True)
+    pass_(gm)
+    assert_close(gm(X), expected)
+    new = [name for name, _ in gm.named_parameters() if name.startswith(("mul", "linear_weight", "view"))]
+    assert len(new) == 2
+    assert not pass_.get_stale_nodes(gm)
+    assert_is(pass_(gm, reverse=True), before)
+
+
+def test_an_optional_argument_and_alternatives():
+    def attention(q, k, v, scale: float, mask=None):
+        scores = q @ k.transpose(-2, -1) * scale
+        return torch.softmax(scores if mask is None else scores + mask, -1) @ v
+
+    def also(q, k, v, scale: float, mask):
+        scores = q @ k.transpose(-2, -1) * scale
+        return torch.softmax(either(scores + mask, scores), -1) @ v
+
+    def fused(q, k, v, scale, mask=None):
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+
+    def twice(m, x):
+        first = torch.softmax((x @ x.mT) / 2 + x.sum(), -1) @ x
+        return torch.softmax(0.5 * (first @ first.mT), dim=1) @ first
+
+    for pattern in (attention, also):
+        session = Session(
+            traced(twice), X, passes=[from_pattern(pattern, fused, name="a", preserves_computation=True)]
+        )
+        assert matched(session.find("a"), session.original) == 2
+        session.apply("a")
+        assert session.verdict().agrees
+
+
+def test_several_patterns_and_several_results():
+    both = from_pattern(
+        [lambda x: torch.relu(x), lambda x: torch.sigmoid(x)], lambda x: torch.tanh(x), name="b"
+    )
+    assert matched(both, traced(lambda m, x: torch.relu(x) + torch.sigmoid(x))) == 2
+
+    def merged(x, a, b, c, d):
+        y = F.linear(x, torch.cat((a, b)), torch.cat((c, d)))
+        return y[..., : a.shape[0]], y[..., a.shape[0] :]
+
+    def two(x, a, b, c, d):
+        return F.linear(x, a, c), F.linear(x, b, d)
+
+    merge = from_pattern(two, merged, name="merge", preserves_computation=True)
+    for kind in ("trace", "exported", "decomposed"):
+        session = Session(traced(lambda m, x: m.linear(x) * m.other(x), kind), X, passes=[merge])
+        assert len(merge.candidates(session.original)) == 1
+        session.apply("merge")
+        assert session.verdict().agrees
+        merged_linear = merge.get_transformed_nodes(session.graph_module)[0]
+        assert merged_linear.meta["val"].shape[-1] == 8
+
+
+def test_a_graph_refuses_autocast_where_that_would_make_another_dtype():
+    gm = traced(lambda m, x: m.linear(x).softmax(-1) @ m.other.weight)
+    pass_ = from_pattern(
+        lambda x, w: torch.matmul(torch.softmax(x, -1), w),
+        lambda x, w: (torch.softmax(x, -1)[..., None] * w).sum(-2),
+        name="by-hand",
+        preserves_computation=True,
+    )
+    expected = gm(X)
+    pass_(gm)
+    assert_close(gm(X), expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(AssertionError, match="under autocast"):
+        gm(X)
+
+
+def test_conditions_are_asked_and_named():
+    gm = traced(lambda m, x: written_silu(x) + written_silu(x[:2]).sum())
+    pass_ = to_silu(where={"three rows": lambda match: match.shape("x")[0] == 3})
+    table = pass_.explain(traced(lambda m, x: written_silu(m.linear(x)[:2]).sum(), x=torch.randn(3, 4)))
+    assert table.reason.tolist() == ["three rows does not hold"] * 2
+    assert matched(to_silu(where={"a tensor": lambda match: match["x"].op == "placeholder"}), gm) == 1
+
+
+def test_the_next_pass_knows_the_shapes_of_what_is_new():
+    gm = traced(lambda m, x: written_silu(torch.relu(x) * 2))
+    double = from_pattern(lambda x: torch.relu(x) * 2, lambda x: torch.relu(x + x), name="double")
+    session = Session(gm, X, passes=[double, FuseActivation()])
+    session.apply("double")
+    assert session.explain("fuse-activation").matched.all()
+    assert all("val" in node.meta for node in session.graph_module.graph.nodes if node.op != "output")
+
+
+def test_a_pattern_reaches_into_bodies():
+    class Branches(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda y: written_silu(y) + 1, lambda y: y - 1, (x,))
+
+    program = torch.export.export(Branches(), (X,))
+    gm = fxlab.from_exported(program)
+    pass_ = to_silu()
+    assert [names[0].split("/")[0] for names in pass_.candidates(gm)] == ["true_graph_0"]
+    expected = gm(X.abs())
+    assert_close(pass_(gm)(X.abs()), expected)
+    assert len(pass_.get_transformed_nodes(gm)) == 1
+
+
+def test_a_near_miss_is_a_row_that_names_what_does_not_fit():
+    gm = traced(lambda m, x: x * torch.tanh(x) + torch.softmax(x.sum(0, keepdim=True) * 0.5, 0))
+    table = from_pattern(lambda x: torch.softmax(x * 0.5, 1), lambda x: x, name="s").explain(gm)
+    assert not table.matched.any()
+    assert table.code.unique().tolist() == ["other-argument"]
+    assert table.reason.iloc[0] == "2 of 2 calls fit; dim is 0, and the pattern has 1"
+
+
+def test_a_write_in_between_is_the_reason():
+    gm = traced(between)
+    assert to_silu().explain(gm).code.unique().tolist() == ["written-in-place"]
+
+
+def test_why_not_answers_at_a_node_and_for_all():
+    gm = traced(lambda m, x: x.cos() * torch.sigmoid(x) + torch.relu(x))
+    session = Session(gm, X, passes=[to_silu(), FuseActivation()])
+    row, *_ = session.why_not("to-silu").itertuples()
+    assert (row.code, row.matched, row.reached, row.operators) == ("other-value", False, 2, 2)
+    assert session.why_not("to-silu", "sigmoid").code.iloc[0] == "other-value"
+    assert session.why_not("to-silu", "relu").matched.tolist() == [False]
+    assert session.why_not("fuse-activation", "relu").code.tolist() == ["no-candidate"]
+    assert session.why_not("fuse-activation").empty
+    with pytest.raises(ValueError, match="Did you mean 'sigmoid'"):
+        session.why_not("to-silu", "sigmoi")
+    with pytest.raises(TypeError, match="node: expected"):
+        session.why_not("to-silu", 3)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "options", "message"),
+    [
+        (lambda x, y: torch.relu(x), lambda x, y: x, {}, "does not use its argument 'y'"),
+        (lambda x: x, lambda x: x, {}, "must return what it computes"),
+        (
+            lambda x, m=None: torch.relu(x) if m is None else x + m,
+            lambda x, m: x + m.sin(),
+            {},
+            "where m is None",
+        ),
+        (lambda *xs: torch.cat(xs), lambda x: x, {}, "stands for any number"),
+        (lambda x: torch.relu(x), lambda x: x.relu_(), {}, "writes an argument in place"),
+        ([], lambda x: x, {}, "empty list"),
+        (written_silu, silu, {"where": [len]}, "where: expected a mapping"),
+        (written_silu, silu, {"where": {"large": 3}}, "where"),
+    ],
+)
+def test_what_cannot_be_is_refused_when_it_is_made(pattern, replacement, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        from_pattern(pattern, replacement, **options)
+
+
+STEPS = {
+    "silu": written_silu,
+    "relu": torch.relu,
+    "halved": lambda x: x / 2,
+    "scaled": lambda x: 0.5 * x,
+    "gated": lambda x: torch.sigmoid(x) * x,
+    "twice": lambda x: (s := torch.sigmoid(x)) * x + s,
+    "written": lambda x: x.clone().add_(1),
+    "view": lambda x: x.reshape(-1, 2).reshape(3, 4),
+    "transposed": lambda x: x.t().contiguous().t(),
+}
+PASSES = [
+    to_silu(),
+    from_pattern(lambda x: x * 0.5, lambda x: x / 2, name="halve", preserves_computation=True),
+    from_pattern(
+        lambda x, a, b: x.reshape(a).reshape(b),
+        lambda x, b: x.reshape(b),
+        name="view",
+        preserves_computation=True,
+    ),
+    from_pattern(lambda x, p: x.permute(p).permute(p), lambda x: x, name="back", preserves_computation=True),
+    from_pattern(
+        lambda x: torch.relu(torch.relu(x)), torch.nn.ReLU(), name="once", preserves_computation=True
+    ),
+]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6), st.sampled_from(["trace", "exported"])
+)
+def test_rewrites_preserve_values_and_reversal_is_exact(names, kind):
+    def function(m, x):
+        for name in names:
+            x = STEPS[name](x)
+        return x
+
+    gm = traced(function, kind)
+    before, expected = snapshot(gm), gm(X)
+    for pass_ in PASSES:
+        pass_(gm)
+    assert_close(gm(X), expected)
+    for pass_ in reversed(PASSES):
+        pass_(gm, reverse=True)
+    assert_is(gm, before)
