@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch.fx import GraphModule
 
@@ -18,6 +18,11 @@ from fxlab.transformations.pass_names import find_name
 
 PassOrName: TypeAlias = Transformation | str
 """A transformation of the session, or its name or signature."""
+
+AnyPass: TypeAlias = (
+    Transformation | type[Transformation] | Callable[..., Any] | str | list[Any] | tuple[Any, ...]
+)
+"""All that :meth:`Session.apply` takes for a pass."""
 
 
 class Offer:
@@ -40,8 +45,6 @@ class Offer:
         argument
             The name of the argument that an error speaks of.
         """
-        if not isinstance(pass_, Transformation):
-            raise TypeError(f"{argument}: expected instances of fxlab.Transformation, got {described(pass_)}")
         switches, name, signature = history.now, pass_.name, pass_.signature
         kept = {other for entry in history.past for other in entry.offered}
         others = {self._signatures[other] for other in switches.offered}

@@ -11,10 +11,11 @@ from fxlab.interrupts import InterruptsHeld
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.definitions import import_again, newest, note_times
 from fxlab.session.history import History, Stack, Switches
-from fxlab.session.offer import Offer, PassOrName, candidates_by_node
+from fxlab.session.offer import AnyPass, Offer, PassOrName, candidates_by_node
 from fxlab.session.stages import Stages, prefixes
 from fxlab.session.turns import Turns, in_turn
 from fxlab.transformations import Transformation
+from fxlab.transformations.as_pass import as_pass
 from fxlab.transformations.candidate_filter import listed, node_names
 
 
@@ -73,7 +74,7 @@ class PassStack:
         return self._history.position + 1 < len(self._history.entries)
 
     @in_turn
-    def add(self, pass_: Transformation) -> None:
+    def add(self, pass_: AnyPass) -> None:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
         One whose class or function is defined anew takes the place of the former one of its name; if that is
@@ -86,8 +87,8 @@ class PassStack:
         ValueError
             If the session offers it already, or another of the same name.
         """
-        if isinstance(pass_, Transformation):
-            note_times(pass_, self._times)
+        pass_ = as_pass(pass_, "pass_")
+        note_times(pass_, self._times)
         if self._offer.is_defined_anew(pass_):
             self._exchange([pass_])
         if not any(pass_ is known for known in self._offered):
@@ -212,19 +213,47 @@ class PassStack:
         return self._find(pass_) in self._switches.on
 
     @in_turn
-    def apply(self, pass_: PassOrName) -> None:
-        """Switch a transformation on, in its place in the stack. Nothing happens if it is on.
+    def apply(self, *passes: AnyPass) -> None:
+        """Switch transformations on, each in its place in the stack. Nothing happens to one that is on.
 
-        A transformation that is not on offer, or is defined anew, is added first as by :meth:`add`.
+        Parameters
+        ----------
+        *passes
+            Transformations, their classes, names or signatures; functions of a graph module, also of
+            ``functools.partial``, and passes of torch (``PassBase``); a tuple of pattern and replacement;
+            or lists of these. One that is not on offer, or is defined anew, is added first as by :meth:`add`.
 
         Raises
         ------
+        TypeError
+            If one is none of these.
+        ValueError
+            If the session does not offer one of a name.
         TransformationError
-            If it, or one above it that has to be applied anew, raises. The session is as it was.
+            If one, or one above it that has to be applied anew, raises. Those that were added stay on offer.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from fxlab import Session
+        >>> session = Session(torch.fx.symbolic_trace(torch.nn.Linear(2, 2)))
+        >>> def keep(graph_module):
+        ...     pass
+        >>> session.apply(["merge-linears", keep])
+        >>> [pass_.name for pass_ in session.applied]
+        ['merge-linears', 'keep']
         """
-        if isinstance(pass_, Transformation) and not self._is_offered(pass_):
-            self.add(pass_)
-        self._go_to(replace(self._switches, on=self._switches.on | {self._find(pass_)}))
+        if not passes:
+            raise TypeError("passes: expected a pass to switch on, got none.")
+        given = [one for each in passes for one in (each if isinstance(each, list) else [each])]
+        asked = [each if isinstance(each, str) else as_pass(each, "passes") for each in given]
+        known = {self._find(each) for each in asked if isinstance(each, str)}
+        for each in asked:
+            if isinstance(each, Transformation):
+                if not self._is_offered(each):
+                    self.add(each)
+                known.add(self._find(each))
+        self._go_to(replace(self._switches, on=self._switches.on | known))
 
     def _is_offered(self, pass_: Transformation) -> bool:
         try:

@@ -23,6 +23,7 @@ from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
 from fxlab.sources import ModelLike, given_inputs, source_of, traced
 from fxlab.transformations import Transformation, offered
+from fxlab.transformations.as_pass import as_pass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +99,7 @@ class Session(Shortcuts, PassStack):
         inputs = given_inputs(inputs, arguments)
         offer, history = Offer(), History()
         for pass_ in offered() if passes is None else items_of(passes, "passes", "transformations"):
-            history = History((offer.add(pass_, history, "passes"),))
+            history = History((offer.add(as_pass(pass_, "passes"), history, "passes"),))
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None

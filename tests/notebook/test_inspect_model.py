@@ -69,9 +69,9 @@ def test_an_inspector_is_made_of_a_session_only():
         Inspector(Model())
 
 
-@pytest.mark.parametrize("passes", [["merge-linears"], [MergeLinears], [None]])
+@pytest.mark.parametrize("passes", [[nn.Linear], [3], [None]])
 def test_what_is_no_pass_is_refused_in_words(passes):
-    with pytest.raises(TypeError, match=r"expected instances of fxlab\.Transformation"):
+    with pytest.raises(TypeError, match="expected transformations"):
         fxlab.inspect(fx.symbolic_trace(Model().eval()), INPUTS, passes=passes)
 
 

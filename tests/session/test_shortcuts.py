@@ -1,5 +1,7 @@
 """What people look for on a session, and the forms in which they give models and inputs."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -66,3 +68,38 @@ def test_functions_and_pipelines_are_models():
     )
     pipeline.model = model
     assert fxlab.Session(pipeline).original.get_submodule("encoder.layer.0") is not None
+
+
+def test_whatever_is_a_pass_is_applied(session):
+    from torch.fx.passes.infra.pass_base import PassBase
+
+    class Base(PassBase):
+        def call(self, graph_module):
+            pass
+
+    def one(graph_module):
+        pass
+
+    def two(graph_module, count):
+        pass
+
+    pattern = (lambda x: torch.relu(x), lambda x: torch.relu(x))
+    session.apply(
+        "remove-identities", fxlab.DeepCopy, [one, functools.partial(two, count=2)], Base(), pattern
+    )
+    assert len(session.applied) == 6
+    session.apply(one)
+    assert len(session.applied) == 6
+    assert (
+        fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2), passes=[fxlab.MergeLinears, one]).passes[1].name
+        == "one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"), [(3, TypeError), (nn.Linear, TypeError), ("merge-lines", ValueError)]
+)
+def test_what_is_no_pass_is_refused(session, wrong, error):
+    with pytest.raises(error):
+        session.apply(wrong)
+    assert session.applied == ()

@@ -1,0 +1,59 @@
+"""Whatever people take for a pass, as a transformation."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fxlab.checks import described
+from fxlab.transformations.base import Transformation
+from fxlab.transformations.pass_names import find_name
+
+
+def as_pass(value: Any, argument: str) -> Transformation:
+    """Return a transformation as it is, or make one.
+
+    Parameters
+    ----------
+    value
+        A transformation, the name of one that sessions offer, or its class, if that needs no arguments; a
+        function of a graph module, a
+        ``functools.partial`` of one, or a ``PassBase`` of torch; or a pattern and its replacement in a tuple.
+    argument
+        The argument, for the words of an error.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these, or a class needs arguments.
+    """
+    if isinstance(value, Transformation):
+        return value
+    if isinstance(value, str):
+        from fxlab.transformations.registry import offered
+
+        known = {str(pass_.name): pass_ for pass_ in offered()}
+        return known[find_name(value, list(known), argument)]
+    if isinstance(value, type):
+        if not issubclass(value, Transformation):
+            raise TypeError(f"{argument}: expected transformations or functions, got {described(value)}.")
+        try:
+            return value()
+        except TypeError as error:
+            raise TypeError(
+                f"{argument}: {value.__name__} needs arguments ({error}). Make one of it."
+            ) from error
+    from fxlab.transformations.foreign.from_callable import from_callable
+
+    if isinstance(value, tuple) and len(value) == 2 and all(map(callable, value)):
+        from fxlab.transformations.patterns.from_pattern import from_pattern
+
+        return from_pattern(*value)
+    if isinstance(value, functools.partial):
+        return from_callable(value, name=getattr(value.func, "__name__", None))
+    if callable(value):
+        return from_callable(value)
+    raise TypeError(
+        f"{argument}: expected transformations, their names, or functions of a graph module, "
+        f"got {described(value)}."
+    )
