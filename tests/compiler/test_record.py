@@ -12,7 +12,7 @@ import pytest
 import torch
 from functorch.compile import make_boxed_func
 from test_hooks import Recorded, left_behind, patched
-from tiny_models import Blocks, plant_mistake, relus_to_clamps
+from tiny_models import Blocks, plant_mistake, relus_to_clamps, without_code
 from torch import nn
 from torch._inductor.compile_fx import compile_fx
 
@@ -173,12 +173,6 @@ def with_clamps(graph_module, inputs):
     eager = copy.deepcopy(graph_module)
     patches = {"post_grad_custom_post_pass": relus_to_clamps()}
     compile_fx(graph_module, inputs, inner_compile=_without_code, config_patches=patches)
-    return eager
-
-
-def without_code(graph_module, inputs):
-    eager = copy.deepcopy(graph_module)
-    compile_fx(graph_module, inputs, inner_compile=_without_code)
     return eager
 
 

@@ -126,7 +126,7 @@ class Frame:
             target = NotRunnable(node.target.__name__) if inductor_lowering(node.target) else node.target
             args, kwargs = (torch.fx.map_arg(value, copies.__getitem__) for value in (node.args, node.kwargs))
             name = self.name_of(snapshot, node.name)
-            path = self._paths.get(id(held.get(str(target)))) if node.op == "get_attr" else None
+            path = self._held_path(str(target), held) if node.op == "get_attr" else None
             if path is not None:
                 target, held[path] = path, held[str(target)]
             copies[node] = graph.create_node(node.op, target, args, kwargs, name, node.type)
@@ -193,6 +193,12 @@ class Frame:
             copies[node] = new
         return copies
 
+    def _held_path(self, target: str, held: Mapping[str, Any]) -> str | None:
+        """Return where the model, or all stages alike, hold what a graph of the compiler does."""
+        value = held.get(target)
+        known = (slot.path for slot in self._held.values() if slot.value is value)
+        return self._paths.get(id(value)) or next(known, None)
+
     def _stack_of(self, path: str) -> dict[str, Any]:
         """Return the ``meta`` of what the model holds at a path that says which module it is of."""
         stack = stack_of_path(path.rpartition(".")[0], self._classes)
@@ -230,7 +236,10 @@ class Frame:
             of = [values[place] for place in self._tangents]
             arguments = of, wanted, tangents
             taken = graph.create_node("call_function", torch.autograd.grad, arguments, name="gradients")
-            values += [graph.call_function(operator.getitem, (taken, n)) for n in range(len(wanted))]
+            for number, place in enumerate(self._gradients):
+                name = self.names.of(TORCH, f"gradient {place}", {})
+                taken_from = taken, number
+                values.append(graph.create_node("call_function", operator.getitem, taken_from, name=name))
         elif snapshot.dialect != TORCH and kind == WHOLE:
             known = output.meta.get("desc")
             places = [*map(_place, known)] if isinstance(known, list | tuple) else []
@@ -301,6 +310,9 @@ class Frame:
             pairs = zip(descriptors, _returned(aten.graph), strict=True)
             places = (gradient_index(one) for one, value in pairs if isinstance(value, Node))
             self._gradients = [place for place in places if place is not None]
+        for place in self._gradients:
+            # No node of ATen operators has the name, which would stand for the same.
+            self.names.give(TORCH, f"gradient {place}", f"gradient_of_{self._slots[place].name}")
 
     def _save(self) -> None:
         """Run the forward graph for what the backward graph reads of it."""
