@@ -13,13 +13,15 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.code.compiled_code import CompiledCode
 from fxlab.compiler.graphs.hooks import (
-    gradient_index,
+    gradient_of,
     held_name,
     inductor_lowering,
     input_index,
+    lost_inputs,
     output_index,
     root_names,
     tangent_index,
+    unknown_inputs,
 )
 from fxlab.compiler.graphs.lineage import (
     class_paths,
@@ -87,6 +89,10 @@ class Frame:
         """Of which placeholders of Dynamo's graph there are gradients."""
         self._places: dict[int, int] = {}
         """The placeholders of Dynamo's graph by the numbers that AOTAutograd gives them."""
+        self._unknown: Mapping[Any, int] = {}
+        """The placeholders of Dynamo's graph by descriptors of a kind that is not known."""
+        self.remarks: list[str] = []
+        """Facts about the graph that this torch does not tell, in words."""
         aten = next((s.after for s in whole.steps if s.after.dialect != TORCH), None)
         if aten is not None:
             self._join(aten)
@@ -242,7 +248,7 @@ class Frame:
                 values.append(graph.create_node("call_function", operator.getitem, taken_from, name=name))
         elif snapshot.dialect != TORCH and kind == WHOLE:
             known = output.meta.get("desc")
-            places = [*map(_place, known)] if isinstance(known, list | tuple) else []
+            places = [*map(self._output_place, known)] if isinstance(known, list | tuple) else []
             count = len(_returned(self._captured.graph))
             wanted_places = [("output", place) for place in range(count)]
             wanted_places += [("gradient", place) for place in self._gradients]
@@ -281,8 +287,20 @@ class Frame:
             return self._held.get(name)
         if (tangent := tangent_index(node.meta.get("desc"))) is not None:
             return self._tangents.get(tangent)
-        place = input_index(node.meta.get("desc"))
-        return None if place is None else self._slots[self._places.get(place, place)]
+        place = self._input_place(node.meta.get("desc"))
+        return None if place is None else self._slots[place]
+
+    def _input_place(self, descriptor: Any) -> int | None:
+        """Return which placeholder of Dynamo's graph a descriptor of AOTAutograd's is of."""
+        place = input_index(descriptor)
+        if place is not None:
+            return self._places.get(place, place)
+        return self._unknown.get(descriptor) if self._unknown else None
+
+    def _output_place(self, descriptor: Any) -> tuple[str, int | None]:
+        place = output_index(descriptor)
+        is_output = place is not None
+        return ("output", place) if is_output else ("gradient", self._input_place(gradient_of(descriptor)))
 
     def _join(self, aten: Snapshot) -> None:
         """Name nodes of ATen operators after those that they stand for, and know what gradients there are."""
@@ -294,6 +312,11 @@ class Frame:
             if (path := self._paths.get(id(aten.held[str(node.target)]))) in held:
                 self.names.share(aten.dialect, node.name, held[path])
         placeholders = aten.graph.find_nodes(op="placeholder")
+        unknown = unknown_inputs(aten.graph)
+        if len(unknown) == len(self._slots):
+            self._unknown = unknown
+        if unknown:
+            self.remarks.append(lost_inputs(unknown))
         indices = (input_index(node.meta.get("desc")) for node in placeholders)
         numbers = {index for index in indices if index is not None}
         if len(numbers) == len(self._slots):
@@ -308,7 +331,7 @@ class Frame:
         descriptors = output.meta.get("desc")
         if isinstance(descriptors, list | tuple):
             pairs = zip(descriptors, _returned(aten.graph), strict=True)
-            places = (gradient_index(one) for one, value in pairs if isinstance(value, Node))
+            places = (self._input_place(gradient_of(one)) for one, value in pairs if isinstance(value, Node))
             self._gradients = [place for place in places if place is not None]
         for place in self._gradients:
             # No node of ATen operators has the name, which would stand for the same.
@@ -326,14 +349,9 @@ class Frame:
         with torch.no_grad(), generators_kept(), state_kept(module, watch=False):
             results = module(**{slot.name: slot.value for slot in self.inputs("forward")})
         for node in backward.graph.find_nodes(op="placeholder"):
-            if node.name in places and input_index(node.meta.get("desc")) is None:
+            if node.name in places and self._input_place(node.meta.get("desc")) is None:
                 value = results[places[node.name]]
                 self._saved[node.name] = Slot(self.name_of(backward, node.name), None, value)
-
-
-def _place(descriptor: Any) -> tuple[str, int | None]:
-    place = output_index(descriptor)
-    return ("gradient", gradient_index(descriptor)) if place is None else ("output", place)
 
 
 def _returned(graph: Graph) -> Sequence[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -35,6 +36,31 @@ def root_names(node: Node) -> tuple[str, ...]:
     return tuple(names)
 
 
+_KINDS = {
+    *("Param", "Buffer", "Dummy", "Plain", "SubclassGetAttr", "SubclassSize", "SubclassStride", "ViewBase"),
+    *("SyntheticBase", "PhiloxForwardSeed", "PhiloxForwardBaseOffset", "PhiloxBackwardSeed"),
+    *("PhiloxBackwardBaseOffset", "ForwardToken", "BackwardToken", "Tangent"),
+}
+"""The beginnings of the names of descriptors of AOTAutograd's inputs."""
+
+
+def unknown_inputs(graph: Graph) -> dict[Any, int]:
+    """Return the descriptors of inputs that are of no known kind, each with its place among them."""
+    descriptors = (node.meta.get("desc") for node in graph.find_nodes(op="placeholder"))
+    known = {f"{kind}AOTInput" for kind in _KINDS}
+    others = (one for one in descriptors if one is not None and type(one).__name__ not in known)
+    return {one: place for place, one in enumerate(others)}
+
+
+def lost_inputs(unknown: Iterable[Any]) -> str:
+    """Return the remark on descriptors of inputs that are of no known kind."""
+    kinds = ", ".join(sorted({type(one).__name__ for one in unknown}))
+    return (
+        "Inputs of graphs of ATen operators are told by their order alone: this torch "
+        f"({torch.__version__}) describes them as {kinds}."
+    )
+
+
 def input_index(descriptor: Any) -> int | None:
     """Return which placeholder of Dynamo's graph one of AOTAutograd's is, as its descriptor says."""
     return descriptor.idx if type(descriptor).__name__ == "PlainAOTInput" else None
@@ -57,6 +83,6 @@ def tangent_index(descriptor: Any) -> int | None:
     return output_index(descriptor.output) if is_tangent else None
 
 
-def gradient_index(descriptor: Any) -> int | None:
-    """Return of which placeholder of Dynamo's graph an output of AOTAutograd's is the gradient."""
-    return input_index(descriptor.grad_of) if type(descriptor).__name__ == "GradAOTOutput" else None
+def gradient_of(descriptor: Any) -> Any:
+    """Return the descriptor of the input whose gradient an output of AOTAutograd's is; else ``None``."""
+    return descriptor.grad_of if type(descriptor).__name__ == "GradAOTOutput" else None
