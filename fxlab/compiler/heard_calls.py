@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from fxlab.author_frames import error_words
+
 
 class UnknownCallError(Exception):
     """A call is not of the form that fxlab knows, so that nobody hears of it."""
@@ -37,29 +39,40 @@ class Call:
         self._original, self._names = original, names
         self._args, self._kwargs = list(args), dict(kwargs)
         self.has_run = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        """The exception of the function itself."""
 
     def __call__(self) -> Any:
         """Call the function, with the arguments that were given."""
         self.has_run = True
-        return self._original(*self._args, **self._kwargs)
+        try:
+            self.result = self._original(*self._args, **self._kwargs)
+        except BaseException as error:
+            self.error = error
+            raise
+        return self.result
 
-    def given(self, place: int, kind: type[Any] | tuple[type[Any], ...] = object) -> Any:
-        """Return the argument of the parameter at a place.
+    def given(self, place: int | str, kind: type[Any] | tuple[type[Any], ...] = object) -> Any:
+        """Return the argument of a parameter, by its place or its name.
 
         Raises
         ------
         UnknownCallError
             If there is none, or it is of another kind.
         """
-        name = self._names[place] if place < len(self._names) else ""
+        if isinstance(place, str):
+            name, place = place, self._names.index(place) if place in self._names else len(self._args)
+        else:
+            name = self._names[place] if place < len(self._names) else ""
         if place < len(self._args):
             value = self._args[place]
         elif name in self._kwargs:
             value = self._kwargs[name]
         else:
-            raise UnknownCallError(f"argument {place} is missing")
+            raise UnknownCallError(f"argument {name or place} is missing")
         if not isinstance(value, kind):
-            raise UnknownCallError(f"argument {place} is a {type(value).__name__}")
+            raise UnknownCallError(f"argument {name or place} is a {type(value).__name__}")
         return value
 
     def give(self, place: int, value: Any) -> None:
@@ -94,8 +107,8 @@ def heard(
     original
         The function.
     hear
-        Is given each call, makes it, and returns its result. If it raises :class:`UnknownCallError` before
-        the call is made, the function runs as without it.
+        Is given each call, makes it, and returns its result. If it raises something itself, the function
+        runs as without it.
     lost
         The loss where that happens, in words.
     remarks
@@ -103,19 +116,24 @@ def heard(
     """
     names = _parameters(original)
 
+    def remark(why: str) -> None:
+        name = getattr(original, "__qualname__", repr(original))
+        words = f"{lost}: this torch ({torch.__version__}) calls {name} in another way ({why})."
+        if words not in remarks:
+            remarks.append(words)
+
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
         call = Call(original, names, args, kwargs)
         try:
             return hear(call)
-        except UnknownCallError as error:
-            if call.has_run:
+        except Exception as error:
+            if error is call.error:
                 raise
-            name = getattr(original, "__qualname__", repr(original))
-            words = f"{lost}: this torch ({torch.__version__}) calls {name} in another way ({error})."
-            if words not in remarks:
-                remarks.append(words)
-            return original(*args, **kwargs)
+            remark(str(error) if isinstance(error, UnknownCallError) else error_words(error))
+        if call.error is not None:
+            raise call.error
+        return call.result if call.has_run else original(*args, **kwargs)
 
     return run
 

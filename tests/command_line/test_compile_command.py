@@ -84,6 +84,13 @@ def test_each_graph_of_an_unchanged_script_is_in_the_report(fxlab, script, tmp_p
     assert first["ended"]["code"] == 'print("<b>here</b>")'
     assert first["ended"]["what"].startswith("Graph break: ")
     assert second["ended"] is None
+    assert "breaks" in ended.out[ended.out.index("story") :]
+    notes = json.loads(re.search(r'id="fxlab-contents">(.*?)</script>', page.read_text(), re.DOTALL)[1])[
+        "notes"
+    ]
+    assert any(
+        note.startswith("break of breaks (0/0): Failed to trace builtin operator at ") for note in notes
+    )
     assert (sys.argv, sys.modules["__main__"]) == (argv, modules)
     assert str(tmp_path) not in sys.path
 

@@ -17,6 +17,7 @@ from fxlab.compiler import heard_calls, hooks
 from fxlab.compiler.heard_calls import UnknownCallError, heard
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.scripts.hooks import listening_to_script
+from fxlab.compiler.story.story import Story
 
 VALUES = st.integers(-3, 3)
 
@@ -66,15 +67,34 @@ def test_a_call_of_another_form_runs_and_leaves_one_remark():
     assert "target" in remark
 
 
-def test_an_error_of_the_function_is_not_taken_for_a_call_of_another_form():
+def test_an_error_of_the_function_is_raised_and_not_tried_again():
+    calls = []
+
     def fails(first):
+        calls.append(first)
         raise UnknownCallError("of somebody inside")
 
-    calls = []
-    run = heard(fails, lambda call: (calls.append(1), call())[1], "", [])
     with pytest.raises(UnknownCallError):
-        run(1)
-    assert len(calls) == 1
+        heard(fails, lambda call: call(), "", [])(1)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_error_of_who_listens_is_a_remark(is_late):
+    calls, remarks = [], []
+
+    def hear(call):
+        if is_late:
+            call()
+        raise KeyError("a mistake in here")
+
+    def function(first):
+        calls.append(first)
+        return first + 1
+
+    assert heard(function, hear, "Passes are not seen", remarks)(1) == 2
+    assert calls == [1]
+    assert "a mistake in here" in remarks[0]
 
 
 class Deaf:
@@ -97,7 +117,7 @@ def listened_places(monkeypatch):
         original(self, place, hear, lost)
 
     monkeypatch.setattr(hooks.Patches, "around", around)
-    with listening_to_script(Deaf()), listening_to_passes(Deaf()):
+    with listening_to_script(Deaf(), Story()), listening_to_passes(Deaf()):
         pass
     monkeypatch.undo()
     return list(dict.fromkeys(places))
@@ -129,7 +149,7 @@ def test_every_function_that_is_listened_to_takes_names_and_unknown_arguments(mo
         monkeypatch.setattr(owner, name, staticmethod(stand_in) if is_static else stand_in)
         values = [object() for _ in parameters]
         by_name = dict(zip(parameters, values, strict=True))
-        with listening_to_script(Deaf()) as remarks, listening_to_passes(Deaf()):
+        with listening_to_script(Deaf(), Story()) as remarks, listening_to_passes(Deaf()):
             call = inspect.getattr_static(owner, name)
             call(*values)
             call(**by_name)

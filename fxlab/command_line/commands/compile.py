@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from fxlab.compiler import CompileRecord
 
 
+_STORY = ["compile", "function", "kind", "reason", "hint", "place", "seconds", "graph"]
+_MOST_EVENTS = 60
+"""Events of the story that are told on the first page of the report."""
+
+
 def compile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Run a script, judge what it has compiled, and write the report."""
     from fxlab.compiler import record_compile
@@ -61,7 +66,8 @@ def _answer(
         facts["remarks"] += [
             "Nothing was compiled and run" + (", so no report was written." if output else ".")
         ]
-    return Answer(facts, {"graphs": table}), code if ended.code is ExitCode.DONE else ended.code
+    answer = Answer(facts, {"graphs": table, "story": record.story()}, {"story": _STORY})
+    return answer, code if ended.code is ExitCode.DONE else ended.code
 
 
 def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[pd.DataFrame, ExitCode]:
@@ -83,6 +89,20 @@ def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[
     return table, ExitCode.DONE
 
 
+def _story(record: CompileRecord) -> list[str]:
+    """Return the events of the script that are no plain compile, a paragraph each."""
+    story = record.story()
+    told = story[~story["kind"].isin(["compile", "symbol"])].to_dict("records")
+    lines = [
+        f"{event['kind']} of {event['function']} ({event['compile'] or 'not compiled'}): {event['reason']}"
+        + (f" at {': '.join(filter(None, (event['place'], event['code'])))}" if event["place"] else "")
+        + (f" — {event['hint']}" if event["hint"] else "")
+        for event in told[:_MOST_EVENTS]
+    ]
+    more = len(told) - _MOST_EVENTS
+    return [*lines, *([f"... and {more} more events: record.story() has all."] if more > 0 else [])]
+
+
 def _written(
     options: argparse.Namespace, record: CompileRecord, output: str, command: str, ended: ScriptEnd
 ) -> str:
@@ -91,6 +111,7 @@ def _written(
     notes = [f"torch.compile, recorded while this script ran: {command}"]
     if ended.words != "done":
         notes.append(f"The script {ended.words}. What it had compiled until then is shown.")
+    notes += _story(record)
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
         title = Path(options.script).name
         report_several(

@@ -147,7 +147,7 @@ class Compiler:
                 seed_generators(0)
                 settings = self.settings | {"generates": generates}
                 settings["options"] = {**settings["options"], **options}
-                remarks = compile_once(self._model, args, kwargs, recorder, **settings)
+                remarks = compile_once(self._model, args, kwargs, recorder, recorder.story, **settings)
         except Exception as error:
             raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
         recorder.finish()

@@ -14,7 +14,10 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import Listener, Patches, listening
+from fxlab.compiler.story.hooks import hear_story, hear_symbols
+from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
 from fxlab.models.safe_code import protect
 
@@ -40,6 +43,7 @@ def compile_once(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     listener: Listener,
+    story: Story,
     *,
     training: bool,
     options: Mapping[str, Any],
@@ -77,18 +81,25 @@ def compile_once(
 
         return run
 
+    def captured(call: Call) -> Any:
+        hear_symbols(story, call.given(0))
+        return call()
+
     gradients = torch.enable_grad() if training else torch.no_grad()
     with RestoringStack(_caches_kept(), gradients) as stack:
         remarks = stack.enter_context(listening(listener))
+        patches = Patches(stack)
+        hear_story(patches, story)
+        place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
+        patches.around(place, captured, "Symbolic sizes are not told")
         if training:
-            patches = Patches(stack)
             lost = "The backward graph is not seen, as it is compiled when it first runs"
             patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
-            remarks += patches.remarks
         try:
             torch.compile(_fresh(model), backend=backend, dynamic=dynamic)(*args, **kwargs)
         except BackendCompilerFailed as error:
             raise error.inner_exception from None
+        remarks += patches.remarks
     return remarks
 
 

@@ -16,6 +16,7 @@ from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.compiler.story.story import Event
 from fxlab.graphs.lineage import NAMES
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.tracing.dynamo.hooks import GraphBreak
@@ -85,6 +86,16 @@ class CompilerStack:
     def graph_break(self) -> GraphBreak | None:
         """Why Dynamo has ended the graph, and where; ``None`` if that is the end of the model."""
         return self._recorded.graph_break
+
+    @property
+    def number(self) -> str:
+        """Dynamo's number of the compile; empty without Dynamo."""
+        return self._recorded.compile
+
+    @property
+    def story(self) -> list[Event]:
+        """The events of the function that the graph is of."""
+        return self._compiler.first.recorder.story.of([self.number] if self.number else [])
 
     @property
     def _recorded(self) -> Recording:

@@ -13,6 +13,8 @@ from torch.fx import GraphModule, Node
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.patterns import Attempt, Pattern
 from fxlab.compiler.recording.snapshot import Made, Snapshot, State
+from fxlab.compiler.story.hooks import current_compile
+from fxlab.compiler.story.story import Story
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 
 TORCH, ATEN = "torch", "aten"
@@ -100,6 +102,8 @@ class Recording:
     """What they held then; parameters are not copied."""
     graph_break: GraphBreak | None = None
     """Why Dynamo has ended the graph, if that is not the end of the model."""
+    compile: str = ""
+    """Dynamo's number of the compile."""
     has_run: bool = False
     code: Callable[..., Any] | None = None
     """What the backend has made of Dynamo's graph, where code was generated."""
@@ -127,6 +131,8 @@ class Recorder:
         runs_each: bool = False,
     ) -> None:
         self.recordings: list[Recording] = []
+        self.story = Story()
+        """What Dynamo has done with the functions."""
         self._runs_each = runs_each
         self._may_run, self._may_match = may_run, may_match
 
@@ -138,6 +144,7 @@ class Recorder:
 
     def finish(self) -> None:
         """Let go of the compiler's own graphs, when the compile is over."""
+        self.story.number_graphs([recording.compile for recording in self.recordings])
         for recording in self.recordings:
             for stack in recording.stacks.values():
                 for snapshot in (stack.first, *(step.after for step in stack.steps)):
@@ -215,11 +222,12 @@ class Recorder:
         """Begin with a graph that Dynamo has captured."""
         if self._runs_each and self.recordings and not self.recordings[-1].has_run:
             self.recordings.pop()
-        self._recording = Recording()
+        self._recording = Recording(compile=current_compile())
         self.recordings.append(self._recording)
         self._made: dict[str, Made] = {}
         self._phase, self._previous, self._dialect = "", "", TORCH
-        self._recording.graph_break = break_after(graph_module)
+        known = self.story.break_of(self._recording.compile)
+        self._recording.graph_break = known or break_after(graph_module)
         self._begin_stack(WHOLE, graph_module)
 
     def _enter(self, phase: str, graph_module: GraphModule) -> None:

@@ -15,6 +15,8 @@ from torch.fx import GraphModule
 from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
 from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
+from fxlab.compiler.story.hooks import hear_story, hear_symbols
+from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
 
 _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, nn.Module
@@ -23,6 +25,9 @@ _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, fu
 
 class ScriptListener(Listener, Protocol):
     """A listener to the compiles of a script."""
+
+    def of_other_thread(self, function: str) -> None:
+        """Another thread compiles a function, whose graphs are not heard of."""
 
     def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
         """Dynamo gives a graph to a backend; returns what is called with the values it first runs on."""
@@ -38,11 +43,18 @@ class ScriptListener(Listener, Protocol):
 
 
 @contextmanager
-def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
+def listening_to_script(listener: ScriptListener, story: Story) -> Iterator[list[str]]:
     """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
 
     Caches of compiled graphs are not read while something is compiled, as what comes out of one goes through
     no pass; they are written as always. Backward graphs are compiled at once.
+
+    Parameters
+    ----------
+    listener
+        The listener.
+    story
+        Where the story of its functions is written, of all threads.
 
     Yields
     ------
@@ -53,7 +65,7 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
         remarks = stack.enter_context(listening(listener))
         SCRIPT_IS_HEARD.set()
         stack.callback(SCRIPT_IS_HEARD.clear)
-        patches, around = Patches(stack), _AroundScript(listener)
+        patches, around = Patches(stack), _AroundScript(listener, story)
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
         patches.around(place, around.captured, "The graphs of Dynamo are not seen")
         lost = "Parts that a backend makes of a graph have no inputs"
@@ -65,6 +77,7 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
         cached = "torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache._lookup"
         patches.around(cached, around.cached_whole, lost)
         patches.around("torch._inductor.codecache:FxGraphCache.load_with_key", around.cached_graph, lost)
+        hear_story(patches, story, listener.of_other_thread)
         lost = "Backward graphs are seen only if they run in the block, as they are compiled then"
         patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
         try:
@@ -77,8 +90,8 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
 class _AroundScript:
     """Hears of the calls by which Dynamo and backends compile; only those of the thread that made it."""
 
-    def __init__(self, listener: ScriptListener) -> None:
-        self._listener, self._thread = listener, threading.get_ident()
+    def __init__(self, listener: ScriptListener, story: Story) -> None:
+        self._listener, self._story, self._thread = listener, story, threading.get_ident()
         self._compiling = 0
         """How many compiles of parts are going on, one inside of another."""
         self.is_over = False
@@ -92,6 +105,7 @@ class _AroundScript:
         if threading.get_ident() != self._thread:
             return call()
         output, graph_module = call.given(0), call.given(1, GraphModule)
+        hear_symbols(self._story, output)
         note = self._listener.captured(graph_module, _model(output))
         try:
             compiled = call()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fxlab.compiler.compiler_pass import CODE, CodePass
 from fxlab.compiler.sessions.pattern_questions import PatternQuestions
+from fxlab.compiler.story.story import story_table
 from fxlab.overlays import Overlay
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
@@ -46,6 +47,21 @@ class CompileSession(PatternQuestions):
     def compiled(self) -> CompileSession:
         """The session itself."""
         return self
+
+    @property
+    def compile_number(self) -> str:
+        """Dynamo's number of the compile that the graph is of, such as ``0/1``; empty without Dynamo."""
+        return self._compiled.number
+
+    def story(self) -> pd.DataFrame:
+        """List what Dynamo has done with the function that the graph is of: compiles, breaks, recompiles.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As :meth:`fxlab.CompileRecord.story` returns it, for one function, with all of its compiles.
+        """
+        return story_table(self._compiled.story)
 
     @in_turn
     def verdict(
