@@ -306,3 +306,25 @@ def test_a_part_that_a_backend_compiles_alone_is_not_taken_for_the_graph():
     assert record.remarks == (
         "graph 2: its inputs are not known: it has not run, or a backend made it of another.",
     )
+
+
+def test_code_that_was_compiled_before_and_runs_is_a_remark():
+    def before(x):
+        return torch.relu(x) + 1
+
+    def idle(x):
+        return torch.relu(x) + 2
+
+    torch._dynamo.reset()
+    compiled, other = (torch.compile(function, backend="eager") for function in (before, idle))
+    expected = compiled(X)
+    other(X)
+    names = {name: value for name, value in globals().items() if name.startswith("__compiled_fn")}
+    with fxlab.record_compile() as record:
+        assert torch.equal(compiled(X), expected)
+        compiled(X)
+    (remark,) = record.remarks
+    assert remark.startswith("before (")
+    assert "was compiled before the record, and ran" in remark
+    assert all(globals()[name] is value for name, value in names.items())
+    assert len(names) == 2

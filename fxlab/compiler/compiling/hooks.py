@@ -196,7 +196,7 @@ class _Entries:
 
     def note(self, code: types.CodeType, new_code: types.CodeType) -> None:
         """Note the entries that there are, when one more is about to be added."""
-        self._known.setdefault(code, _cached(code))
+        self._known.setdefault(code, cache_entries(code))
 
     def remove_new(self) -> None:
         """Remove the entries that were added since."""
@@ -205,12 +205,13 @@ class _Entries:
                 torch._C._dynamo.eval_frame.reset_code(code)
                 continue
             managers = {id(entry.guard_manager) for entry in known}
-            for entry in _cached(code):
+            for entry in cache_entries(code):
                 if id(entry.guard_manager) not in managers:
                     _remove(entry)
 
 
-def _cached(code: types.CodeType) -> list[Any]:
+def cache_entries(code: types.CodeType) -> list[Any]:
+    """Return what Dynamo has compiled a function to, if this torch tells."""
     listed = getattr(torch._C._dynamo.eval_frame, "_debug_get_cache_entry_list", None)
     return [] if listed is None else list(listed(code))
 

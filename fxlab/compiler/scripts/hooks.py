@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
+from fxlab.compiler.compiling.hooks import cache_entries
 from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
 from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
 
+_COMPILED = "__compiled_fn"
+"""The beginning of the names of graphs in the code that Dynamo makes."""
 _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, nn.Module
 """The callables that Dynamo takes for functions."""
 
@@ -34,6 +39,9 @@ class ScriptListener(Listener, Protocol):
 
     def compiled(self) -> None:
         """The backend has compiled the graph that was captured last, or has failed to."""
+
+    def ran_before(self, function: str) -> None:
+        """Code runs that was compiled for a function before."""
 
     def begin_part(self) -> None:
         """AOTAutograd begins with a graph: the one that Dynamo gave, or a part that a backend made of it."""
@@ -78,6 +86,7 @@ def listening_to_script(listener: ScriptListener, story: Story) -> Iterator[list
         patches.around(cached, around.cached_whole, lost)
         patches.around("torch._inductor.codecache:FxGraphCache.load_with_key", around.cached_graph, lost)
         hear_story(patches, story, listener.of_other_thread)
+        _hear_compiled_before(stack, listener.ran_before)
         lost = "Backward graphs are seen only if they run in the block, as they are compiled then"
         patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
         try:
@@ -171,6 +180,40 @@ class _AroundScript:
             return _Stand(compiled, run)
         vars(run).update(getattr(compiled, "__dict__", {}))
         return run
+
+
+def _hear_compiled_before(stack: RestoringStack, ran: Callable[[str], None]) -> None:
+    """Tell of each function that was compiled before, by name and line, when its code first runs.
+
+    Its graphs are called under names of the module that its code looks up.
+    """
+    tracker = getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None)
+    codes = [reference() for reference in getattr(tracker, "seen", ())]
+    for code in filter(None, codes):
+        words = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
+        for entry in cache_entries(code):
+            made, manager = getattr(entry, "code", None), getattr(entry, "guard_manager", None)
+            names = (getattr(manager, "global_scope", None) or {}).get("G")
+            for name in getattr(made, "co_names", ()):
+                if isinstance(names, dict) and name.startswith(_COMPILED) and callable(names.get(name)):
+                    _tell_of_run(stack, names, name, functools.partial(ran, words))
+
+
+def _tell_of_run(stack: RestoringStack, names: dict[str, Any], name: str, ran: Callable[[], None]) -> None:
+    own, thread = names[name], threading.get_ident()
+
+    @torch.compiler.disable
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == thread:
+            ran()
+        return own(*args, **kwargs)
+
+    def put_back() -> None:
+        if names.get(name) is run:
+            names[name] = own
+
+    names[name] = run
+    stack.callback(put_back)
 
 
 class _Stand:

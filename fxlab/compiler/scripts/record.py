@@ -128,7 +128,8 @@ def record_compile() -> Iterator[CompileRecord]:
 
     It compiles as it does without: any backend, options, graph breaks and passes of one's own, with
     generated code. So does AOTInductor with exported programs. Compiled graphs are not read from caches on
-    disk. What was compiled before the block, and what another thread compiles, is not seen.
+    disk. What was compiled before the block, and what another thread compiles, is not seen; ``remarks`` name
+    the functions.
 
     Yields
     ------
@@ -236,6 +237,15 @@ class _ScriptRecorder(Recorder):
     def of_other_thread(self, function: str) -> None:
         """Remark on what another thread compiles."""
         words = f"Another thread has compiled {function}; its graphs are not shown, only its story."
+        if words not in self.remarks:
+            self.remarks.append(words)
+
+    def ran_before(self, function: str) -> None:
+        """Remark on code that ran and was compiled before."""
+        words = (
+            f"{function} was compiled before the record, and ran: its graph is not shown. Compile it inside of "
+            "the block, or call torch.compiler.reset() before."
+        )
         if words not in self.remarks:
             self.remarks.append(words)
 
