@@ -164,7 +164,7 @@ def test_passes_of_users_go_by_their_own_names(given, name):
 
 
 def test_wrong_arguments_are_refused_in_words():
-    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module"):
+    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module or a function"):
         fxlab.compile_session("model", X)
     with pytest.raises(TypeError, match="options: expected a mapping"):
         fxlab.compile_session(Blocks(), X, options=["a"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from torch import nn
@@ -13,6 +14,7 @@ from fxlab.author_frames import author_line, error_words, from_author_on
 from fxlab.compiler.code.hooks import generating
 from fxlab.compiler.compiling.hooks import compile_once, unfrozen
 from fxlab.compiler.graphs.flat import Frame
+from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, plain_function
 from fxlab.compiler.graphs.hooks import lost_origins
 from fxlab.compiler.graphs.slots import Slot
 from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Recorder
@@ -23,6 +25,7 @@ from fxlab.models.running import (
     Inputs,
     call_arguments,
     generators_kept,
+    given_arguments,
     named_arguments,
     seed_generators,
 )
@@ -73,14 +76,15 @@ class Compiler:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Callable[..., Any],
         inputs: Inputs,
         *,
         training: bool,
         options: Mapping[str, Any],
         dynamic: bool | None = None,
     ) -> None:
-        self._model, self._inputs = model, inputs
+        self._called, self._inputs = model, inputs
+        self._model = model if isinstance(model, nn.Module) else self._held_by(model)
         self.settings: dict[str, Any] = {
             "training": training,
             "options": {name.replace("-", "_"): value for name, value in options.items()},
@@ -89,6 +93,21 @@ class Compiler:
         self.remarks: list[str] = []
         self.frames: list[Frame] = []
         self.first = self.compile(0, "", frozenset(), {}, {})
+
+    def _held_by(self, function: Callable[..., Any]) -> nn.Module:
+        """Return a module that holds the modules that a function reads."""
+        given = self._named(*given_arguments(self._inputs))
+        return holder_of(modules_read_by(function, given), plain_function(function).__code__)
+
+    @property
+    def _name(self) -> str:
+        called = self._called
+        return type(called).__name__ if isinstance(called, nn.Module) else plain_function(called).__name__
+
+    def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        called = self._called
+        by_name: Any = called if isinstance(called, nn.Module) else SimpleNamespace(forward=called)
+        return named_arguments(by_name, args, kwargs)
 
     why_no_options = ""
     """Why options cannot be changed; empty if they can."""
@@ -147,17 +166,19 @@ class Compiler:
                 seed_generators(0)
                 settings = self.settings | {"generates": generates}
                 settings["options"] = {**settings["options"], **options}
-                remarks = compile_once(self._model, args, kwargs, recorder, recorder.story, **settings)
+                remarks = compile_once(
+                    self._called, args, kwargs, recorder, recorder.story, recorder.read_modules, **settings
+                )
         except Exception as error:
-            raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
+            raise _failure(self._name, error) from error.with_traceback(from_author_on(error))
         recorder.finish()
         if not self.frames:
             frozen = unfrozen(self.settings["options"], training=self.settings["training"])
             steps = (step for one in recorder.recordings for step in one.stacks[WHOLE].steps)
             lost = [lost_origins(step.after.graph) for step in steps if step.name == BORDER]
             self.remarks += dict.fromkeys(filter(None, [*remarks, frozen, *lost]))
-            ran = named_arguments(self._model, args, kwargs)
-            given = named_arguments(self._model, *call_arguments(self._inputs))
+            ran = _without_modules(self._named(args, kwargs))
+            given = _without_modules(self._named(*call_arguments(self._inputs)))
             for place, recording in enumerate(recorder.recordings):
                 # A later graph of the model takes what the graphs before it and Python have computed.
                 known = ({}, {}) if place else (given, ran)
@@ -166,8 +187,12 @@ class Compiler:
         return Compile(off, dict(limits), dict(options), recorder)
 
 
-def _failure(model: nn.Module, error: Exception) -> RuntimeError:
+def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if not isinstance(value, nn.Module)}
+
+
+def _failure(name: str, error: Exception) -> RuntimeError:
     line = author_line(error)
     place = f" ({line.place})" if line else ""
-    words = f"Compiling {type(model).__name__} failed, and nothing was changed."
+    words = f"Compiling {name} failed, and nothing was changed."
     return RuntimeError(f"{words} {error_words(error)}{place}")

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.compiler.graphs.held_modules import plain_function
+from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import Listener, Patches, listening
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
@@ -39,11 +41,12 @@ def unfrozen(options: Mapping[str, Any], *, training: bool) -> str:
 
 
 def compile_once(
-    model: nn.Module,
+    model: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     listener: Listener,
     story: Story,
+    reading: Callable[[Mapping[str, nn.Module]], None],
     *,
     training: bool,
     options: Mapping[str, Any],
@@ -83,6 +86,7 @@ def compile_once(
 
     def captured(call: Call) -> Any:
         hear_symbols(story, call.given(0))
+        reading(modules_read(call.given(0), call.given(1, GraphModule)))
         return call()
 
     gradients = torch.enable_grad() if training else torch.no_grad()
@@ -103,11 +107,26 @@ def compile_once(
     return remarks
 
 
-def _fresh(model: nn.Module) -> Callable[..., Any]:
+def unwrapped(model: Any) -> Any:
+    """Return the module or function that ``torch.compile`` has wrapped, if it has wrapped one."""
+    if isinstance(model, nn.Module):
+        return getattr(model, "_orig_mod", model)
+    return getattr(model, "_torchdynamo_orig_callable", model)
+
+
+def _fresh(model: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls a model, with code of its own, of which Dynamo knows nothing yet.
 
-    What it decides of code, such as that there is nothing in it to compile, it never forgets.
+    What it decides of code, such as that there is nothing in it to compile, it never forgets. A function is
+    itself, with a copy of its code.
     """
+    if not isinstance(model, nn.Module):
+        own = plain_function(model)
+        code = own.__code__.replace()
+        copied = types.FunctionType(code, own.__globals__, own.__name__, own.__defaults__, own.__closure__)
+        copied.__kwdefaults__ = own.__kwdefaults__
+        owner = getattr(model, "__self__", None if model is own else model)
+        return copied if owner is None or model is own else types.MethodType(copied, owner)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return model(*args, **kwargs)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.code.compiled_code import CompiledCode
+from fxlab.compiler.graphs.held_modules import paths_of
 from fxlab.compiler.graphs.hooks import (
     gradient_of,
     held_name,
@@ -72,6 +73,7 @@ class Frame:
         self, model: nn.Module, inputs: Mapping[str, Any], ran: Mapping[str, Any], recording: Recording
     ) -> None:
         self._classes = class_paths(model)
+        self._roots = paths_of(recording.modules, model)
         self._model_name = self._classes[""].rpartition(".")[2]
         self._recording = recording
         whole = recording.stacks[WHOLE]
@@ -136,7 +138,7 @@ class Frame:
             if path is not None:
                 target, held[path] = path, held[str(target)]
             copies[node] = graph.create_node(node.op, target, args, kwargs, name, node.type)
-            copies[node].meta = clean_meta(node, self._classes) | (
+            copies[node].meta = clean_meta(node, self._classes, self._roots) | (
                 self._stack_of(path) if path is not None else {}
             )
         self._return(graph, snapshot, kind, copies, leaves)
@@ -193,7 +195,7 @@ class Frame:
                 new = inputs.get(name) or graph.create_node("placeholder", name, name=name)
             else:
                 new = graph.create_node("get_attr", path, name=name)
-            new.meta = clean_meta(node, self._classes)
+            new.meta = clean_meta(node, self._classes, self._roots)
             if path is not None:
                 new.meta |= self._stack_of(path)
             copies[node] = new

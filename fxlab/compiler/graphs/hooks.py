@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch import nn
+from torch.fx import Graph, GraphModule, Node
+
+from fxlab.compiler.story.guard_words import value_of
+from fxlab.tracing.dynamo.hooks import origin_of
+
+_INSIDE = re.compile(r"\._(?:modules|parameters|buffers)\[")
+
+
+def modules_read(output: Any, graph_module: GraphModule) -> dict[str, nn.Module]:
+    """Return the outermost modules whose tensors a graph of Dynamo reads, by the function's expressions."""
+    scope = {"L": getattr(output, "local_scope", None), "G": getattr(output, "global_scope", None)}
+    found = {}
+    for node in graph_module.graph.find_nodes(op="placeholder"):
+        origin = origin_of(node)
+        if origin is None or not (inside := _INSIDE.search(origin.text)):
+            continue
+        expression = origin.text[: inside.start()]
+        module = value_of(expression, scope)
+        if isinstance(module, nn.Module):
+            found[expression] = module
+    return found
 
 
 def inductor_lowering(target: Any) -> bool:

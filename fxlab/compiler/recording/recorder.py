@@ -102,6 +102,8 @@ class Recording:
     """What they held then; parameters are not copied."""
     graph_break: GraphBreak | None = None
     """Why Dynamo has ended the graph, if that is not the end of the model."""
+    modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    """The outermost modules that it reads, by the function's expressions for them."""
     compile: str = ""
     """Dynamo's number of the compile."""
     has_run: bool = False
@@ -133,8 +135,14 @@ class Recorder:
         self.recordings: list[Recording] = []
         self.story = Story()
         """What Dynamo has done with the functions."""
+        self.modules_read: Mapping[str, nn.Module] = {}
+        """Those of the graph that Dynamo has captured last."""
         self._runs_each = runs_each
         self._may_run, self._may_match = may_run, may_match
+
+    def read_modules(self, modules: Mapping[str, nn.Module]) -> None:
+        """Note the modules that the graph reads that Dynamo has captured."""
+        self.modules_read = modules
 
     def called(self, values: Sequence[Any]) -> None:
         """Note the values of the placeholders."""
@@ -222,7 +230,7 @@ class Recorder:
         """Begin with a graph that Dynamo has captured."""
         if self._runs_each and self.recordings and not self.recordings[-1].has_run:
             self.recordings.pop()
-        self._recording = Recording(compile=current_compile())
+        self._recording = Recording(modules=self.modules_read, compile=current_compile())
         self.recordings.append(self._recording)
         self._made: dict[str, Made] = {}
         self._phase, self._previous, self._dialect = "", "", TORCH

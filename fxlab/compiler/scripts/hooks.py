@@ -6,7 +6,7 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -16,6 +16,8 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
 from fxlab.compiler.compiling.hooks import cache_entries
+from fxlab.compiler.graphs.held_modules import holder_of
+from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
@@ -34,7 +36,9 @@ class ScriptListener(Listener, Protocol):
     def of_other_thread(self, function: str) -> None:
         """Another thread compiles a function, whose graphs are not heard of."""
 
-    def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
+    def captured(
+        self, graph_module: GraphModule, model: nn.Module | None, modules: Mapping[str, nn.Module]
+    ) -> Callable[..., None]:
         """Dynamo gives a graph to a backend; returns what is called with the values it first runs on."""
 
     def compiled(self) -> None:
@@ -115,7 +119,10 @@ class _AroundScript:
             return call()
         output, graph_module = call.given(0), call.given(1, GraphModule)
         hear_symbols(self._story, output)
-        note = self._listener.captured(graph_module, _model(output))
+        modules = modules_read(output, graph_module)
+        code = getattr(getattr(output, "root_tx", None), "f_code", None)
+        model = holder_of(modules, code) if modules else _model(output)
+        note = self._listener.captured(graph_module, model, modules)
         try:
             compiled = call()
             self._listener.generated(compiled)
@@ -157,7 +164,7 @@ class _AroundScript:
         if not self._is_heard:
             return call()
         graph_module, example_inputs = call.given(0, GraphModule), call.given(1)
-        self._listener.captured(graph_module, graph_module)(tuple(example_inputs))
+        self._listener.captured(graph_module, graph_module, {})(tuple(example_inputs))
         try:
             made = call()
             self._listener.generated(ahead_of_time_code(made, example_inputs))
@@ -202,7 +209,7 @@ def _hear_compiled_before(stack: RestoringStack, ran: Callable[[str], None]) -> 
 def _tell_of_run(stack: RestoringStack, names: dict[str, Any], name: str, ran: Callable[[], None]) -> None:
     own, thread = names[name], threading.get_ident()
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def run(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == thread:
             ran()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
 _ACTIVE = threading.Lock()
-_ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda values: None}
+_ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values: None}
 """What a recorder that has raised would answer: the script goes on as without it."""
 
 
@@ -210,8 +210,11 @@ class _ScriptRecorder(Recorder):
         self._waits = self._compiles = False
         self._captured: Recording | None = None
 
-    def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
+    def captured(
+        self, graph_module: GraphModule, model: nn.Module | None, modules: Mapping[str, nn.Module]
+    ) -> Callable[..., None]:
         """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
+        self.modules_read = modules
         super()._begin_graph(graph_module)
         self._waits, self._compiles, self._given = True, True, weakref.ref(graph_module)
         recording = self._captured = self._recording
@@ -243,8 +246,8 @@ class _ScriptRecorder(Recorder):
     def ran_before(self, function: str) -> None:
         """Remark on code that ran and was compiled before."""
         words = (
-            f"{function} was compiled before the record, and ran: its graph is not shown. Compile it inside of "
-            "the block, or call torch.compiler.reset() before."
+            f"{function} was compiled before the record, and ran: its graph is not shown. Compile it inside "
+            "of the block, or call torch.compiler.reset() before."
         )
         if words not in self.remarks:
             self.remarks.append(words)

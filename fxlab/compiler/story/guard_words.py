@@ -179,6 +179,12 @@ def _value(expression: str, scope: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else _article(type(value).__name__)
 
 
+def value_of(expression: str, scope: Mapping[str, Any]) -> Any:
+    """Return the value of an expression of Dynamo; ``None`` if it takes code of somebody else to know it."""
+    value = _evaluated(expression, scope)
+    return None if value is _UNKNOWN else value
+
+
 def _evaluated(expression: str, scope: Mapping[str, Any]) -> Any:
     try:
         return _found(ast.parse(expression, mode="eval").body, scope)
