@@ -111,4 +111,8 @@ def compile_session(
     }
     for session in graphs.values():
         session.graphs = MappingProxyType(graphs)
+    mistakes = (row for one in graphs.values() for row in one.operator_remarks)
+    told = (*compiler.remarks, *dict.fromkeys(mistakes))
+    for session in graphs.values():
+        session.remarks = told
     return next(iter(graphs.values()))

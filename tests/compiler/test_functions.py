@@ -1,4 +1,4 @@
-"""Functions are compiled as torch.compile does, and modules keep their names wherever a function finds them."""
+"""Functions compile as by torch.compile; modules keep their names wherever a function finds them."""
 
 import pytest
 import torch
@@ -97,7 +97,7 @@ def test_a_mode_is_a_set_of_options():
     session = fxlab.compile_session(net, X, mode="max-autotune-no-cudagraphs")
     assert session.options().index.size > 0
     assert "options=options" in session.to_python()
-    with pytest.raises(ValueError, match="torch.compile has no mode 'fast'; it has default, "):
+    with pytest.raises(ValueError, match=r"torch.compile has no mode 'fast'; it has default, "):
         fxlab.compile_session(net, X, mode="fast")
     with pytest.raises(TypeError, match="takes options or a mode, not both"):
         fxlab.compile_session(net, X, mode="default", options={})

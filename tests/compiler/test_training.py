@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from functorch.compile import min_cut_rematerialization_partition
 from tiny_models import Blocks, plant_mistake, without_code
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 import fxlab
 
@@ -122,3 +124,50 @@ def test_a_compiled_optimizer_is_the_eager_one(optimizer):
             for known, stage in zip(held, session.stages, strict=True)
         ]
         assert all(known[path] == held[0][path] for known in held for path in known)
+
+
+class Careless(CustomPartitionerFn):
+    """Splits as Inductor does, and changes the backward graph."""
+
+    def __call__(self, gm, joint_inputs, **kwargs):
+        forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        node = backward.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)[0]
+        with backward.graph.inserting_after(node):
+            new = backward.graph.call_function(torch.ops.aten.mul.Tensor, (node, 1.1))
+        new.meta.update(node.meta)
+        node.replace_all_uses_with(new, lambda user: user is not new)
+        backward.recompile()
+        return forward, backward
+
+    def uuid(self):
+        return None
+
+
+def layers():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        *(
+            torch.nn.Linear(4, 4),
+            torch.nn.Tanh(),
+            torch.nn.LayerNorm(4),
+            torch.nn.Linear(4, 2),
+            torch.nn.SiLU(),
+        )
+    )
+
+
+def test_the_split_is_a_stage_that_is_judged():
+    session = fxlab.compile_session(layers(), torch.randn(3, 4), training=True)
+    assert session.passes[-1].name == "AOTAutograd/partition"
+    assert session.verdict("AOTAutograd/partition").agrees
+    assert fxlab.first_divergence(session) is None
+    with pytest.raises(ValueError, match="forward and backward are compiled apart"):
+        session.revert("AOTAutograd/partition")
+
+
+def test_a_wrong_partitioner_is_named():
+    options = {"custom_partitioner_fn": Careless()}
+    session = fxlab.compile_session(layers(), torch.randn(3, 4), training=True, options=options)
+    assert not session.verdict().agrees
+    assert fxlab.bisect(session).pass_.name == "AOTAutograd/partition"
+    assert all(one.verdict().agrees for name, one in session.graphs.items() if name != "joint")

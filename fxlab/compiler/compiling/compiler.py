@@ -176,7 +176,7 @@ class Compiler:
             frozen = unfrozen(self.settings["options"], training=self.settings["training"])
             steps = (step for one in recorder.recordings for step in one.stacks[WHOLE].steps)
             lost = [lost_origins(step.after.graph) for step in steps if step.name == BORDER]
-            self.remarks += dict.fromkeys(filter(None, [*remarks, frozen, *lost]))
+            self.remarks += dict.fromkeys(filter(None, [*remarks, frozen, *lost, *recorder.remarks]))
             ran = _without_modules(self._named(args, kwargs))
             given = _without_modules(self._named(*call_arguments(self._inputs)))
             for place, recording in enumerate(recorder.recordings):

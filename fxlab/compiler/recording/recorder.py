@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.patterns import Attempt, Pattern
+from fxlab.compiler.recording.partition import joined
 from fxlab.compiler.recording.snapshot import Made, Snapshot, State
 from fxlab.compiler.story.hooks import current_compile
 from fxlab.compiler.story.story import Story
@@ -22,6 +23,8 @@ TORCH, ATEN = "torch", "aten"
 WHOLE = "whole"
 BORDER = "AOTAutograd"
 """The step from Dynamo's graph to that of ATen operators."""
+SPLIT = "AOTAutograd/partition"
+"""The step from the joint graph to forward and backward graphs, one after the other."""
 
 _META = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "from_node")
 """What a node that replaces others inherits of them, if it has none of its own."""
@@ -133,6 +136,8 @@ class Recorder:
         runs_each: bool = False,
     ) -> None:
         self.recordings: list[Recording] = []
+        self.remarks: list[str] = []
+        """Parts of the compile that are not known, in words."""
         self.story = Story()
         """What Dynamo has done with the functions."""
         self.modules_read: Mapping[str, nn.Module] = {}
@@ -257,6 +262,19 @@ class Recorder:
     def _begin_stack(self, kind: str, graph_module: GraphModule) -> None:
         first = Snapshot(graph_module, self._dialect, self._made)
         self._now = self._recording.stacks[kind] = Stack(kind, first)
+        if {"forward", "backward"} <= self._recording.stacks.keys():
+            self._note_split()
+
+    def _note_split(self) -> None:
+        """Take the two graphs that the joint one was split into for its last stage."""
+        joint, forward, backward = (self._recording.stacks[kind] for kind in (WHOLE, "forward", "backward"))
+        before = joint.last
+        after = joined(before, forward.first, backward.first)
+        if after is None:
+            self.remarks.append("The split into a forward and a backward graph is not judged: it is unknown.")
+        else:
+            after = before if after.state == before.state else after
+            joint.steps.append(Step(SPLIT, before, after, "forward and backward are compiled apart"))
 
     def _border(self, graph_module: GraphModule) -> None:
         """Take the graph of ATen operators for what Dynamo's has become."""

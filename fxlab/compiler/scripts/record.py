@@ -206,7 +206,6 @@ class _ScriptRecorder(Recorder):
         super().__init__(lambda kind, name: True, lambda kind, name, anchor, made: True)
         self.models: dict[int, nn.Module] = {}
         self.inputs: dict[int, dict[str, int]] = {}
-        self.remarks: list[str] = []
         self._waits = self._compiles = False
         self._captured: Recording | None = None
 
