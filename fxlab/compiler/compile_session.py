@@ -63,7 +63,7 @@ def compile_session(
     ValueError
         If Inductor has no such option or mode, or Dynamo captures nothing.
     RuntimeError
-        If the compiler fails, or a pass of the user's own.
+        If the compiler fails. A pass that raises is left out, if that can be; ``remarks`` say so.
 
     Examples
     --------

@@ -52,7 +52,10 @@ class Listener(Hearer, Protocol):
         """Tell whether a pass may run; where ``can_skip`` is false it runs in any case."""
 
     def end_pass(self, graph_module: GraphModule) -> None:
-        """The pass that began last is done, also if it raised or was skipped."""
+        """The pass that began last is done, or was skipped."""
+
+    def failed_pass(self, error: BaseException) -> None:
+        """The pass that began last has raised, perhaps in the match that began last."""
 
     def begin_match(self, pattern: str, anchor: Node, nodes: Sequence[Node]) -> bool:
         """Tell whether the nodes that a pattern has matched may be replaced."""
@@ -199,11 +202,13 @@ class _Around:
 
     def left_pass(self, call: Call) -> Any:
         """Hear of the end of a pass that began with ``with``."""
-        graph_module = attribute_of(call.given(0), "gm")
+        graph_module, error = attribute_of(call.given(0), "gm"), call.given(2)
         result = call()
         if self._is_heard:
-            if self._passes == 1:
+            if self._passes == 1 and error is None:
                 self._listener.end_pass(graph_module)
+            elif self._passes == 1:
+                self._listener.failed_pass(error)
             self._passes -= 1
         return result
 
@@ -215,10 +220,14 @@ class _Around:
         self._passes += is_told
         try:
             yield may_run
+        except Exception as error:
+            if is_told:
+                self._listener.failed_pass(error)
+            raise
         finally:
             self._passes -= is_told
-            if is_told:
-                self._listener.end_pass(graph_module)
+        if is_told:
+            self._listener.end_pass(graph_module)
 
     def match(self, call: Call) -> Any:
         """Hear of a match that is about to be replaced."""
@@ -227,10 +236,9 @@ class _Around:
         entry, match, node = call.given(0), call.given(1), call.given(3, Node)
         nodes = tuple(attribute_of(match, "nodes"))
         may_apply = self._listener.begin_match(pattern_name(entry), node, nodes)
-        try:
-            return call() if may_apply else None
-        finally:
-            self._listener.end_match()
+        result = call() if may_apply else None
+        self._listener.end_match()
+        return result
 
 
 def pass_name(name: str, function: Any) -> str:

@@ -17,7 +17,7 @@ from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, plain_function
 from fxlab.compiler.graphs.hooks import lost_origins
 from fxlab.compiler.graphs.slots import Slot
-from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Recorder
+from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Crash, Recorder
 from fxlab.compiler.recording.snapshot import Made, Snapshot
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
@@ -30,6 +30,17 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.transformations.candidate_filter import Limit
+
+_MOST_CRASHES = 8
+"""Passes that are left out because they raise, before the compile is given up."""
+
+
+class CrashedError(RuntimeError):
+    """A pass has raised in the first compile."""
+
+    def __init__(self, message: str, crash: Crash) -> None:
+        super().__init__(message)
+        self.crash = crash
 
 
 class StageFrame(Protocol):
@@ -92,7 +103,21 @@ class Compiler:
         }
         self.remarks: list[str] = []
         self.frames: list[Frame] = []
-        self.first = self.compile(0, "", frozenset(), {}, {})
+        self._crashes: list[Crash] = []
+        """The passes that have raised in the first compile, and without which it was done again."""
+        self.first = self._first()
+
+    def _first(self) -> Compile:
+        """Compile for the first time; a pass that raises is left out, if that can be, and is a remark."""
+        while True:
+            try:
+                return self.compile(0, "", frozenset(), {}, {})
+            except CrashedError as error:
+                crash = error.crash
+                if not crash.can_skip or crash in self._crashes or len(self._crashes) >= _MOST_CRASHES:
+                    raise RuntimeError(str(error)) from error.__cause__
+                self._crashes.append(crash)
+                self.remarks.append(f"{crash}. It was compiled without this pass, and what follows is shown.")
 
     def _held_by(self, function: Callable[..., Any]) -> nn.Module:
         """Return a module that holds the modules that a function reads."""
@@ -147,8 +172,11 @@ class Compiler:
         def is_meant(of: str) -> bool:
             return of == kind and len(recorder.recordings) == number + 1
 
+        crashed = {(*crash.graph, crash.pass_) for crash in self._crashes}
+
         def may_run(of: str, name: str) -> bool:
-            return not (is_meant(of) and name in off)
+            has_crashed = (len(recorder.recordings) - 1, of, name) in crashed
+            return not (has_crashed or (is_meant(of) and name in off))
 
         def may_match(of: str, name: str, anchor: str, made: Mapping[str, Made]) -> bool:
             limit = limits.get(name) if is_meant(of) else None
@@ -170,7 +198,10 @@ class Compiler:
                     self._called, args, kwargs, recorder, recorder.story, recorder.read_modules, **settings
                 )
         except Exception as error:
-            raise _failure(self._name, error) from error.with_traceback(from_author_on(error))
+            failure = _failure(self._name, error)
+            if recorder.crash is not None and not self.frames:
+                failure = CrashedError(str(failure), recorder.crash)
+            raise failure from error.with_traceback(from_author_on(error))
         recorder.finish()
         if not self.frames:
             frozen = unfrozen(self.settings["options"], training=self.settings["training"])

@@ -31,6 +31,17 @@ def modules_read(output: Any, graph_module: GraphModule) -> dict[str, nn.Module]
     return found
 
 
+def values_of(graph_module: GraphModule) -> tuple[Any, ...] | None:
+    """Return the values that Dynamo captures a graph with; ``None`` where it does not keep them."""
+    found = []
+    for node in graph_module.graph.find_nodes(op="placeholder"):
+        example = getattr(node.meta.get("grapharg"), "example", None)
+        if example is None:
+            return None
+        found.append(example)
+    return tuple(found)
+
+
 def inductor_lowering(target: Any) -> bool:
     """Tell whether the target of a node is a lowering of Inductor, which exists in generated code alone."""
     return hasattr(target, "_inductor_lowering_function")

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.author_frames import author_line, error_words
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.patterns import Attempt, Pattern
 from fxlab.compiler.recording.partition import joined
@@ -43,6 +44,26 @@ class Match:
     is_applied: bool
     made: list[str] = field(default_factory=list)
     erased: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A pass that has raised, or has left a graph that is none."""
+
+    graph: tuple[int, str]
+    """The number of the graph, and the kind of the stack."""
+    pass_: str
+    can_skip: bool
+    """Whether it can be compiled without the pass."""
+    pattern: str
+    """The pattern whose match was being replaced, if it was one."""
+    node: str
+    """The node at which it was found."""
+    error: str
+
+    def __str__(self) -> str:
+        match = f", where {self.pattern} replaces {self.node}" if self.pattern else ""
+        return f"{self.pass_} has failed{match}: {self.error}"
 
 
 @dataclass
@@ -136,6 +157,9 @@ class Recorder:
         runs_each: bool = False,
     ) -> None:
         self.recordings: list[Recording] = []
+        self.crash: Crash | None = None
+        """The first pass that has raised."""
+        self._match: Match | None = None
         self.remarks: list[str] = []
         """Parts of the compile that are not known, in words."""
         self.story = Story()
@@ -180,6 +204,7 @@ class Recorder:
         full = f"{self._phase}/{name}" + (f" ({number})" if number > 1 else "")
         fixed = "" if can_skip else f"the compiler runs it without a way to leave it out: {_WITH}"
         ran = not can_skip or self._may_run(self._now.kind, full)
+        self._match = None
         self._step = Step(full, self._now.last, self._now.last, fixed, ran=ran)
         self._state = self._step.before.state
         self._graph_module = graph_module
@@ -188,15 +213,30 @@ class Recorder:
     def end_pass(self, graph_module: GraphModule) -> None:
         """Note the graph after a pass."""
         step = self._step
-        step.after = self._snapshot(graph_module)
+        try:
+            step.after = self._snapshot(graph_module)
+        except ValueError as error:  # nodes that read one another in a circle
+            self.failed_pass(error)
+            return
         self._now.steps.append(step)
         self._previous = step.name.partition("/")[2]
+
+    def failed_pass(self, error: BaseException) -> None:
+        """Note the pass that has raised, and the match in which it has."""
+        if self.crash is None:
+            place = (len(self.recordings) - 1, self._now.kind)
+            match, step = self._match, self._step
+            where = (match.pattern, match.anchor) if match is not None else ("", "")
+            self.crash = Crash(place, step.name, not step.fixed, *where, _error_words(error))
+        if self._match is not None:
+            self.end_match()
 
     def begin_match(self, pattern: str, anchor: Node, nodes: Sequence[Node]) -> bool:
         """Note a match, and tell whether it may be applied."""
         applied = self._may_match(self._now.kind, self._step.name, anchor.name, self._made)
         match = Match(pattern, anchor.name, tuple(node.name for node in nodes), applied)
         self._step.matches.append(match)
+        self._match = match
         owner = anchor.graph.owning_module
         inherited = {key: anchor.meta[key] for key in _META if key in anchor.meta}
 
@@ -212,7 +252,8 @@ class Recorder:
         return applied
 
     def end_match(self) -> None:
-        """Forget a match that has changed nothing."""
+        """Stop watching what a match makes."""
+        self._match = None
         _unwatch(*self._watched)
 
     def generated(self, code: Callable[..., Any]) -> None:
@@ -284,7 +325,14 @@ class Recorder:
 
     def _note_between(self, graph_module: GraphModule, name: str = "") -> None:
         before = self._now.last
-        after = self._snapshot(graph_module)
+        try:
+            after = self._snapshot(graph_module)
+        except ValueError as error:  # nodes that read one another in a circle
+            if self.crash is None:
+                words = f"{self._phase}/between passes, after {self._previous}"
+                place = (len(self.recordings) - 1, self._now.kind)
+                self.crash = Crash(place, words, False, "", "", _error_words(error))
+            return
         if after is not before:
             known = name or f"{self._phase}/between passes, after {self._previous}"
             fixed = "the compiler does it outside of its passes"
@@ -295,6 +343,12 @@ class Recorder:
         return (
             last if State(graph_module) == last.state else Snapshot(graph_module, self._dialect, self._made)
         )
+
+
+def _error_words(error: BaseException) -> str:
+    line = author_line(error) if isinstance(error, Exception) else None
+    words = error_words(error).rstrip(".")
+    return f"{words} ({line.place})" if line else words
 
 
 def _copied(value: Any) -> Any:

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
 from fxlab.compiler.compiling.hooks import cache_entries
 from fxlab.compiler.graphs.held_modules import holder_of
-from fxlab.compiler.graphs.hooks import modules_read
+from fxlab.compiler.graphs.hooks import modules_read, values_of
 from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
@@ -123,9 +123,14 @@ class _AroundScript:
         code = getattr(getattr(output, "root_tx", None), "f_code", None)
         model = holder_of(modules, code) if modules else _model(output)
         note = self._listener.captured(graph_module, model, modules)
+        values = values_of(graph_module)
         try:
             compiled = call()
             self._listener.generated(compiled)
+        except Exception:
+            if values is not None:
+                note(values)  # on which the stages before the error run
+            raise
         finally:
             self._listener.compiled()
         return self._noted(compiled, note)

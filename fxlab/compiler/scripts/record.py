@@ -347,7 +347,8 @@ class Recorded(Compiler):
 
 
 def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[str]) -> None:
-    told = list(dict.fromkeys([*remarks, *recorder.remarks]))
+    crash = [] if recorder.crash is None else [f"{recorder.crash}. The stages before it are shown."]
+    told = list(dict.fromkeys([*crash, *remarks, *recorder.remarks]))
     frames: list[tuple[str, Frame, Recording]] = []
     for number, recording in enumerate(recorder.recordings, 1):
         if not recording.copies and recording.stacks[WHOLE].first.graph.find_nodes(op="placeholder"):
