@@ -219,7 +219,11 @@ class CompileSession(PatternQuestions):
         ValueError
             Always.
         """
-        raise ValueError("A compile session cannot be saved. Its code can: session.to_python().")
+        raise ValueError(
+            "A compile session cannot be saved, as it compiles again. Keep the code that makes it: "
+            "session.to_python(); its pages: fxlab.report(session, path=...); or the graph of a stage: "
+            "torch.save(session.graph_module, path)."
+        )
 
     def to_python(self) -> str:
         """Return code that makes a session with the passes that are on here, or that records it again."""
