@@ -104,9 +104,9 @@ class SwitchedCompile(Session):
         own = sum(isinstance(known, CompilerPass) for known in self.passes)
         if type(place) is int and place < own:
             raise ValueError(
-                f"place: the compiler's own passes have the places from 0 to {own - 1}; expected one from "
-                f"{own} to {len(self.passes) - 1}, got {place}. To run a pass inside of the compiler, compile "
-                'with it: options={"post_grad_custom_pre_pass": your_pass}.'
+                f"place: expected one from {own} to {len(self.passes) - 1}, got {place}; those below are of "
+                "the compiler's own passes. To run a pass inside of the compiler, compile with it: "
+                'options={"post_grad_custom_pre_pass": your_pass}.'
             )
         super().move(pass_, place)
 
