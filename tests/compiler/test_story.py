@@ -1,5 +1,6 @@
 """The story of compiled functions: why each was compiled again, broken, left to Python or specialised."""
 
+import enum
 import logging
 import threading
 
@@ -20,6 +21,11 @@ logger = logging.getLogger("somebody")
 class Cache:
     def __init__(self):
         self.pos = 0
+
+
+class Kind(enum.Enum):
+    A = 1
+    B = 2
 
 
 class Scaled(nn.Module):
@@ -132,6 +138,21 @@ CAUSES = {
     ),
     "key": lambda: with_values(
         lambda x, d: x + ("a" in d), (X, {}), (X, {"a": 1}), "d has the key 'a', and had not before"
+    ),
+    "element": lambda: with_values(
+        lambda x, s: x + 1 if 1 in s else x - 1,
+        (X, {1}),
+        (X, {2}),
+        "s does not have the element 1, and had before",
+    ),
+    "enumeration": lambda: with_values(
+        lambda x, e: x + 1 if e is Kind.A else x - 1,
+        (X, Kind.A),
+        (X, Kind.B),
+        "e is another object than before (Kind.B)",
+    ),
+    "none": lambda: with_values(
+        lambda x, y: x + 1 if y is None else x + y, (X, None), (X, X), "y was None, is a Tensor"
     ),
     "flag": lambda: with_values(
         lambda x, flag: x + 1 if flag else x - 1, (X, True), (X, False), "flag was True, is False"

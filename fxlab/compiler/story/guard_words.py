@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import enum
 import re
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +39,7 @@ _TYPE = re.compile(r"___check_type_id\((?P<name>.+), \d+\)(?:, type=<class '(?P<
 _CLASS = re.compile(r"expected type of '(?P<name>.+)' to be .+ but found <class '(?P<type>[^']+)'>")
 _OBJECT = re.compile(r"___check_obj_id\((?P<name>.+), \d+\)(?:, type=(?P<type>.+))?")
 _KEY = re.compile(r"(?P<no>not )?___dict_contains\((?P<key>.+), (?P<name>[^,]+)\)")
+_ELEMENT = re.compile(r"(?P<no>not )?\w+\.__contains__\((?P<name>[^,]+), (?P<key>.+)\)")
 _SWITCHES = {"grad_mode": torch.is_grad_enabled}
 _MOST = 60
 _UNKNOWN = object()
@@ -92,6 +95,9 @@ class Guard:
         if found := _KEY.match(expression):
             has, had = ("has", "had not") if found["no"] else ("does not have", "had")
             return f"{named(found['name'])} {has} the key {found['key']}, and {had} before"
+        if found := _ELEMENT.match(expression):
+            has, had = ("has", "had not") if found["no"] else ("does not have", "had")
+            return f"{named(found['name'])} {has} the element {found['key']}, and {had} before"
         if found := _CLASS.match(expression):
             kind = _article(found["type"].rpartition(".")[2])
             return f"{named(found['name'])} was of another class, is {kind}"
@@ -173,9 +179,9 @@ def _value(expression: str, scope: Mapping[str, Any]) -> str:
     if value is None or type(value) in (bool, int, float, complex, str, bytes):
         text = repr(value)
         return text if len(text) <= _MOST else f"{text[: _MOST - 1]}…"
-    if isinstance(value, torch.dtype | torch.device):
+    if isinstance(value, torch.dtype | torch.device | enum.Enum):
         return str(value)
-    name = getattr(value, "__name__", None)
+    name = value.co_name if isinstance(value, types.CodeType) else getattr(value, "__name__", None)
     return name if isinstance(name, str) else _article(type(value).__name__)
 
 
@@ -226,6 +232,8 @@ def _called(tree: ast.Call, scope: Mapping[str, Any]) -> Any:
 def _attribute(owner: Any, name: str) -> Any:
     if owner is _UNKNOWN:
         return _UNKNOWN
+    if isinstance(owner, types.FunctionType) and name == "__code__":
+        return owner.__code__
     try:
         own = object.__getattribute__(owner, "__dict__")
     except AttributeError:
