@@ -41,6 +41,7 @@ def with_a_pass(graph_module, inputs):
 
 @pytest.fixture(scope="module")
 def record():
+    torch._dynamo.reset()
     torch.manual_seed(0)
     model = Blocks().eval()
     with torch.no_grad(), fxlab.record_compile() as record:

@@ -51,7 +51,7 @@ class CompileRecord:
 
     sessions: Mapping[str, CompileSession]
     remarks: tuple[str, ...]
-    _story: Story = field(default_factory=Story, repr=False)
+    _story: Story = field(default_factory=Story, repr=False, init=False)
 
     def story(self) -> pd.DataFrame:
         """List what Dynamo has done with each function, in order, in all threads.
@@ -154,7 +154,8 @@ def record_compile() -> Iterator[CompileRecord]:
     """
     with alone(_ACTIVE, "record_compile"):
         recorder = _ScriptRecorder()
-        record = CompileRecord(MappingProxyType({}), (), recorder.story)
+        record = CompileRecord(MappingProxyType({}), ())
+        record._story = recorder.story
         remarks: list[str] = []
         listener = Guarded(recorder, recorder.remarks, _ANSWERS)
         try:
