@@ -209,3 +209,11 @@ def test_the_story_is_told_before_the_list_of_graphs(fxlab, script, tmp_path):
     _, recompile, skip = contents(page)["notes"]
     assert recompile.startswith("recompile of scaled (0/1): x.size(0) was 2, is 3 (compile 2 of scaled) at ")
     assert skip.startswith(f"skip of several (1/0): Failed to trace builtin operator at {path}:9: print(")
+
+
+def test_a_script_whose_functions_are_all_left_to_python_has_a_story(fxlab, script):
+    text = RECOMPILES.partition("compiled = ")[0] + 'torch.compile(several, backend="eager")(torch.ones(2))\n'
+    ended = fxlab("compile", script(text=text), "--format", "json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["graphs"]) == (0, [])
+    assert [row["kind"] for row in answer["story"]] == ["compile", "skip"]
