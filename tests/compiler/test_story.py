@@ -350,3 +350,17 @@ def test_recompiles_are_remarks_of_a_session():
     found = session_remarks(record.sessions["graph 2, inference"])
     (remark,) = found["list"]
     assert remark["what"].startswith("Recompiled: the dtype of x was float32, is float64")
+
+
+def test_a_capture_that_is_thrown_away_is_told():
+    def function(x):
+        made = torch.zeros(3).requires_grad_(True)
+        return x * made
+
+    run = compiled(function)
+    with fxlab.record_compile() as record:
+        run(torch.ones(3))
+    story = record.story()
+    (event,) = story[story["kind"] == "discard"].to_dict("records")
+    assert event["reason"].startswith("captured again: ")
+    assert "requires_grad_" in event["reason"]

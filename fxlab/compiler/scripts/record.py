@@ -67,6 +67,8 @@ class CompileRecord:
             ``compile``, ``recompile``
                 The function was captured and compiled; a recompile says which value has changed, from what to
                 what, and which line reads it.
+            ``discard``
+                A capture was thrown away and begun anew.
             ``break``, ``skip``, ``limit``, ``error``
                 A graph ends at a line; the function is left to Python; it has been compiled too often; its
                 compile has raised an error.

@@ -17,6 +17,7 @@ from fxlab.compiler.story.guard_words import Guard, named
 from fxlab.compiler.story.story import (
     BREAK,
     COMPILE,
+    DISCARD,
     ERROR,
     LIMIT,
     RECOMPILE,
@@ -58,6 +59,8 @@ def hear_story(patches: Patches, story: Story, of_other_thread: Callable[[str], 
     patches.around(f"{_FRAMES}:format_error_msg", heard.skipped, "Skipped functions are not told")
     place = "torch._dynamo.symbolic_convert:InstructionTranslatorBase.log_graph_break"
     patches.around(place, heard.broken, "Reasons of graph breaks are not told")
+    place = "torch._dynamo.exc:RestartAnalysis.__init__"
+    patches.around(place, heard.restarted, "Captures that are thrown away are not told")
     place = "torch.fx.experimental.symbolic_shapes:ShapeEnv._set_replacement"
     patches.around(place, heard.replaced, "Specialised sizes are not told")
 
@@ -165,6 +168,17 @@ class _StoryHeard:
         else:
             self._story.events.append(self._of_error(kind, error, function_name(code.co_name)))
         return call()
+
+    def restarted(self, call: Call) -> Any:
+        """Hear of a capture that is begun anew; after a graph break that is part of the break."""
+        error, result = call.given(0), call()
+        event = self._compile_of(current_compile())
+        if event is not None and not type(error).__name__.startswith("Speculation"):
+            reason = str(getattr(error, "restart_reason", None) or type(error).__name__)
+            place = _frame_of(_user_stack())
+            words = f"captured again: {_first_line(reason)}"
+            self._story.events.append(Event(event.compile, event.function, DISCARD, words, **place))
+        return result
 
     def replaced(self, call: Call) -> Any:
         """Hear of a symbolic size that is given a number."""
