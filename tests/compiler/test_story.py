@@ -364,3 +364,15 @@ def test_a_capture_that_is_thrown_away_is_told():
     (event,) = story[story["kind"] == "discard"].to_dict("records")
     assert event["reason"].startswith("captured again: ")
     assert "requires_grad_" in event["reason"]
+
+
+def test_a_module_of_torch_has_its_own_name():
+    torch._dynamo.reset()
+    model = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend="eager")
+    with fxlab.record_compile() as record, torch.no_grad():
+        model(X)
+        model(torch.ones(5, 4))
+    story = record.story()
+    assert story["function"].unique().tolist() == ["Sequential"]
+    assert story["place"][0].rpartition(":")[0].endswith("container.py")
+    assert story["reason"][1] == "args[0].size(0) was 3, is 5 (compile 2 of Sequential)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from fxlab.compiler.heard_calls import Call, attribute_of
 from fxlab.compiler.hooks import Patches
@@ -34,6 +36,8 @@ _LIMIT = "recompile limit"
 _NUMBER = re.compile(r"^\d+/\d+: ")
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in .+\n(.*)', re.MULTILINE)
 _PLACE = re.compile(r"(.*?)\s*# (\S+):(\d+) in ", re.DOTALL)
+_WRAPPERS = os.path.join("_dynamo", "external_utils.py")
+"""The file of functions by which torch calls what it was given to compile."""
 _SKIPS = "Dynamo decided to skip the frame while tracing: "
 _LONG = 12
 """Digits of a bound that says nothing."""
@@ -75,7 +79,9 @@ def current_compile() -> str:
 def hear_symbols(story: Story, output: Any) -> None:
     """Note the symbolic sizes of a graph that Dynamo has captured, and the conditions on them."""
     environment = getattr(output, "shape_env", None)
-    number, function = current_compile(), _name_of(getattr(output, "root_tx", None))
+    number = current_compile()
+    known_names = (event.function for event in story.events if event.compile == number)
+    function = next(known_names, "") or _name_of(getattr(output, "root_tx", None))
     sources = getattr(environment, "var_to_sources", None) or {}
     ranges = getattr(environment, "var_to_range", None) or {}
     replaced = getattr(environment, "replacements", None) or {}
@@ -108,7 +114,7 @@ class _StoryHeard:
     def compiled(self, call: Call) -> Any:
         """Hear of a compile of a function."""
         code, number = call.given("code", types.CodeType), str(call.given("compile_id"))
-        function = function_name(code.co_name)
+        code, function = _asked_for(code, call.given("locals"))
         if threading.get_ident() != self._thread and self._of_other_thread is not None:
             self._of_other_thread(f"{function} ({code.co_filename}:{code.co_firstlineno})")
         event = Event(number, function, COMPILE, file=code.co_filename, line=code.co_firstlineno)
@@ -147,7 +153,6 @@ class _StoryHeard:
             if code.co_filename.endswith(place.get("file", code.co_filename)):
                 place = {**place, "file": code.co_filename}  # long names are shortened
             vars(event).update(place)
-            event.function = function_name(code.co_name)
         return reasons
 
     def broken(self, call: Call) -> Any:
@@ -225,6 +230,19 @@ class _StoryHeard:
     @staticmethod
     def _about(event: Event, kind: str, *, reason: str) -> Event:
         return Event(event.compile, event.function, kind, reason, file=event.file, line=event.line)
+
+
+def _asked_for(code: types.CodeType, local: Any) -> tuple[types.CodeType, str]:
+    """Return the code that torch calls for another function, and the name of what was given to it."""
+    is_wrapper = code.co_filename.endswith(_WRAPPERS) and "fn" in code.co_freevars
+    given = local["fn"] if is_wrapper else None
+    if isinstance(given, nn.Module):
+        given = given.forward
+    own = getattr(getattr(given, "__func__", given), "__code__", None)
+    if not isinstance(own, types.CodeType):
+        return code, function_name(code.co_name)
+    owner = getattr(given, "__self__", None)
+    return own, function_name(own.co_name) if owner is None else type(owner).__name__
 
 
 def _failure(reason: str, local: Any, frame: Any) -> str:
