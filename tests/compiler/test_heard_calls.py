@@ -239,3 +239,29 @@ def test_renamed_descriptors_of_inputs_are_a_remark(training):
     assert any("describes them as PlainInput" in remark for remark in session.remarks)
     assert all(one.verdict().agrees for one in session.graphs.values())
     assert next(iter(session.inputs)) == "x"
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("phase", ["pre_grad", "joint_graph", "post_grad"])
+def test_a_phase_of_another_name_is_a_remark(monkeypatch, phase, training):
+    hidden = f"_recursive_{phase}_passes"
+
+    class Module:
+        def __getattr__(self, name):
+            if name == hidden:
+                raise AttributeError(name)
+            return getattr(import_module("torch._inductor.compile_fx"), name)
+
+        def __setattr__(self, name, value):
+            setattr(import_module("torch._inductor.compile_fx"), name, value)
+
+        def __delattr__(self, name):
+            delattr(import_module("torch._inductor.compile_fx"), name)
+
+    def without(place):
+        return Module() if place == "torch._inductor.compile_fx" else import_module(place)
+
+    monkeypatch.setattr(hooks, "import_module", without)
+    session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), training=training)
+    assert any(f"has no {hidden}" in remark for remark in session.remarks)
+    assert all(one.verdict().agrees for one in session.graphs.values())

@@ -46,7 +46,7 @@ def compile_once(
     kwargs: Mapping[str, Any],
     listener: Listener,
     story: Story,
-    reading: Callable[[Mapping[str, nn.Module]], None],
+    reading: Callable[[Mapping[str, nn.Module], GraphModule], None],
     *,
     training: bool,
     options: Mapping[str, Any],
@@ -86,7 +86,8 @@ def compile_once(
 
     def captured(call: Call) -> Any:
         hear_symbols(story, call.given(0))
-        reading(modules_read(call.given(0), call.given(1, GraphModule)))
+        graph_module = call.given(1, GraphModule)
+        reading(modules_read(call.given(0), graph_module), graph_module)
         return call()
 
     gradients = torch.enable_grad() if training else torch.no_grad()

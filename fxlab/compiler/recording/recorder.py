@@ -164,14 +164,18 @@ class Recorder:
         """Parts of the compile that are not known, in words."""
         self.story = Story()
         """What Dynamo has done with the functions."""
+        self._now: Stack
+        """The stack of the graph whose passes run."""
+        self._waiting: GraphModule | None = None
+        """The graph of Dynamo that no phase has begun with."""
         self.modules_read: Mapping[str, nn.Module] = {}
         """Those of the graph that Dynamo has captured last."""
         self._runs_each = runs_each
         self._may_run, self._may_match = may_run, may_match
 
-    def read_modules(self, modules: Mapping[str, nn.Module]) -> None:
-        """Note the modules that the graph reads that Dynamo has captured."""
-        self.modules_read = modules
+    def read_modules(self, modules: Mapping[str, nn.Module], graph_module: GraphModule) -> None:
+        """Note the graph that Dynamo has captured, and the modules that it reads."""
+        self.modules_read, self._waiting = modules, graph_module
 
     def called(self, values: Sequence[Any]) -> None:
         """Note the values of the placeholders."""
@@ -276,6 +280,7 @@ class Recorder:
         """Begin with a graph that Dynamo has captured."""
         if self._runs_each and self.recordings and not self.recordings[-1].has_run:
             self.recordings.pop()
+        self._waiting = None
         self._recording = Recording(modules=self.modules_read, compile=current_compile())
         self.recordings.append(self._recording)
         self._made: dict[str, Made] = {}
@@ -289,6 +294,8 @@ class Recorder:
         if phase == PHASES[0]:
             self._begin_graph(graph_module)
             return
+        if self._waiting is not None:  # the first phase is not seen with this torch
+            self._begin_graph(self._waiting)
         self._dialect = ATEN
         inputs = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
         is_backward = any(name.startswith("tangents") for name in inputs)
@@ -297,6 +304,8 @@ class Recorder:
             self._border(graph_module)
         elif self._recording.stacks[WHOLE].has_gradients:
             self._begin_stack("backward" if is_backward else "forward", graph_module)
+        elif is_backward:  # of a joint graph that is not seen with this torch
+            self._now = Stack("backward", Snapshot(graph_module, self._dialect, self._made))
         else:
             self._note_between(graph_module, f"{phase}/before its passes")
 
