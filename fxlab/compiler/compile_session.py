@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from fxlab.checks import described
 from fxlab.compiler.compiling.compiler import Compiler
+from fxlab.compiler.compiling.hooks import unwrapped
 from fxlab.compiler.compiling.stack import stacks_of
-from fxlab.compiler.options.hooks import values
+from fxlab.compiler.options.hooks import mode_options, values
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running import Inputs
 
-if TYPE_CHECKING:
-    pass
-
 
 def compile_session(
-    model: nn.Module,
+    model: Callable[..., Any],
     inputs: Inputs | None = None,
     *,
     training: bool = False,
+    mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> CompileSession:
@@ -37,12 +36,15 @@ def compile_session(
     Parameters
     ----------
     model
-        The model.
+        A module, or a function as ``torch.compile`` takes one: the modules that it reads (of its object, its
+        closure, its globals or its arguments) keep their names.
     inputs
         What it is called with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
         For a model of transformers they are made from its configuration.
     training
         Whether gradients are compiled as well.
+    mode
+        A set of options by name, as for ``torch.compile(mode=...)``.
     options
         Settings of Inductor, as for ``torch.compile(options=...)``.
     dynamic
@@ -56,12 +58,12 @@ def compile_session(
     Raises
     ------
     TypeError
-        If ``model`` is no module, ``inputs`` are nothing that it can be called with, ``training`` is no
-        bool, ``options`` no mapping, or ``dynamic`` neither a bool nor ``None``.
+        If ``model`` is neither, ``inputs`` are nothing that it can be called with, ``training`` is no
+        bool, ``options`` no mapping or given with a ``mode``, or ``dynamic`` neither a bool nor ``None``.
     ValueError
-        If Inductor has no such option, or Dynamo captures nothing.
+        If Inductor has no such option or mode, or Dynamo captures nothing.
     RuntimeError
-        If the compiler fails, or a pass of the user's own.
+        If the compiler fails. A pass that raises is left out, if that can be; ``remarks`` say so.
 
     Examples
     --------
@@ -77,21 +79,27 @@ def compile_session(
     >>> session.verdict().agrees
     True
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model: expected a torch.nn.Module, got {described(model)}.")
+    if not callable(model) or isinstance(model, type):
+        raise TypeError(f"model: expected a torch.nn.Module or a function, got {described(model)}.")
     if not isinstance(training, bool):
         raise TypeError(f"training: expected True or False, got {described(training)}.")
     if not isinstance(dynamic, bool | None):
         raise TypeError(f"dynamic: expected True, False or None, got {described(dynamic)}.")
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options: expected a mapping of Inductor's settings, got {described(options)}.")
-    model = getattr(model, "_orig_mod", model)  # one that torch.compile has wrapped
+    if mode is not None:
+        if options is not None:
+            raise TypeError("mode: torch.compile takes options or a mode, not both. Give one of them.")
+        options = mode_options(mode)
+    model = unwrapped(model)
     unknown = sorted({name.replace("-", "_") for name in options or ()} - {*values()})
     if unknown:
         raise ValueError(
             f"options: Inductor has no setting {unknown[0]!r}; see torch._inductor.list_options()."
         )
     if inputs is None:
+        if not isinstance(model, nn.Module):
+            raise TypeError("inputs: expected what the function is called with, as a tuple or by name.")
         from fxlab.tracing import example_inputs
 
         inputs = example_inputs(model)
@@ -103,4 +111,8 @@ def compile_session(
     }
     for session in graphs.values():
         session.graphs = MappingProxyType(graphs)
+    mistakes = (row for one in graphs.values() for row in one.operator_remarks)
+    told = (*compiler.remarks, *dict.fromkeys(mistakes))
+    for session in graphs.values():
+        session.remarks = told
     return next(iter(graphs.values()))

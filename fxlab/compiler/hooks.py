@@ -19,6 +19,7 @@ from unittest import mock
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.compiler.heard_calls import Call, attribute_of, heard
 from fxlab.compiler.patterns.asking import Asking, Hearer, pattern_name
 from fxlab.interrupts import RestoringStack
 
@@ -51,7 +52,10 @@ class Listener(Hearer, Protocol):
         """Tell whether a pass may run; where ``can_skip`` is false it runs in any case."""
 
     def end_pass(self, graph_module: GraphModule) -> None:
-        """The pass that began last is done, also if it raised or was skipped."""
+        """The pass that began last is done, or was skipped."""
+
+    def failed_pass(self, error: BaseException) -> None:
+        """The pass that began last has raised, perhaps in the match that began last."""
 
     def begin_match(self, pattern: str, anchor: Node, nodes: Sequence[Node]) -> bool:
         """Tell whether the nodes that a pattern has matched may be replaced."""
@@ -73,8 +77,8 @@ class Patches:
         self._stack = stack
         self.remarks: list[str] = []
 
-    def around(self, place: str, make: Callable[[Any], Any], lost: str) -> None:
-        """Put a function in place of another one, given as ``module:Class.name``; ``lost`` says why."""
+    def around(self, place: str, hear: Callable[[Call], Any], lost: str) -> None:
+        """Let somebody hear of the calls of a function, given as ``module:Class.name``; see :func:`heard`."""
         module, _, path = place.partition(":")
         *outer, name = path.split(".")
         try:
@@ -83,7 +87,7 @@ class Patches:
         except (ImportError, AttributeError):
             self.remarks.append(f"{lost}: this torch ({torch.__version__}) has no {path} in {module}.")
             return
-        replacement = functools.wraps(original)(make(original))
+        replacement = heard(original, hear, lost, self.remarks)
         self._stack.enter_context(mock.patch.object(owner, name, replacement))
 
     def setting(self, place: str, *, lost: str = "", **values: Any) -> None:
@@ -113,8 +117,8 @@ def listening(listener: Listener) -> Iterator[list[str]]:
         patches, around = Patches(stack), _Around(listener)
         for phase in PHASES:
             border = f"torch._inductor.compile_fx:_recursive_{_BORDERS[phase]}"
-            make = functools.partial(around.phase, phase)
-            patches.around(border, make, f"The passes of {phase} are not seen")
+            hear = functools.partial(around.phase, phase)
+            patches.around(border, hear, f"The passes of {phase} are not seen")
         observer = "torch.fx.passes.graph_transform_observer:GraphTransformObserver"
         for name, around_pass in {
             "apply_graph_pass": around.applied_pass,
@@ -136,7 +140,7 @@ def listening(listener: Listener) -> Iterator[list[str]]:
 
 
 class _Around:
-    """Makes what takes the place of torch's functions; only the thread that made it is heard."""
+    """Hears of the calls of torch's functions; only those of the thread that made it."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener, self._thread = listener, threading.get_ident()
@@ -153,59 +157,60 @@ class _Around:
         """Whether a pass runs that is told."""
         return self._is_heard and self._passes > 0
 
-    def phase(self, phase: str, original: Any) -> Any:
-        def run(graph_module: GraphModule, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != self._thread:
-                return original(graph_module, *args, **kwargs)
-            self._phases += 1
-            try:
-                if self._is_heard:
-                    self._listener.begin_phase(phase, graph_module)
-                result = original(graph_module, *args, **kwargs)
-                if self._is_heard:
-                    self._listener.end_phase(phase, graph_module if result is None else result)
-                return result
-            finally:
-                self._phases -= 1
-
-        return run
-
-    def applied_pass(self, original: Any) -> Any:
-        def run(observer: Any, function: Any) -> Any:
-            name = pass_name(observer.passname, function)
-            with self._one_pass(name, observer.gm) as may_run:
-                return original(observer, _as_it_is_now(function)) if may_run else None
-
-        return run
-
-    def pattern_pass(self, original: Any) -> Any:
-        def run(patterns: Any, graph: Any) -> Any:
-            graph_module: Any = graph.owning_module if isinstance(graph, Graph) else graph
-            with self._one_pass(patterns.pass_name or "pattern_matcher", graph_module) as may_run:
-                return original(patterns, graph) if may_run else 0
-
-        return run
-
-    def entered_pass(self, original: Any) -> Any:
-        def enter(observer: Any) -> Any:
+    def phase(self, phase: str, call: Call) -> Any:
+        """Hear of a phase, which changes a graph or returns another one."""
+        if threading.get_ident() != self._thread:
+            return call()
+        graph_module = call.given(0, GraphModule)
+        self._phases += 1
+        try:
             if self._is_heard:
-                self._passes += 1
-                if self._passes == 1:
-                    self._listener.begin_pass(observer.passname, observer.gm, can_skip=False)
-            return original(observer)
-
-        return enter
-
-    def left_pass(self, original: Any) -> Any:
-        def leave(observer: Any, *error: Any) -> Any:
-            result = original(observer, *error)
+                self._listener.begin_phase(phase, graph_module)
+            result = call()
             if self._is_heard:
-                if self._passes == 1:
-                    self._listener.end_pass(observer.gm)
-                self._passes -= 1
+                self._listener.end_phase(phase, graph_module if result is None else result)
             return result
+        finally:
+            self._phases -= 1
 
-        return leave
+    def applied_pass(self, call: Call) -> Any:
+        """Hear of a pass that an observer applies."""
+        observer, function = call.given(0), call.given(1)
+        name = pass_name(attribute_of(observer, "passname"), function)
+        with self._one_pass(name, attribute_of(observer, "gm")) as may_run:
+            call.give(1, _as_it_is_now(function))
+            return call() if may_run else None
+
+    def pattern_pass(self, call: Call) -> Any:
+        """Hear of a pass of patterns."""
+        patterns, graph = call.given(0), call.given(1, (Graph, GraphModule))
+        graph_module: Any = graph.owning_module if isinstance(graph, Graph) else graph
+        with self._one_pass(
+            getattr(patterns, "pass_name", None) or "pattern_matcher", graph_module
+        ) as may_run:
+            return call() if may_run else 0
+
+    def entered_pass(self, call: Call) -> Any:
+        """Hear of a pass that begins with ``with``."""
+        observer = call.given(0)
+        name, graph_module = attribute_of(observer, "passname"), attribute_of(observer, "gm")
+        if self._is_heard:
+            self._passes += 1
+            if self._passes == 1:
+                self._listener.begin_pass(name, graph_module, can_skip=False)
+        return call()
+
+    def left_pass(self, call: Call) -> Any:
+        """Hear of the end of a pass that began with ``with``."""
+        graph_module, error = attribute_of(call.given(0), "gm"), call.given(2)
+        result = call()
+        if self._is_heard:
+            if self._passes == 1 and error is None:
+                self._listener.end_pass(graph_module)
+            elif self._passes == 1:
+                self._listener.failed_pass(error)
+            self._passes -= 1
+        return result
 
     @contextmanager
     def _one_pass(self, name: str, graph_module: GraphModule) -> Iterator[bool]:
@@ -215,24 +220,25 @@ class _Around:
         self._passes += is_told
         try:
             yield may_run
+        except Exception as error:
+            if is_told:
+                self._listener.failed_pass(error)
+            raise
         finally:
             self._passes -= is_told
-            if is_told:
-                self._listener.end_pass(graph_module)
+        if is_told:
+            self._listener.end_pass(graph_module)
 
-    def match(self, original: Any) -> Any:
-        def run(entry: Any, match: Any, graph: Graph, node: Node) -> None:
-            if not self.is_in_pass:
-                original(entry, match, graph, node)
-                return
-            may_apply = self._listener.begin_match(pattern_name(entry), node, tuple(match.nodes))
-            try:
-                if may_apply:
-                    original(entry, match, graph, node)
-            finally:
-                self._listener.end_match()
-
-        return run
+    def match(self, call: Call) -> Any:
+        """Hear of a match that is about to be replaced."""
+        if not self.is_in_pass:
+            return call()
+        entry, match, node = call.given(0), call.given(1), call.given(3, Node)
+        nodes = tuple(attribute_of(match, "nodes"))
+        may_apply = self._listener.begin_match(pattern_name(entry), node, nodes)
+        result = call() if may_apply else None
+        self._listener.end_match()
+        return result
 
 
 def pass_name(name: str, function: Any) -> str:

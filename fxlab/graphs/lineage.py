@@ -17,6 +17,8 @@ from fxlab.torch_private import OpOverload
 from fxlab.transformations.journal.journal import Journal
 
 _CALLS = ("call_function", "call_method", "call_module")
+NAMES = "fxlab.names"
+"""Where in ``graph_module.meta`` a graph says by whom its nodes are named: equal values, equal names."""
 _SAME_CAPTURE = 0.5
 """The share of calls with a namesake of the same place and kind from which two graphs are of one capture."""
 
@@ -56,8 +58,15 @@ def lineage(original: GraphModule, transformed: GraphModule) -> Lineage:
     return found
 
 
+def share_names(original: GraphModule, transformed: GraphModule) -> bool:
+    """Tell whether both graphs say that their nodes were named together, as those of a compile's stages."""
+    return transformed.meta.get(NAMES) is not None and original.meta.get(NAMES) == transformed.meta[NAMES]
+
+
 def are_apart(original: GraphModule, transformed: GraphModule) -> bool:
     """Tell whether two graphs are of two models, which share neither names at the same places nor lineage."""
+    if share_names(original, transformed):
+        return False
     calls = [node for node in transformed.graph.nodes if node.op in _CALLS and _is_placed(node)]
     if not calls or not any(_is_placed(node) for node in original.graph.nodes if node.op in _CALLS):
         return False
@@ -76,6 +85,8 @@ def is_same_capture(original: GraphModule, transformed: GraphModule) -> bool:
     """Tell whether the names of one graph are those of the other: one is a copy of it that passes have
     changed.
     """
+    if share_names(original, transformed):
+        return True
     calls = [node for node in transformed.graph.nodes if node.op in _CALLS and _is_placed(node)]
     if not calls or not any(_is_placed(node) for node in original.graph.nodes if node.op in _CALLS):
         return True

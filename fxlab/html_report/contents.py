@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab.html_report.made import made_lines
 from fxlab.validation import Status
+from fxlab.validation.verdicts.comparison import NothingReturnedError
 from fxlab.view_model.pass_state import describe_error
 from fxlab.view_model.session_remarks import break_remark
 from fxlab.view_model.session_state import model_name
@@ -59,6 +60,8 @@ def verdict_words(session: Session, *, judge: bool) -> tuple[str, bool | None, s
         return NOT_JUDGED, None, "Its inputs are not known."
     try:
         verdict = session.verdict() if judge else session.known_verdict()
+    except NothingReturnedError as error:
+        return "returns nothing", True, describe_error(error)
     except Exception as error:
         return NOT_JUDGED, None, describe_error(error)
     if verdict is None:

@@ -26,6 +26,9 @@ class Compiled(Protocol):
     def remarks(self) -> tuple[str, ...]:
         """The parts of the compile that could not be recorded, in words."""
 
+    def story(self) -> pd.DataFrame:
+        """List the compiles, recompiles and breaks of the function that the graph is of."""
+
     @property
     def has_options(self) -> bool:
         """Whether options can be changed."""

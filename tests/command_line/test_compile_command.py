@@ -84,6 +84,11 @@ def test_each_graph_of_an_unchanged_script_is_in_the_report(fxlab, script, tmp_p
     assert first["ended"]["code"] == 'print("<b>here</b>")'
     assert first["ended"]["what"].startswith("Graph break: ")
     assert second["ended"] is None
+    assert "breaks" in ended.out[ended.out.index("story") :]
+    notes = json.loads(re.search(r'id="fxlab-contents">(.*?)</script>', page.read_text(), re.DOTALL)[1])[
+        "notes"
+    ]
+    assert not any("Failed to trace" in note for note in notes)  # that is told where the graph is listed
     assert (sys.argv, sys.modules["__main__"]) == (argv, modules)
     assert str(tmp_path) not in sys.path
 
@@ -174,3 +179,41 @@ def test_wrong_arguments_are_said_before_anything_runs(fxlab, arguments, words):
     ended = fxlab("compile", *arguments)
     assert ended.code == 2
     assert words in ended.err
+
+
+RECOMPILES = """
+import torch
+
+def scaled(x, factor):
+    return x * factor
+
+def several(x):
+    for _ in range(2):
+        print(end="")
+        x = x + 1
+    return x
+
+compiled = torch.compile(scaled, backend="eager", dynamic=False)
+compiled(torch.ones(2), 2)
+compiled(torch.ones(3), 2)
+torch.compile(several, backend="eager")(torch.ones(2))
+"""
+
+
+def test_the_story_is_told_before_the_list_of_graphs(fxlab, script, tmp_path):
+    path, page = script(text=RECOMPILES), tmp_path / "report.html"
+    ended = fxlab("compile", path, "-o", page, "--format", "json")
+    story = json.loads(ended.out)["story"]
+    assert [row["kind"] for row in story] == ["compile", "recompile", "compile", "skip"]
+    assert story[1]["reason"] == "x.size(0) was 2, is 3 (compile 2 of scaled)"
+    _, recompile, skip = contents(page)["notes"]
+    assert recompile.startswith("recompile of scaled (0/1): x.size(0) was 2, is 3 (compile 2 of scaled) at ")
+    assert skip.startswith(f"skip of several (1/0): Failed to trace builtin operator at {path}:9: print(")
+
+
+def test_a_script_whose_functions_are_all_left_to_python_has_a_story(fxlab, script):
+    text = RECOMPILES.partition("compiled = ")[0] + 'torch.compile(several, backend="eager")(torch.ones(2))\n'
+    ended = fxlab("compile", script(text=text), "--format", "json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["graphs"]) == (0, [])
+    assert [row["kind"] for row in answer["story"]] == ["compile", "skip"]

@@ -64,14 +64,12 @@ def test_torch_is_as_it_was_however_a_compile_ends(error):
     options = {"post_grad_custom_post_pass": fails}
     if error is None:
         fxlab.compile_session(model, X, options=options)
+    elif error is Recorded:
+        (remark,) = fxlab.compile_session(model, X, options=options).remarks
+        assert remark.startswith("post_grad/fails has failed: Recorded: halfway (test_hooks.py:")
     else:
-        with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else RuntimeError) as raised:
+        with pytest.raises(KeyboardInterrupt):
             fxlab.compile_session(model, X, options=options)
-        if error is Recorded:
-            assert (
-                "Compiling Blocks failed, and nothing was changed. Recorded: halfway (test_hooks.py:"
-                in str(raised.value)
-            )
     assert left_behind(model) == before
 
 
@@ -164,7 +162,7 @@ def test_passes_of_users_go_by_their_own_names(given, name):
 
 
 def test_wrong_arguments_are_refused_in_words():
-    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module"):
+    with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module or a function"):
         fxlab.compile_session("model", X)
     with pytest.raises(TypeError, match="options: expected a mapping"):
         fxlab.compile_session(Blocks(), X, options=["a"])

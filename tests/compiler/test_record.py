@@ -12,7 +12,7 @@ import pytest
 import torch
 from functorch.compile import make_boxed_func
 from test_hooks import Recorded, left_behind, patched
-from tiny_models import Blocks, plant_mistake, relus_to_clamps
+from tiny_models import Blocks, plant_mistake, relus_to_clamps, without_code
 from torch import nn
 from torch._inductor.compile_fx import compile_fx
 
@@ -41,6 +41,7 @@ def with_a_pass(graph_module, inputs):
 
 @pytest.fixture(scope="module")
 def record():
+    torch._dynamo.reset()
     torch.manual_seed(0)
     model = Blocks().eval()
     with torch.no_grad(), fxlab.record_compile() as record:
@@ -176,12 +177,6 @@ def with_clamps(graph_module, inputs):
     return eager
 
 
-def without_code(graph_module, inputs):
-    eager = copy.deepcopy(graph_module)
-    compile_fx(graph_module, inputs, inner_compile=_without_code)
-    return eager
-
-
 def test_gradients_are_stacks_of_their_own():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     with fxlab.record_compile() as record:
@@ -312,3 +307,25 @@ def test_a_part_that_a_backend_compiles_alone_is_not_taken_for_the_graph():
     assert record.remarks == (
         "graph 2: its inputs are not known: it has not run, or a backend made it of another.",
     )
+
+
+def test_code_that_was_compiled_before_and_runs_is_a_remark():
+    def before(x):
+        return torch.relu(x) + 1
+
+    def idle(x):
+        return torch.relu(x) + 2
+
+    torch._dynamo.reset()
+    compiled, other = (torch.compile(function, backend="eager") for function in (before, idle))
+    expected = compiled(X)
+    other(X)
+    names = {name: value for name, value in globals().items() if name.startswith("__compiled_fn")}
+    with fxlab.record_compile() as record:
+        assert torch.equal(compiled(X), expected)
+        compiled(X)
+    (remark,) = record.remarks
+    assert remark.startswith("before (")
+    assert "was compiled before the record, and ran" in remark
+    assert all(globals()[name] is value for name, value in names.items())
+    assert len(names) >= 2

@@ -57,6 +57,26 @@ def test_the_order_is_the_compilers(session):
         session.move("AOTAutograd", 1)
     with pytest.raises(ValueError, match="Switch it off: revert"):
         session.remove("joint/remove_noop_ops")
+    with pytest.raises(ValueError, match="It cannot be switched off either: it writes the graph in ATen"):
+        session.remove("AOTAutograd")
+    with pytest.raises(ValueError, match=r"cannot be saved.* session.to_python\(\).* fxlab.report"):
+        session.save("file")
+
+
+def test_passes_that_were_added_move_above_the_compilers(blocks):
+    session = fxlab.compile_session(blocks, torch.randn(3, 8))
+    session.add(fxlab.RemoveDeadCode())
+    session.add(fxlab.EliminateCommonSubexpressions())
+    places = len(session.passes) - 2
+    session.move("eliminate-common-subexpressions", places)
+    assert [str(pass_.name) for pass_ in session.passes[places:]] == [
+        "eliminate-common-subexpressions",
+        "remove-dead-code",
+    ]
+    with pytest.raises(ValueError, match=f"expected one from {places} to {places + 1}, got 0"):
+        session.move("remove-dead-code", 0)
+    session.remove("remove-dead-code")
+    assert session.verdict().agrees
 
 
 def test_passes_of_fxlab_go_on_top(session):

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
-from tiny_models import Blocks, plant_mistake
+from functorch.compile import min_cut_rematerialization_partition
+from tiny_models import Blocks, plant_mistake, without_code
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 import fxlab
 
@@ -62,3 +64,110 @@ def test_a_model_in_training_mode_writes_its_buffers_as_eager_does():
     assert session.verdict().agrees
     assert "written state 1.running_mean" in session.compare_outputs().index
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_no_node_of_an_intact_compile_is_accused(session):
+    assert fxlab.first_divergence(session) is None
+    assert all(fxlab.first_divergence(one) is None for one in session.graphs.values())
+
+
+def careless_derivative(graph):
+    (node,) = graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)
+    square = next(user for user in node.users if user.target is torch.ops.aten.mul.Tensor)
+    with graph.inserting_after(square):
+        new = graph.call_function(torch.ops.aten.mul.Tensor, (square, 0.9), name="careless")
+    new.meta["val"] = square.meta["val"]
+    square.replace_all_uses_with(new, lambda user: user is not new)
+
+
+def test_a_mistake_in_the_derivative_is_named_with_its_node():
+    model, options = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), {}
+    options["joint_custom_post_pass"] = careless_derivative
+    session = fxlab.compile_session(model, torch.randn(3, 4), training=True, options=options)
+    assert not session.verdict().agrees
+    found = fxlab.first_divergence(session)
+    node = next(node for node in session.graph_module.graph.nodes if node.name == found.node)
+    assert "careless" in [found.node, *map(str, node.all_input_nodes)]
+    assert found.original in [node.name for node in session.stages[1].graph.nodes]
+
+
+OPTIMIZERS = {
+    "AdamW": lambda given: torch.optim.AdamW(given, lr=torch.tensor(1e-2)),
+    "SGD": lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9, nesterov=True, foreach=False),
+    "ASGD": torch.optim.ASGD,
+    "Adadelta": torch.optim.Adadelta,
+    "Rprop": torch.optim.Rprop,
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_compiled_optimizer_is_the_eager_one(optimizer):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    given = [
+        torch.nn.Parameter(value) for value in (torch.randn(3, 2), torch.randn(2), torch.randn(3, 3)[:, :2])
+    ]
+    for parameter in given:
+        parameter.grad = torch.randn_like(parameter)
+    step = torch.compile(OPTIMIZERS[optimizer](given).step, backend=without_code)
+    with fxlab.record_compile() as record:
+        step()
+    assert record.sessions
+    for session in record.sessions.values():
+        assert session.verdict().agrees
+        assert all(session.verdict(pass_.name).agrees for pass_ in session.passes)
+        assert fxlab.first_divergence(session) is None
+        # Of one tensor all stages have one name.
+        held = [{path: id(value) for path, value in stage.named_buffers()} for stage in session.stages]
+        held = [
+            known | {path: id(value) for path, value in stage.named_parameters()}
+            for known, stage in zip(held, session.stages, strict=True)
+        ]
+        assert all(known[path] == held[0][path] for known in held for path in known)
+
+
+class Careless(CustomPartitionerFn):
+    """Splits as Inductor does, and changes the backward graph."""
+
+    def __call__(self, gm, joint_inputs, **kwargs):
+        forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        node = backward.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)[0]
+        with backward.graph.inserting_after(node):
+            new = backward.graph.call_function(torch.ops.aten.mul.Tensor, (node, 1.1))
+        new.meta.update(node.meta)
+        node.replace_all_uses_with(new, lambda user: user is not new)
+        backward.recompile()
+        return forward, backward
+
+    def uuid(self):
+        return None
+
+
+def layers():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        *(
+            torch.nn.Linear(4, 4),
+            torch.nn.Tanh(),
+            torch.nn.LayerNorm(4),
+            torch.nn.Linear(4, 2),
+            torch.nn.SiLU(),
+        )
+    )
+
+
+def test_the_split_is_a_stage_that_is_judged():
+    session = fxlab.compile_session(layers(), torch.randn(3, 4), training=True)
+    assert session.passes[-1].name == "AOTAutograd/partition"
+    assert session.verdict("AOTAutograd/partition").agrees
+    assert fxlab.first_divergence(session) is None
+    with pytest.raises(ValueError, match="forward and backward are compiled apart"):
+        session.revert("AOTAutograd/partition")
+
+
+def test_a_wrong_partitioner_is_named():
+    options = {"custom_partitioner_fn": Careless()}
+    session = fxlab.compile_session(layers(), torch.randn(3, 4), training=True, options=options)
+    assert not session.verdict().agrees
+    assert fxlab.bisect(session).pass_.name == "AOTAutograd/partition"
+    assert all(one.verdict().agrees for name, one in session.graphs.items() if name != "joint")

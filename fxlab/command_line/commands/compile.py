@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from fxlab.compiler import CompileRecord
 
 
+_STORY = ["compile", "function", "kind", "reason", "hint", "place", "seconds", "graph"]
+_NOTHING = "No ops traced"
+"""The beginning of Dynamo's reason where there is nothing to compile."""
+_MOST_EVENTS = 60
+"""Events of the story that are told on the first page of the report."""
+
+
 def compile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Run a script, judge what it has compiled, and write the report."""
     from fxlab.compiler import record_compile
@@ -54,6 +61,9 @@ def _answer(
             "report": None,
             "remarks": list(record.remarks),
         }
+        if judge:
+            told = (words for one in record.sessions.values() for words in one.operator_remarks)
+            facts["remarks"] += dict.fromkeys(told)
         with progress.step("write"):
             if output and record.sessions:
                 facts["report"] = _written(options, record, output, command, ended)
@@ -61,7 +71,8 @@ def _answer(
         facts["remarks"] += [
             "Nothing was compiled and run" + (", so no report was written." if output else ".")
         ]
-    return Answer(facts, {"graphs": table}), code if ended.code is ExitCode.DONE else ended.code
+    answer = Answer(facts, {"graphs": table, "story": record.story()}, {"story": _STORY})
+    return answer, code if ended.code is ExitCode.DONE else ended.code
 
 
 def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[pd.DataFrame, ExitCode]:
@@ -78,9 +89,30 @@ def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[
     agree = [agrees for _, agrees, _ in found]
     if False in agree:
         return table, ExitCode.DIFFERENT
-    if not agree or (judge and None in agree):
+    # A function that Dynamo leaves to Python has no graph, and a story that says why.
+    if (not agree and record.story().empty) or (judge and None in agree):
         return table, ExitCode.NOT_COMPARED
     return table, ExitCode.DONE
+
+
+def _story(record: CompileRecord) -> list[str]:
+    """Return the events that the list of graphs does not tell, a paragraph each."""
+    ends = {one.graph_break.place for one in record.sessions.values() if one.graph_break is not None}
+    told = [
+        event
+        for event in record.story().to_dict("records")
+        if event["kind"] not in ("compile", "symbol")
+        and not (event["kind"] == "break" and event["place"] in ends)
+        and not event["reason"].startswith(_NOTHING)
+    ]
+    lines = [
+        f"{event['kind']} of {event['function']} ({event['compile'] or 'not compiled'}): {event['reason']}"
+        + (f" at {': '.join(filter(None, (event['place'], event['code'])))}" if event["place"] else "")
+        + (f" — {event['hint']}" if event["hint"] else "")
+        for event in told[:_MOST_EVENTS]
+    ]
+    more = len(told) - _MOST_EVENTS
+    return [*lines, *([f"... and {more} more events: record.story() has all."] if more > 0 else [])]
 
 
 def _written(
@@ -91,6 +123,7 @@ def _written(
     notes = [f"torch.compile, recorded while this script ran: {command}"]
     if ended.words != "done":
         notes.append(f"The script {ended.words}. What it had compiled until then is shown.")
+    notes += _story(record)
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
         title = Path(options.script).name
         report_several(

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import LOCK, Patches
 from fxlab.interrupts import RestoringStack
 
@@ -46,15 +47,12 @@ def generating(told: Callable[[Mapping[str, Sequence[str]]], None]) -> Iterator[
 def hear_kernels(patches: Patches, told: Callable[[Mapping[str, Sequence[str]]], None], *, lost: str) -> None:
     """Tell of the kernels of each graph where Inductor notes them; ``lost`` is said where it cannot."""
 
-    def around(original: Any) -> Any:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            found = getattr(import_module(_DEBUG), "_inductor_triton_kernel_to_post_grad_node_info", {})
-            told({str(kernel): [str(name) for name in names] for kernel, names in found.items()})
-            return original(*args, **kwargs)
+    def hear(call: Call) -> Any:
+        found = getattr(import_module(_DEBUG), "_inductor_triton_kernel_to_post_grad_node_info", {})
+        told({str(kernel): [str(name) for name in names] for kernel, names in found.items()})
+        return call()
 
-        return run
-
-    patches.around(f"{_DEBUG}:dump_inductor_provenance_info", around, lost)
+    patches.around(f"{_DEBUG}:dump_inductor_provenance_info", hear, lost)
 
 
 def ahead_of_time_code(made: Any, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from torch import nn
@@ -13,9 +14,10 @@ from fxlab.author_frames import author_line, error_words, from_author_on
 from fxlab.compiler.code.hooks import generating
 from fxlab.compiler.compiling.hooks import compile_once, unfrozen
 from fxlab.compiler.graphs.flat import Frame
+from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, plain_function
 from fxlab.compiler.graphs.hooks import lost_origins
 from fxlab.compiler.graphs.slots import Slot
-from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Recorder
+from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Crash, Recorder
 from fxlab.compiler.recording.snapshot import Made, Snapshot
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
@@ -23,10 +25,22 @@ from fxlab.models.running import (
     Inputs,
     call_arguments,
     generators_kept,
+    given_arguments,
     named_arguments,
     seed_generators,
 )
 from fxlab.transformations.candidate_filter import Limit
+
+_MOST_CRASHES = 8
+"""Passes that are left out because they raise, before the compile is given up."""
+
+
+class CrashedError(RuntimeError):
+    """A pass has raised in the first compile."""
+
+    def __init__(self, message: str, crash: Crash) -> None:
+        super().__init__(message)
+        self.crash = crash
 
 
 class StageFrame(Protocol):
@@ -73,14 +87,15 @@ class Compiler:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Callable[..., Any],
         inputs: Inputs,
         *,
         training: bool,
         options: Mapping[str, Any],
         dynamic: bool | None = None,
     ) -> None:
-        self._model, self._inputs = model, inputs
+        self._called, self._inputs = model, inputs
+        self._model = model if isinstance(model, nn.Module) else self._held_by(model)
         self.settings: dict[str, Any] = {
             "training": training,
             "options": {name.replace("-", "_"): value for name, value in options.items()},
@@ -88,7 +103,36 @@ class Compiler:
         }
         self.remarks: list[str] = []
         self.frames: list[Frame] = []
-        self.first = self.compile(0, "", frozenset(), {}, {})
+        self._crashes: list[Crash] = []
+        """The passes that have raised in the first compile, and without which it was done again."""
+        self.first = self._first()
+
+    def _first(self) -> Compile:
+        """Compile for the first time; a pass that raises is left out, if that can be, and is a remark."""
+        while True:
+            try:
+                return self.compile(0, "", frozenset(), {}, {})
+            except CrashedError as error:
+                crash = error.crash
+                if not crash.can_skip or crash in self._crashes or len(self._crashes) >= _MOST_CRASHES:
+                    raise RuntimeError(str(error)) from error.__cause__
+                self._crashes.append(crash)
+                self.remarks.append(f"{crash}. It was compiled without this pass, and what follows is shown.")
+
+    def _held_by(self, function: Callable[..., Any]) -> nn.Module:
+        """Return a module that holds the modules that a function reads."""
+        given = self._named(*given_arguments(self._inputs))
+        return holder_of(modules_read_by(function, given), plain_function(function).__code__)
+
+    @property
+    def _name(self) -> str:
+        called = self._called
+        return type(called).__name__ if isinstance(called, nn.Module) else plain_function(called).__name__
+
+    def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        called = self._called
+        by_name: Any = called if isinstance(called, nn.Module) else SimpleNamespace(forward=called)
+        return named_arguments(by_name, args, kwargs)
 
     why_no_options = ""
     """Why options cannot be changed; empty if they can."""
@@ -128,8 +172,11 @@ class Compiler:
         def is_meant(of: str) -> bool:
             return of == kind and len(recorder.recordings) == number + 1
 
+        crashed = {(*crash.graph, crash.pass_) for crash in self._crashes}
+
         def may_run(of: str, name: str) -> bool:
-            return not (is_meant(of) and name in off)
+            has_crashed = (len(recorder.recordings) - 1, of, name) in crashed
+            return not (has_crashed or (is_meant(of) and name in off))
 
         def may_match(of: str, name: str, anchor: str, made: Mapping[str, Made]) -> bool:
             limit = limits.get(name) if is_meant(of) else None
@@ -147,26 +194,36 @@ class Compiler:
                 seed_generators(0)
                 settings = self.settings | {"generates": generates}
                 settings["options"] = {**settings["options"], **options}
-                remarks = compile_once(self._model, args, kwargs, recorder, **settings)
+                remarks = compile_once(
+                    self._called, args, kwargs, recorder, recorder.story, recorder.read_modules, **settings
+                )
         except Exception as error:
-            raise _failure(self._model, error) from error.with_traceback(from_author_on(error))
+            failure = _failure(self._name, error)
+            if recorder.crash is not None and not self.frames:
+                failure = CrashedError(str(failure), recorder.crash)
+            raise failure from error.with_traceback(from_author_on(error))
         recorder.finish()
         if not self.frames:
             frozen = unfrozen(self.settings["options"], training=self.settings["training"])
             steps = (step for one in recorder.recordings for step in one.stacks[WHOLE].steps)
             lost = [lost_origins(step.after.graph) for step in steps if step.name == BORDER]
-            self.remarks += dict.fromkeys(filter(None, [*remarks, frozen, *lost]))
-            ran = named_arguments(self._model, args, kwargs)
-            given = named_arguments(self._model, *call_arguments(self._inputs))
+            self.remarks += dict.fromkeys(filter(None, [*remarks, frozen, *lost, *recorder.remarks]))
+            ran = _without_modules(self._named(args, kwargs))
+            given = _without_modules(self._named(*call_arguments(self._inputs)))
             for place, recording in enumerate(recorder.recordings):
                 # A later graph of the model takes what the graphs before it and Python have computed.
                 known = ({}, {}) if place else (given, ran)
-                self.frames.append(Frame(self._model, *known, recording))
+                self.frames.append(frame := Frame(self._model, *known, recording))
+                self.remarks += [words for words in frame.remarks if words not in self.remarks]
         return Compile(off, dict(limits), dict(options), recorder)
 
 
-def _failure(model: nn.Module, error: Exception) -> RuntimeError:
+def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if not isinstance(value, nn.Module)}
+
+
+def _failure(name: str, error: Exception) -> RuntimeError:
     line = author_line(error)
     place = f" ({line.place})" if line else ""
-    words = f"Compiling {type(model).__name__} failed, and nothing was changed."
+    words = f"Compiling {name} failed, and nothing was changed."
     return RuntimeError(f"{words} {error_words(error)}{place}")

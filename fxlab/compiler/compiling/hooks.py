@@ -14,7 +14,12 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.compiler.graphs.held_modules import plain_function
+from fxlab.compiler.graphs.hooks import modules_read
+from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import Listener, Patches, listening
+from fxlab.compiler.story.hooks import hear_story, hear_symbols
+from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
 from fxlab.models.safe_code import protect
 
@@ -36,10 +41,12 @@ def unfrozen(options: Mapping[str, Any], *, training: bool) -> str:
 
 
 def compile_once(
-    model: nn.Module,
+    model: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     listener: Listener,
+    story: Story,
+    reading: Callable[[Mapping[str, nn.Module], GraphModule], None],
     *,
     training: bool,
     options: Mapping[str, Any],
@@ -77,26 +84,50 @@ def compile_once(
 
         return run
 
+    def captured(call: Call) -> Any:
+        hear_symbols(story, call.given(0))
+        graph_module = call.given(1, GraphModule)
+        reading(modules_read(call.given(0), graph_module), graph_module)
+        return call()
+
     gradients = torch.enable_grad() if training else torch.no_grad()
     with RestoringStack(_caches_kept(), gradients) as stack:
         remarks = stack.enter_context(listening(listener))
+        patches = Patches(stack)
+        hear_story(patches, story)
+        place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
+        patches.around(place, captured, "Symbolic sizes are not told")
         if training:
-            patches = Patches(stack)
             lost = "The backward graph is not seen, as it is compiled when it first runs"
             patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
-            remarks += patches.remarks
         try:
             torch.compile(_fresh(model), backend=backend, dynamic=dynamic)(*args, **kwargs)
         except BackendCompilerFailed as error:
             raise error.inner_exception from None
+        remarks += patches.remarks
     return remarks
 
 
-def _fresh(model: nn.Module) -> Callable[..., Any]:
+def unwrapped(model: Any) -> Any:
+    """Return the module or function that ``torch.compile`` has wrapped, if it has wrapped one."""
+    if isinstance(model, nn.Module):
+        return getattr(model, "_orig_mod", model)
+    return getattr(model, "_torchdynamo_orig_callable", model)
+
+
+def _fresh(model: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls a model, with code of its own, of which Dynamo knows nothing yet.
 
-    What it decides of code, such as that there is nothing in it to compile, it never forgets.
+    What it decides of code, such as that there is nothing in it to compile, it never forgets. A function is
+    itself, with a copy of its code.
     """
+    if not isinstance(model, nn.Module):
+        own = plain_function(model)
+        code = own.__code__.replace()
+        copied = types.FunctionType(code, own.__globals__, own.__name__, own.__defaults__, own.__closure__)
+        copied.__kwdefaults__ = own.__kwdefaults__
+        owner = getattr(model, "__self__", None if model is own else model)
+        return copied if owner is None or model is own else types.MethodType(copied, owner)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return model(*args, **kwargs)
@@ -185,7 +216,7 @@ class _Entries:
 
     def note(self, code: types.CodeType, new_code: types.CodeType) -> None:
         """Note the entries that there are, when one more is about to be added."""
-        self._known.setdefault(code, _cached(code))
+        self._known.setdefault(code, cache_entries(code))
 
     def remove_new(self) -> None:
         """Remove the entries that were added since."""
@@ -194,12 +225,13 @@ class _Entries:
                 torch._C._dynamo.eval_frame.reset_code(code)
                 continue
             managers = {id(entry.guard_manager) for entry in known}
-            for entry in _cached(code):
+            for entry in cache_entries(code):
                 if id(entry.guard_manager) not in managers:
                     _remove(entry)
 
 
-def _cached(code: types.CodeType) -> list[Any]:
+def cache_entries(code: types.CodeType) -> list[Any]:
+    """Return what Dynamo has compiled a function to, if this torch tells."""
     listed = getattr(torch._C._dynamo.eval_frame, "_debug_get_cache_entry_list", None)
     return [] if listed is None else list(listed(code))
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
+from uuid import uuid4
 
 from torch.fx import GraphModule
 
@@ -15,6 +16,8 @@ from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.compiler.story.story import Event
+from fxlab.graphs.lineage import NAMES
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.tracing.dynamo.hooks import GraphBreak
 from fxlab.transformations.candidate_filter import Limit
@@ -64,6 +67,7 @@ class CompilerStack:
         self._with_code = [compiler.first] if has_code else []
         self.options: Mapping[str, Any] = {}
         """Those that are other than at first, for all that is asked from now on."""
+        self._names = uuid4().hex
         self._order: list[str] = []
         self._changing: dict[str, Step] = {}
         self._learn(compiler.first)
@@ -82,6 +86,16 @@ class CompilerStack:
     def graph_break(self) -> GraphBreak | None:
         """Why Dynamo has ended the graph, and where; ``None`` if that is the end of the model."""
         return self._recorded.graph_break
+
+    @property
+    def number(self) -> str:
+        """Dynamo's number of the compile; empty without Dynamo."""
+        return self._recorded.compile
+
+    @property
+    def story(self) -> list[Event]:
+        """The events of the function that the graph is of."""
+        return self._compiler.first.recorder.story.of([self.number] if self.number else [])
 
     @property
     def _recorded(self) -> Recording:
@@ -227,6 +241,7 @@ class CompilerStack:
     def _module(self, entries: Entries, snapshot: Snapshot) -> GraphModule:
         module = self._frame.module(snapshot, self._kind)
         module.meta[KEY] = StageOf(self, entries, self.options)
+        module.meta[NAMES] = self._names
         ensure_picklable(module)
         return module
 

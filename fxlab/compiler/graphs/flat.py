@@ -12,14 +12,17 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.code.compiled_code import CompiledCode
+from fxlab.compiler.graphs.held_modules import paths_of
 from fxlab.compiler.graphs.hooks import (
-    gradient_index,
+    gradient_of,
     held_name,
     inductor_lowering,
     input_index,
+    lost_inputs,
     output_index,
     root_names,
     tangent_index,
+    unknown_inputs,
 )
 from fxlab.compiler.graphs.lineage import (
     class_paths,
@@ -70,6 +73,7 @@ class Frame:
         self, model: nn.Module, inputs: Mapping[str, Any], ran: Mapping[str, Any], recording: Recording
     ) -> None:
         self._classes = class_paths(model)
+        self._roots = paths_of(recording.modules, model)
         self._model_name = self._classes[""].rpartition(".")[2]
         self._recording = recording
         whole = recording.stacks[WHOLE]
@@ -87,6 +91,10 @@ class Frame:
         """Of which placeholders of Dynamo's graph there are gradients."""
         self._places: dict[int, int] = {}
         """The placeholders of Dynamo's graph by the numbers that AOTAutograd gives them."""
+        self._unknown: Mapping[Any, int] = {}
+        """The placeholders of Dynamo's graph by descriptors of a kind that is not known."""
+        self.remarks: list[str] = []
+        """Facts about the graph that this torch does not tell, in words."""
         aten = next((s.after for s in whole.steps if s.after.dialect != TORCH), None)
         if aten is not None:
             self._join(aten)
@@ -126,11 +134,11 @@ class Frame:
             target = NotRunnable(node.target.__name__) if inductor_lowering(node.target) else node.target
             args, kwargs = (torch.fx.map_arg(value, copies.__getitem__) for value in (node.args, node.kwargs))
             name = self.name_of(snapshot, node.name)
-            path = self._paths.get(id(held.get(str(target)))) if node.op == "get_attr" else None
+            path = self._held_path(str(target), held) if node.op == "get_attr" else None
             if path is not None:
                 target, held[path] = path, held[str(target)]
             copies[node] = graph.create_node(node.op, target, args, kwargs, name, node.type)
-            copies[node].meta = clean_meta(node, self._classes) | (
+            copies[node].meta = clean_meta(node, self._classes, self._roots) | (
                 self._stack_of(path) if path is not None else {}
             )
         self._return(graph, snapshot, kind, copies, leaves)
@@ -187,11 +195,17 @@ class Frame:
                 new = inputs.get(name) or graph.create_node("placeholder", name, name=name)
             else:
                 new = graph.create_node("get_attr", path, name=name)
-            new.meta = clean_meta(node, self._classes)
+            new.meta = clean_meta(node, self._classes, self._roots)
             if path is not None:
                 new.meta |= self._stack_of(path)
             copies[node] = new
         return copies
+
+    def _held_path(self, target: str, held: Mapping[str, Any]) -> str | None:
+        """Return where the model, or all stages alike, hold what a graph of the compiler does."""
+        value = held.get(target)
+        known = (slot.path for slot in self._held.values() if slot.value is value)
+        return self._paths.get(id(value)) or next(known, None)
 
     def _stack_of(self, path: str) -> dict[str, Any]:
         """Return the ``meta`` of what the model holds at a path that says which module it is of."""
@@ -230,10 +244,13 @@ class Frame:
             of = [values[place] for place in self._tangents]
             arguments = of, wanted, tangents
             taken = graph.create_node("call_function", torch.autograd.grad, arguments, name="gradients")
-            values += [graph.call_function(operator.getitem, (taken, n)) for n in range(len(wanted))]
+            for number, place in enumerate(self._gradients):
+                name = self.names.of(TORCH, f"gradient {place}", {})
+                taken_from = taken, number
+                values.append(graph.create_node("call_function", operator.getitem, taken_from, name=name))
         elif snapshot.dialect != TORCH and kind == WHOLE:
             known = output.meta.get("desc")
-            places = [*map(_place, known)] if isinstance(known, list | tuple) else []
+            places = [*map(self._output_place, known)] if isinstance(known, list | tuple) else []
             count = len(_returned(self._captured.graph))
             wanted_places = [("output", place) for place in range(count)]
             wanted_places += [("gradient", place) for place in self._gradients]
@@ -272,8 +289,20 @@ class Frame:
             return self._held.get(name)
         if (tangent := tangent_index(node.meta.get("desc"))) is not None:
             return self._tangents.get(tangent)
-        place = input_index(node.meta.get("desc"))
-        return None if place is None else self._slots[self._places.get(place, place)]
+        place = self._input_place(node.meta.get("desc"))
+        return None if place is None else self._slots[place]
+
+    def _input_place(self, descriptor: Any) -> int | None:
+        """Return which placeholder of Dynamo's graph a descriptor of AOTAutograd's is of."""
+        place = input_index(descriptor)
+        if place is not None:
+            return self._places.get(place, place)
+        return self._unknown.get(descriptor) if self._unknown else None
+
+    def _output_place(self, descriptor: Any) -> tuple[str, int | None]:
+        place = output_index(descriptor)
+        is_output = place is not None
+        return ("output", place) if is_output else ("gradient", self._input_place(gradient_of(descriptor)))
 
     def _join(self, aten: Snapshot) -> None:
         """Name nodes of ATen operators after those that they stand for, and know what gradients there are."""
@@ -285,6 +314,11 @@ class Frame:
             if (path := self._paths.get(id(aten.held[str(node.target)]))) in held:
                 self.names.share(aten.dialect, node.name, held[path])
         placeholders = aten.graph.find_nodes(op="placeholder")
+        unknown = unknown_inputs(aten.graph)
+        if len(unknown) == len(self._slots):
+            self._unknown = unknown
+        if unknown:
+            self.remarks.append(lost_inputs(unknown))
         indices = (input_index(node.meta.get("desc")) for node in placeholders)
         numbers = {index for index in indices if index is not None}
         if len(numbers) == len(self._slots):
@@ -299,8 +333,11 @@ class Frame:
         descriptors = output.meta.get("desc")
         if isinstance(descriptors, list | tuple):
             pairs = zip(descriptors, _returned(aten.graph), strict=True)
-            places = (gradient_index(one) for one, value in pairs if isinstance(value, Node))
+            places = (self._input_place(gradient_of(one)) for one, value in pairs if isinstance(value, Node))
             self._gradients = [place for place in places if place is not None]
+        for place in self._gradients:
+            # No node of ATen operators has the name, which would stand for the same.
+            self.names.give(TORCH, f"gradient {place}", f"gradient_of_{self._slots[place].name}")
 
     def _save(self) -> None:
         """Run the forward graph for what the backward graph reads of it."""
@@ -314,14 +351,9 @@ class Frame:
         with torch.no_grad(), generators_kept(), state_kept(module, watch=False):
             results = module(**{slot.name: slot.value for slot in self.inputs("forward")})
         for node in backward.graph.find_nodes(op="placeholder"):
-            if node.name in places and input_index(node.meta.get("desc")) is None:
+            if node.name in places and self._input_place(node.meta.get("desc")) is None:
                 value = results[places[node.name]]
                 self._saved[node.name] = Slot(self.name_of(backward, node.name), None, value)
-
-
-def _place(descriptor: Any) -> tuple[str, int | None]:
-    place = output_index(descriptor)
-    return ("gradient", gradient_index(descriptor)) if place is None else ("output", place)
 
 
 def _returned(graph: Graph) -> Sequence[Any]:

@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch import nn
+from torch.fx import Graph, GraphModule, Node
+
+from fxlab.compiler.story.guard_words import value_of
+from fxlab.tracing.dynamo.hooks import origin_of
+
+_INSIDE = re.compile(r"\._(?:modules|parameters|buffers)\[")
+
+
+def modules_read(output: Any, graph_module: GraphModule) -> dict[str, nn.Module]:
+    """Return the outermost modules whose tensors a graph of Dynamo reads, by the function's expressions."""
+    scope = {"L": getattr(output, "local_scope", None), "G": getattr(output, "global_scope", None)}
+    found = {}
+    for node in graph_module.graph.find_nodes(op="placeholder"):
+        origin = origin_of(node)
+        if origin is None or not (inside := _INSIDE.search(origin.text)):
+            continue
+        expression = origin.text[: inside.start()]
+        module = value_of(expression, scope)
+        if isinstance(module, nn.Module):
+            found[expression] = module
+    return found
+
+
+def values_of(graph_module: GraphModule) -> tuple[Any, ...] | None:
+    """Return the values that Dynamo captures a graph with; ``None`` where it does not keep them."""
+    found = []
+    for node in graph_module.graph.find_nodes(op="placeholder"):
+        example = getattr(node.meta.get("grapharg"), "example", None)
+        if example is None:
+            return None
+        found.append(example)
+    return tuple(found)
 
 
 def inductor_lowering(target: Any) -> bool:
@@ -35,6 +69,31 @@ def root_names(node: Node) -> tuple[str, ...]:
     return tuple(names)
 
 
+_KINDS = {
+    *("Param", "Buffer", "Dummy", "Plain", "SubclassGetAttr", "SubclassSize", "SubclassStride", "ViewBase"),
+    *("SyntheticBase", "PhiloxForwardSeed", "PhiloxForwardBaseOffset", "PhiloxBackwardSeed"),
+    *("PhiloxBackwardBaseOffset", "ForwardToken", "BackwardToken", "Tangent"),
+}
+"""The beginnings of the names of descriptors of AOTAutograd's inputs."""
+
+
+def unknown_inputs(graph: Graph) -> dict[Any, int]:
+    """Return the descriptors of inputs that are of no known kind, each with its place among them."""
+    descriptors = (node.meta.get("desc") for node in graph.find_nodes(op="placeholder"))
+    known = {f"{kind}AOTInput" for kind in _KINDS}
+    others = (one for one in descriptors if one is not None and type(one).__name__ not in known)
+    return {one: place for place, one in enumerate(others)}
+
+
+def lost_inputs(unknown: Iterable[Any]) -> str:
+    """Return the remark on descriptors of inputs that are of no known kind."""
+    kinds = ", ".join(sorted({type(one).__name__ for one in unknown}))
+    return (
+        "Inputs of graphs of ATen operators are told by their order alone: this torch "
+        f"({torch.__version__}) describes them as {kinds}."
+    )
+
+
 def input_index(descriptor: Any) -> int | None:
     """Return which placeholder of Dynamo's graph one of AOTAutograd's is, as its descriptor says."""
     return descriptor.idx if type(descriptor).__name__ == "PlainAOTInput" else None
@@ -57,6 +116,6 @@ def tangent_index(descriptor: Any) -> int | None:
     return output_index(descriptor.output) if is_tangent else None
 
 
-def gradient_index(descriptor: Any) -> int | None:
-    """Return of which placeholder of Dynamo's graph an output of AOTAutograd's is the gradient."""
-    return input_index(descriptor.grad_of) if type(descriptor).__name__ == "GradAOTOutput" else None
+def gradient_of(descriptor: Any) -> Any:
+    """Return the descriptor of the input whose gradient an output of AOTAutograd's is; else ``None``."""
+    return descriptor.grad_of if type(descriptor).__name__ == "GradAOTOutput" else None

@@ -30,14 +30,24 @@ def class_paths(model: nn.Module) -> dict[str, str]:
     }
 
 
-def clean_meta(node: Node, classes: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ``meta`` of a node as graphs of fxlab have it: result, source lines, modules around it."""
+def clean_meta(node: Node, classes: Mapping[str, str], roots: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ``meta`` of a node as graphs of fxlab have it: result, source lines, modules around it.
+
+    Parameters
+    ----------
+    node
+        The node.
+    classes
+        The class of each module, by its path.
+    roots
+        The paths of modules that a function reads, by its expressions for them.
+    """
     meta = node.meta
     result = {"val": meta.get("val", meta.get("example_value"))}
     if meta.get("stack_trace"):
         result["stack_trace"] = meta["stack_trace"]
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
-    if isinstance(stack, dict) and (paths := _paths(stack, classes)):
+    if isinstance(stack, dict) and (paths := _paths(stack, classes, roots)):
         result["nn_module_stack"] = {path: (path, classes[path]) for path in paths}
     return {key: value for key, value in result.items() if value is not None}
 
@@ -100,15 +110,23 @@ def same_values(captured: Graph, graph: Graph) -> dict[str, str]:
     return found
 
 
+def _path(text: str, roots: Mapping[str, str]) -> str:
+    """Return the path of a module that Dynamo writes as an expression."""
+    known = max((root for root in roots if text.startswith(root)), key=len, default=None)
+    below = _ROOT.sub("", text) if known is None else text[len(known) :]
+    root = "" if known is None else roots[known]
+    return _ITEM.sub(r".\2", f"{root}.{below.lstrip('.')}").strip(".")
+
+
 def _kind(value: Any) -> tuple[Any, ...] | None:
     return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None
 
 
-def _paths(stack: Mapping[str, Any], classes: Mapping[str, str]) -> list[str]:
+def _paths(stack: Mapping[str, Any], classes: Mapping[str, str], roots: Mapping[str, str]) -> list[str]:
     found = []
     for entry in stack.values():
         if isinstance(entry, tuple) and len(entry) == 2:
-            path = _ITEM.sub(r".\2", _ROOT.sub("", str(entry[0]))).lstrip(".")
+            path = _path(str(entry[0]), roots)
             if path and path in classes:
                 found.append(path)
     return list(dict.fromkeys(found))

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fxlab.compiler.hooks import PHASES
 
 _FILES = {phase: f"{phase}{'_graph' * (phase == 'joint')}.py" for phase in PHASES}
@@ -69,6 +71,16 @@ def values() -> dict[str, Any]:
     from torch._inductor import config
 
     return dict(config.get_config_copy())
+
+
+def mode_options(mode: str) -> dict[str, Any]:
+    """Return the options that a mode of ``torch.compile`` stands for; ``ValueError`` if there is none."""
+    known: dict[str, dict[str, Any]] = torch._inductor.list_mode_options()
+    if mode not in known and mode != "default":
+        raise ValueError(
+            f"mode: torch.compile has no mode {mode!r}; it has {', '.join(['default', *known])}."
+        )
+    return dict(known.get(mode, {}))
 
 
 def _package() -> Path:

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 from unittest import mock
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Node
 
+from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.patterns.attempt import Attempt, Outcome, Pattern, any_of
 from fxlab.compiler.patterns.expressions import is_operator, names_of, parts_of
 from fxlab.interrupts import RestoringStack
@@ -42,7 +43,7 @@ class Hearer(Protocol):
 
 
 class Asking:
-    """Makes what takes the place of functions of torch's pattern matcher.
+    """Hears of the calls of functions of torch's pattern matcher.
 
     Parameters
     ----------
@@ -62,51 +63,45 @@ class Asking:
         self._pending: _Pending | None = None
         """The match that was found last, of which it is not known yet whether it is applied."""
 
-    def pass_(self, original: Any) -> Any:
-        """Make what takes the place of ``PatternMatcherPass.apply``."""
+    def pass_(self, call: Call) -> Any:
+        """Hear of ``PatternMatcherPass.apply``: copies of its entries tell what comes of them."""
+        patterns = call.given(0)
+        own = getattr(patterns, "patterns", None)
+        if not isinstance(own, dict) or self._asks or not self._is_heard():
+            return call()
+        copies: dict[int, Any] = {}
+        asked: defaultdict[Any, list[Any]] = defaultdict(list)
+        for place, entries in own.items():
+            for entry in entries:
+                if id(entry) not in copies:
+                    copies[id(entry)] = self._copy(entry)
+                asked[place].append(copies[id(entry)])
+        self._hearer.begin_patterns([self._known[key][1] for key in copies if key in self._known])
+        self._asks = True
+        try:
+            with RestoringStack(mock.patch.object(patterns, "patterns", asked)):
+                return call()
+        finally:
+            self._settle()
+            self._asks = False
 
-        def run(patterns: Any, graph: Any) -> Any:
-            own = getattr(patterns, "patterns", None)
-            if not isinstance(own, dict) or self._asks or not self._is_heard():
-                return original(patterns, graph)
-            copies: dict[int, Any] = {}
-            asked: defaultdict[Any, list[Any]] = defaultdict(list)
-            for place, entries in own.items():
-                for entry in entries:
-                    if id(entry) not in copies:
-                        copies[id(entry)] = self._copy(entry)
-                    asked[place].append(copies[id(entry)])
-            self._hearer.begin_patterns([self._known[key][1] for key in copies if key in self._known])
-            self._asks = True
-            try:
-                with RestoringStack(mock.patch.object(patterns, "patterns", asked)):
-                    return original(patterns, graph)
-            finally:
-                self._settle()
-                self._asks = False
-
-        return run
-
-    def step(self, original: Any) -> Any:
-        """Make what takes the place of ``MatchContext.match``, which matches a part of a pattern."""
-
-        def run(context: Any, pattern: Any, node: Any) -> Any:
-            trial = self._trial
-            if trial is None or threading.get_ident() != self._thread:
-                return original(context, pattern, node)
-            trial.enter(pattern, node)
-            found = original(context, pattern, node)
-            trial.leave(pattern, node, found)
-            return found
-
-        return run
+    def step(self, call: Call) -> Any:
+        """Hear of ``MatchContext.match``, which matches a part of a pattern."""
+        trial = self._trial
+        if trial is None or threading.get_ident() != self._thread:
+            return call()
+        pattern, node = call.given(1), call.given(2)
+        trial.enter(pattern, node)
+        found = call()
+        trial.leave(pattern, node, found)
+        return found
 
     def _copy(self, entry: Any) -> Any:
         """Return an entry that does what another one does, and tells of it."""
-        if id(entry) not in self._known:
-            self._known[id(entry)] = entry, _described(entry)
-        pattern = self._known[id(entry)][1]
         try:
+            if id(entry) not in self._known:
+                self._known[id(entry)] = entry, _described(entry)
+            pattern = self._known[id(entry)][1]
             copied = copy.copy(entry)
             copied.pattern = _Told(entry.pattern, functools.partial(self._match, pattern, entry.pattern))
             copied.extra_check = functools.partial(self._check, entry.extra_check)
@@ -115,13 +110,14 @@ class Asking:
             return entry
         return copied
 
-    def _match(self, pattern: Pattern, own: Any, node: Any) -> Any:
+    def _match(self, pattern: Pattern, own: Any, *args: Any, **kwargs: Any) -> Any:
+        node = next(iter((*args, *kwargs.values())), None)
         if threading.get_ident() != self._thread or not isinstance(node, Node):
-            return own.match(node)
+            return own.match(*args, **kwargs)
         self._settle()
         trial = self._trial = _Trial(self._words)
         try:
-            found = own.match(node)
+            found = own.match(*args, **kwargs)
         finally:
             self._trial = None
         if found:
@@ -133,13 +129,13 @@ class Asking:
             self._tell(pattern, node.name, trial.reached, failure)
         return found
 
-    def _check(self, own: Callable[[Any], Any], match: Any) -> Any:
+    def _check(self, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         pending = self._pending
         if threading.get_ident() != self._thread or pending is None:
-            return own(match)
+            return own(*args, **kwargs)
         trial = self._trial = _Trial(self._words)
         try:
-            answer = own(match)
+            answer = own(*args, **kwargs)
         finally:
             self._trial = None
         pending.is_checked = True
@@ -148,12 +144,12 @@ class Asking:
             self._tell(pending.pattern, pending.node, pending.nodes, _refusal(own, trial))
         return answer
 
-    def _apply(self, entry: Any, match: Any, graph: Graph, node: Node) -> None:
+    def _apply(self, entry: Any, *args: Any, **kwargs: Any) -> Any:
         pending, self._pending = self._pending, None
         if threading.get_ident() == self._thread and pending is not None:
             matched = _Failure(Outcome.MATCHED, "", "", "")
             self._tell(pending.pattern, pending.node, pending.nodes, matched)
-        entry.apply(match, graph, node)
+        return entry.apply(*args, **kwargs)
 
     def _settle(self) -> None:
         """Tell of a match that was found and not applied."""
@@ -175,7 +171,7 @@ class Asking:
 class _Told:
     """A pattern whose ``match`` is another function."""
 
-    def __init__(self, pattern: Any, match: Callable[[Any], Any]) -> None:
+    def __init__(self, pattern: Any, match: Callable[..., Any]) -> None:
         self._pattern, self.match = pattern, match
 
     def __getattr__(self, name: str) -> Any:

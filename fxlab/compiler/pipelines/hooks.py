@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase
 
+from fxlab.compiler.heard_calls import Call, attribute_of
 from fxlab.compiler.hooks import Patches
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.exchanged_code import code_that_calls
@@ -66,7 +67,7 @@ def listening_to_passes(
 
 
 class _Around:
-    """Makes what takes the place of torch's functions; only the thread that made it is heard."""
+    """Hears of the calls of torch's functions; only those of the thread that made it."""
 
     def __init__(self, listener: PassListener) -> None:
         self._listener, self._thread = listener, threading.get_ident()
@@ -76,28 +77,24 @@ class _Around:
     def _is_heard(self) -> bool:
         return threading.get_ident() == self._thread and not self._is_inside
 
-    def called(self, original: Any) -> Any:
-        def run(pass_: Any, graph_module: Any, *args: Any, **kwargs: Any) -> Any:
-            call = functools.partial(original, pass_, graph_module, *args, **kwargs)
-            return self._one(type(pass_).__name__, graph_module, call)
+    def called(self, call: Call) -> Any:
+        """Hear of a ``PassBase``."""
+        return self._one(type(call.given(0)).__name__, call.given(1), call)
 
-        return run
-
-    def managed(self, original: Any) -> Any:
-        def run(manager: Any, module: Any) -> Any:
-            if not self._is_heard:
-                return original(manager, module)
-            # Constraints know the passes themselves, which are exchanged below.
-            if not getattr(manager, "_validated", True):
-                manager.solve_constraints()
-            own = manager.passes
-            manager.passes = [pass_ if isinstance(pass_, PassBase) else self._told(pass_) for pass_ in own]
-            try:
-                return original(manager, module)
-            finally:
-                manager.passes = own
-
-        return run
+    def managed(self, call: Call) -> Any:
+        """Hear of the functions among the passes of a ``PassManager``."""
+        if not self._is_heard:
+            return call()
+        manager = call.given(0)
+        # Constraints know the passes themselves, which are exchanged below.
+        if not getattr(manager, "_validated", True):
+            manager.solve_constraints()
+        own = attribute_of(manager, "passes")
+        manager.passes = [pass_ if isinstance(pass_, PassBase) else self._told(pass_) for pass_ in own]
+        try:
+            return call()
+        finally:
+            manager.passes = own
 
     def function(
         self, function: types.FunctionType, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -105,20 +102,19 @@ class _Around:
         given = next(iter((*args, *kwargs.values())), None)
         return self._one(function.__name__, given, functools.partial(original, *args, **kwargs))
 
-    def decomposed(self, original: Any) -> Any:
-        def run(program: Any, *args: Any, **kwargs: Any) -> Any:
-            call = functools.partial(original, program, *args, **kwargs)
-            return self._one("run_decompositions", program.graph_module, call, program)
-
-        return run
+    def decomposed(self, call: Call) -> Any:
+        """Hear of ``run_decompositions``."""
+        program = call.given(0)
+        return self._one("run_decompositions", attribute_of(program, "graph_module"), call, program)
 
     def _told(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a pass that is a function, which is told of when it is called."""
         is_function = inspect.isfunction(function)
         name = function.__name__ if is_function else type(function).__name__
 
-        def run(module: Any) -> Any:
-            return self._one(name, module, functools.partial(function, module))
+        def run(*args: Any, **kwargs: Any) -> Any:
+            given = next(iter((*args, *kwargs.values())), None)
+            return self._one(name, given, functools.partial(function, *args, **kwargs))
 
         run.__name__ = name
         return run

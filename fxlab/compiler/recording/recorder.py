@@ -10,9 +10,13 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.author_frames import author_line, error_words
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.patterns import Attempt, Pattern
+from fxlab.compiler.recording.partition import joined
 from fxlab.compiler.recording.snapshot import Made, Snapshot, State
+from fxlab.compiler.story.hooks import current_compile
+from fxlab.compiler.story.story import Story
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 
 TORCH, ATEN = "torch", "aten"
@@ -20,6 +24,8 @@ TORCH, ATEN = "torch", "aten"
 WHOLE = "whole"
 BORDER = "AOTAutograd"
 """The step from Dynamo's graph to that of ATen operators."""
+SPLIT = "AOTAutograd/partition"
+"""The step from the joint graph to forward and backward graphs, one after the other."""
 
 _META = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "from_node")
 """What a node that replaces others inherits of them, if it has none of its own."""
@@ -38,6 +44,26 @@ class Match:
     is_applied: bool
     made: list[str] = field(default_factory=list)
     erased: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A pass that has raised, or has left a graph that is none."""
+
+    graph: tuple[int, str]
+    """The number of the graph, and the kind of the stack."""
+    pass_: str
+    can_skip: bool
+    """Whether it can be compiled without the pass."""
+    pattern: str
+    """The pattern whose match was being replaced, if it was one."""
+    node: str
+    """The node at which it was found."""
+    error: str
+
+    def __str__(self) -> str:
+        match = f", where {self.pattern} replaces {self.node}" if self.pattern else ""
+        return f"{self.pass_} has failed{match}: {self.error}"
 
 
 @dataclass
@@ -100,6 +126,10 @@ class Recording:
     """What they held then; parameters are not copied."""
     graph_break: GraphBreak | None = None
     """Why Dynamo has ended the graph, if that is not the end of the model."""
+    modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    """The outermost modules that it reads, by the function's expressions for them."""
+    compile: str = ""
+    """Dynamo's number of the compile."""
     has_run: bool = False
     code: Callable[..., Any] | None = None
     """What the backend has made of Dynamo's graph, where code was generated."""
@@ -127,8 +157,25 @@ class Recorder:
         runs_each: bool = False,
     ) -> None:
         self.recordings: list[Recording] = []
+        self.crash: Crash | None = None
+        """The first pass that has raised."""
+        self._match: Match | None = None
+        self.remarks: list[str] = []
+        """Parts of the compile that are not known, in words."""
+        self.story = Story()
+        """What Dynamo has done with the functions."""
+        self._now: Stack
+        """The stack of the graph whose passes run."""
+        self._waiting: GraphModule | None = None
+        """The graph of Dynamo that no phase has begun with."""
+        self.modules_read: Mapping[str, nn.Module] = {}
+        """Those of the graph that Dynamo has captured last."""
         self._runs_each = runs_each
         self._may_run, self._may_match = may_run, may_match
+
+    def read_modules(self, modules: Mapping[str, nn.Module], graph_module: GraphModule) -> None:
+        """Note the graph that Dynamo has captured, and the modules that it reads."""
+        self.modules_read, self._waiting = modules, graph_module
 
     def called(self, values: Sequence[Any]) -> None:
         """Note the values of the placeholders."""
@@ -138,6 +185,7 @@ class Recorder:
 
     def finish(self) -> None:
         """Let go of the compiler's own graphs, when the compile is over."""
+        self.story.number_graphs([recording.compile for recording in self.recordings])
         for recording in self.recordings:
             for stack in recording.stacks.values():
                 for snapshot in (stack.first, *(step.after for step in stack.steps)):
@@ -160,6 +208,7 @@ class Recorder:
         full = f"{self._phase}/{name}" + (f" ({number})" if number > 1 else "")
         fixed = "" if can_skip else f"the compiler runs it without a way to leave it out: {_WITH}"
         ran = not can_skip or self._may_run(self._now.kind, full)
+        self._match = None
         self._step = Step(full, self._now.last, self._now.last, fixed, ran=ran)
         self._state = self._step.before.state
         self._graph_module = graph_module
@@ -168,15 +217,30 @@ class Recorder:
     def end_pass(self, graph_module: GraphModule) -> None:
         """Note the graph after a pass."""
         step = self._step
-        step.after = self._snapshot(graph_module)
+        try:
+            step.after = self._snapshot(graph_module)
+        except ValueError as error:  # nodes that read one another in a circle
+            self.failed_pass(error)
+            return
         self._now.steps.append(step)
         self._previous = step.name.partition("/")[2]
+
+    def failed_pass(self, error: BaseException) -> None:
+        """Note the pass that has raised, and the match in which it has."""
+        if self.crash is None:
+            place = (len(self.recordings) - 1, self._now.kind)
+            match, step = self._match, self._step
+            where = (match.pattern, match.anchor) if match is not None else ("", "")
+            self.crash = Crash(place, step.name, not step.fixed, *where, _error_words(error))
+        if self._match is not None:
+            self.end_match()
 
     def begin_match(self, pattern: str, anchor: Node, nodes: Sequence[Node]) -> bool:
         """Note a match, and tell whether it may be applied."""
         applied = self._may_match(self._now.kind, self._step.name, anchor.name, self._made)
         match = Match(pattern, anchor.name, tuple(node.name for node in nodes), applied)
         self._step.matches.append(match)
+        self._match = match
         owner = anchor.graph.owning_module
         inherited = {key: anchor.meta[key] for key in _META if key in anchor.meta}
 
@@ -192,7 +256,8 @@ class Recorder:
         return applied
 
     def end_match(self) -> None:
-        """Forget a match that has changed nothing."""
+        """Stop watching what a match makes."""
+        self._match = None
         _unwatch(*self._watched)
 
     def generated(self, code: Callable[..., Any]) -> None:
@@ -215,11 +280,13 @@ class Recorder:
         """Begin with a graph that Dynamo has captured."""
         if self._runs_each and self.recordings and not self.recordings[-1].has_run:
             self.recordings.pop()
-        self._recording = Recording()
+        self._waiting = None
+        self._recording = Recording(modules=self.modules_read, compile=current_compile())
         self.recordings.append(self._recording)
         self._made: dict[str, Made] = {}
         self._phase, self._previous, self._dialect = "", "", TORCH
-        self._recording.graph_break = break_after(graph_module)
+        known = self.story.break_of(self._recording.compile)
+        self._recording.graph_break = known or break_after(graph_module)
         self._begin_stack(WHOLE, graph_module)
 
     def _enter(self, phase: str, graph_module: GraphModule) -> None:
@@ -227,6 +294,8 @@ class Recorder:
         if phase == PHASES[0]:
             self._begin_graph(graph_module)
             return
+        if self._waiting is not None:  # the first phase is not seen with this torch
+            self._begin_graph(self._waiting)
         self._dialect = ATEN
         inputs = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
         is_backward = any(name.startswith("tangents") for name in inputs)
@@ -235,12 +304,27 @@ class Recorder:
             self._border(graph_module)
         elif self._recording.stacks[WHOLE].has_gradients:
             self._begin_stack("backward" if is_backward else "forward", graph_module)
+        elif is_backward:  # of a joint graph that is not seen with this torch
+            self._now = Stack("backward", Snapshot(graph_module, self._dialect, self._made))
         else:
             self._note_between(graph_module, f"{phase}/before its passes")
 
     def _begin_stack(self, kind: str, graph_module: GraphModule) -> None:
         first = Snapshot(graph_module, self._dialect, self._made)
         self._now = self._recording.stacks[kind] = Stack(kind, first)
+        if {"forward", "backward"} <= self._recording.stacks.keys():
+            self._note_split()
+
+    def _note_split(self) -> None:
+        """Take the two graphs that the joint one was split into for its last stage."""
+        joint, forward, backward = (self._recording.stacks[kind] for kind in (WHOLE, "forward", "backward"))
+        before = joint.last
+        after = joined(before, forward.first, backward.first)
+        if after is None:
+            self.remarks.append("The split into a forward and a backward graph is not judged: it is unknown.")
+        else:
+            after = before if after.state == before.state else after
+            joint.steps.append(Step(SPLIT, before, after, "forward and backward are compiled apart"))
 
     def _border(self, graph_module: GraphModule) -> None:
         """Take the graph of ATen operators for what Dynamo's has become."""
@@ -250,7 +334,14 @@ class Recorder:
 
     def _note_between(self, graph_module: GraphModule, name: str = "") -> None:
         before = self._now.last
-        after = self._snapshot(graph_module)
+        try:
+            after = self._snapshot(graph_module)
+        except ValueError as error:  # nodes that read one another in a circle
+            if self.crash is None:
+                words = f"{self._phase}/between passes, after {self._previous}"
+                place = (len(self.recordings) - 1, self._now.kind)
+                self.crash = Crash(place, words, False, "", "", _error_words(error))
+            return
         if after is not before:
             known = name or f"{self._phase}/between passes, after {self._previous}"
             fixed = "the compiler does it outside of its passes"
@@ -261,6 +352,12 @@ class Recorder:
         return (
             last if State(graph_module) == last.state else Snapshot(graph_module, self._dialect, self._made)
         )
+
+
+def _error_words(error: BaseException) -> str:
+    line = author_line(error) if isinstance(error, Exception) else None
+    words = error_words(error).rstrip(".")
+    return f"{words} ({line.place})" if line else words
 
 
 def _copied(value: Any) -> Any:

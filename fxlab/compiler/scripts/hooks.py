@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
+from fxlab.compiler.compiling.hooks import cache_entries
+from fxlab.compiler.graphs.held_modules import holder_of
+from fxlab.compiler.graphs.hooks import modules_read, values_of
+from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
+from fxlab.compiler.story.hooks import hear_story, hear_symbols
+from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
+
+_COMPILED = "__compiled_fn"
+"""The beginning of the names of graphs in the code that Dynamo makes."""
+_FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, nn.Module
+"""The callables that Dynamo takes for functions."""
 
 
 class ScriptListener(Listener, Protocol):
     """A listener to the compiles of a script."""
 
-    def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
+    def of_other_thread(self, function: str) -> None:
+        """Another thread compiles a function, whose graphs are not heard of."""
+
+    def captured(
+        self, graph_module: GraphModule, model: nn.Module | None, modules: Mapping[str, nn.Module]
+    ) -> Callable[..., None]:
         """Dynamo gives a graph to a backend; returns what is called with the values it first runs on."""
 
     def compiled(self) -> None:
         """The backend has compiled the graph that was captured last, or has failed to."""
+
+    def ran_before(self, function: str) -> None:
+        """Code runs that was compiled for a function before."""
 
     def begin_part(self) -> None:
         """AOTAutograd begins with a graph: the one that Dynamo gave, or a part that a backend made of it."""
@@ -33,11 +55,18 @@ class ScriptListener(Listener, Protocol):
 
 
 @contextmanager
-def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
+def listening_to_script(listener: ScriptListener, story: Story) -> Iterator[list[str]]:
     """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
 
-    Caches of compiled graphs are not read, as what comes out of one goes through no pass, and backward graphs
-    are compiled at once.
+    Caches of compiled graphs are not read while something is compiled, as what comes out of one goes through
+    no pass; they are written as always. Backward graphs are compiled at once.
+
+    Parameters
+    ----------
+    listener
+        The listener.
+    story
+        Where the story of its functions is written, of all threads.
 
     Yields
     ------
@@ -48,83 +77,179 @@ def listening_to_script(listener: ScriptListener) -> Iterator[list[str]]:
         remarks = stack.enter_context(listening(listener))
         SCRIPT_IS_HEARD.set()
         stack.callback(SCRIPT_IS_HEARD.clear)
-        patches = Patches(stack)
-        thread, is_over = threading.get_ident(), threading.Event()
-
-        def around(original: Any) -> Any:
-            def run(output: Any, graph_module: GraphModule, example_inputs: Any) -> Any:
-                if threading.get_ident() != thread:
-                    return original(output, graph_module, example_inputs)
-                pending = [listener.captured(graph_module, _model(output))]
-                try:
-                    compiled = original(output, graph_module, example_inputs)
-                    listener.generated(compiled)
-                finally:
-                    listener.compiled()
-
-                return noted(compiled, pending)
-
-            return run
-
-        def noted(compiled: Any, pending: list[Callable[..., None]]) -> Any:
-            def first_noted(*values: Any) -> Any:
-                if pending:
-                    note = pending.pop()
-                    if not is_over.is_set():
-                        note(values)
-                return compiled(*values)
-
-            vars(first_noted).update(getattr(compiled, "__dict__", {}))
-            return first_noted
-
-        def around_parts(original: Any) -> Any:
-            def make(*args: Any, **kwargs: Any) -> Any:
-                compile_part = original(*args, **kwargs)
-
-                @functools.wraps(compile_part, assigned=())
-                def run(*graph_and_inputs: Any, **known: Any) -> Any:
-                    if threading.get_ident() != thread or is_over.is_set():
-                        return compile_part(*graph_and_inputs, **known)
-                    listener.begin_part()
-                    compiled = compile_part(*graph_and_inputs, **known)
-                    note = listener.end_part(compiled)
-                    return compiled if note is None else noted(compiled, [note])
-
-                return run
-
-            return make
-
-        def around_ahead_of_time(original: Any) -> Any:
-            def run(graph_module: GraphModule, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
-                if threading.get_ident() != thread or is_over.is_set():
-                    return original(graph_module, example_inputs, *args, **kwargs)
-                listener.captured(graph_module, graph_module)(tuple(example_inputs))
-                try:
-                    made = original(graph_module, example_inputs, *args, **kwargs)
-                    listener.generated(ahead_of_time_code(made, example_inputs))
-                    return made
-                finally:
-                    listener.compiled()
-
-            return run
-
+        patches, around = Patches(stack), _AroundScript(listener, story)
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
-        patches.around(place, around, "The graphs of Dynamo are not seen")
+        patches.around(place, around.captured, "The graphs of Dynamo are not seen")
         lost = "Parts that a backend makes of a graph have no inputs"
-        patches.around("torch._dynamo.backends.common:aot_autograd", around_parts, lost)
+        patches.around("torch._dynamo.backends.common:aot_autograd", around.parts, lost)
         lost = "What AOTInductor compiles is not seen"
-        patches.around("torch._inductor.compile_fx:compile_fx_aot", around_ahead_of_time, lost)
+        patches.around("torch._inductor.compile_fx:compile_fx_aot", around.ahead_of_time, lost)
         hear_kernels(patches, listener.kernels, lost="Kernels are not told")
-        config = "torch._functorch.config"
-        patches.setting(config, enable_autograd_cache=False)
+        lost = "Graphs that a cache on disk has go through no pass, and are not seen"
+        cached = "torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache._lookup"
+        patches.around(cached, around.cached_whole, lost)
+        patches.around("torch._inductor.codecache:FxGraphCache.load_with_key", around.cached_graph, lost)
+        hear_story(patches, story, listener.of_other_thread)
+        _hear_compiled_before(stack, listener.ran_before)
         lost = "Backward graphs are seen only if they run in the block, as they are compiled then"
-        patches.setting(config, lost=lost, force_non_lazy_backward_lowering=True)
-        patches.setting("torch._inductor.config", fx_graph_cache=False, fx_graph_remote_cache=False)
+        patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
         try:
             yield remarks
         finally:
-            is_over.set()
+            around.is_over = True
             remarks += patches.remarks
+
+
+class _AroundScript:
+    """Hears of the calls by which Dynamo and backends compile; only those of the thread that made it."""
+
+    def __init__(self, listener: ScriptListener, story: Story) -> None:
+        self._listener, self._story, self._thread = listener, story, threading.get_ident()
+        self._compiling = 0
+        """How many compiles of parts are going on, one inside of another."""
+        self.is_over = False
+
+    @property
+    def _is_heard(self) -> bool:
+        return threading.get_ident() == self._thread and not self.is_over
+
+    def captured(self, call: Call) -> Any:
+        """Hear of a graph that Dynamo gives to a backend."""
+        if threading.get_ident() != self._thread:
+            return call()
+        output, graph_module = call.given(0), call.given(1, GraphModule)
+        hear_symbols(self._story, output)
+        modules = modules_read(output, graph_module)
+        code = getattr(getattr(output, "root_tx", None), "f_code", None)
+        model = holder_of(modules, code) if modules else _model(output)
+        note = self._listener.captured(graph_module, model, modules)
+        values = values_of(graph_module)
+        try:
+            compiled = call()
+            self._listener.generated(compiled)
+        except Exception:
+            if values is not None:
+                note(values)  # on which the stages before the error run
+            raise
+        finally:
+            self._listener.compiled()
+        return self._noted(compiled, note)
+
+    def parts(self, call: Call) -> Any:
+        """Hear of a graph that AOTAutograd is given: Dynamo's, or a part that a backend made of it."""
+        compile_part = call()
+
+        @functools.wraps(compile_part, assigned=())
+        def run(*graph_and_inputs: Any, **known: Any) -> Any:
+            if not self._is_heard:
+                return compile_part(*graph_and_inputs, **known)
+            self._listener.begin_part()
+            self._compiling += 1
+            try:
+                compiled = compile_part(*graph_and_inputs, **known)
+            finally:
+                self._compiling -= 1
+            note = self._listener.end_part(compiled)
+            return compiled if note is None else self._noted(compiled, note)
+
+        return run
+
+    def cached_whole(self, call: Call) -> Any:
+        """Find nothing in the cache of AOTAutograd while something is compiled; it is written as always."""
+        return None if self._is_heard and self._compiling else call()
+
+    def cached_graph(self, call: Call) -> Any:
+        """Find nothing in Inductor's cache while something is compiled; it is written as always."""
+        if not self._is_heard or not self._compiling:
+            return call()
+        return None, {"key": call.given(0), "components": call.given(1), "cache_state": "miss"}
+
+    def ahead_of_time(self, call: Call) -> Any:
+        """Hear of an exported program that AOTInductor compiles."""
+        if not self._is_heard:
+            return call()
+        graph_module, example_inputs = call.given(0, GraphModule), call.given(1)
+        self._listener.captured(graph_module, graph_module, {})(tuple(example_inputs))
+        try:
+            made = call()
+            self._listener.generated(ahead_of_time_code(made, example_inputs))
+            return made
+        finally:
+            self._listener.compiled()
+
+    def _noted(self, compiled: Any, note: Callable[..., None]) -> Any:
+        """Return what does the same, and notes the values that it first runs on."""
+        pending = [note]
+
+        def run(*values: Any, **named: Any) -> Any:
+            if pending:
+                first = pending.pop()
+                if not self.is_over:
+                    first((*values, *named.values()))
+            return compiled(*values, **named)
+
+        if not isinstance(compiled, _FUNCTIONS):
+            return _Stand(compiled, run)
+        vars(run).update(getattr(compiled, "__dict__", {}))
+        return run
+
+
+def _hear_compiled_before(stack: RestoringStack, ran: Callable[[str], None]) -> None:
+    """Tell of each function that was compiled before, by name and line, when its code first runs.
+
+    Its graphs are called under names of the module that its code looks up.
+    """
+    tracker = getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None)
+    codes = [reference() for reference in getattr(tracker, "seen", ())]
+    for code in filter(None, codes):
+        words = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
+        for entry in cache_entries(code):
+            made, manager = getattr(entry, "code", None), getattr(entry, "guard_manager", None)
+            names = (getattr(manager, "global_scope", None) or {}).get("G")
+            for name in getattr(made, "co_names", ()):
+                if isinstance(names, dict) and name.startswith(_COMPILED) and callable(names.get(name)):
+                    _tell_of_run(stack, names, name, functools.partial(ran, words))
+
+
+def _tell_of_run(stack: RestoringStack, names: dict[str, Any], name: str, ran: Callable[[], None]) -> None:
+    own, thread = names[name], threading.get_ident()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == thread:
+            ran()
+        return own(*args, **kwargs)
+
+    def put_back() -> None:
+        if names.get(name) is run:
+            names[name] = own
+
+    names[name] = run
+    stack.callback(put_back)
+
+
+class _Stand:
+    """Stands for an object that can be called, which it is in all but its call."""
+
+    def __init__(self, own: Any, run: Callable[..., Any]) -> None:
+        self.__dict__.update(_own=own, _run=run)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._own, name, value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class of the object, for ``isinstance``."""
+        return type(self._own)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._own.__reduce_ex__(protocol)
 
 
 def _model(output: Any) -> nn.Module | None:

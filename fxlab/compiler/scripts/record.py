@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,6 +23,7 @@ from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.recording.recorder import WHOLE, Recorder, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.sessions.compile_session import CompileSession
+from fxlab.compiler.story.story import Story, guards_table, story_table
 from fxlab.tracing.dynamo.hooks import origin_of
 from fxlab.transformations.candidate_filter import Limit
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
 _ACTIVE = threading.Lock()
-_ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda values: None}
+_ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values: None}
 """What a recorder that has raised would answer: the script goes on as without it."""
 
 
@@ -50,6 +51,52 @@ class CompileRecord:
 
     sessions: Mapping[str, CompileSession]
     remarks: tuple[str, ...]
+    _story: Story = field(default_factory=Story, repr=False, init=False)
+
+    def story(self) -> pd.DataFrame:
+        """List what Dynamo has done with each function, in order, in all threads.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each event: Dynamo's number of the ``compile`` (``0/1`` is the second one of the first
+            function); the ``function``; the ``kind``; the ``reason``, with ``explanation`` and ``hint`` in
+            Dynamo's words where it has some; ``place`` (file and line) and ``code`` of the line that it is
+            about; the ``seconds`` of a compile; and the number of the ``graph`` in this record. Kinds are
+
+            ``compile``, ``recompile``
+                The function was captured and compiled; a recompile says which value has changed, from what to
+                what, and which line reads it.
+            ``discard``
+                A capture was thrown away and begun anew.
+            ``break``, ``skip``, ``limit``, ``error``
+                A graph ends at a line; the function is left to Python; it has been compiled too often; its
+                compile has raised an error.
+            ``symbol``, ``specialise``
+                A size is a symbol, in a range or under a condition; a symbol was taken for a number.
+
+        Examples
+        --------
+        >>> import torch
+        >>> double = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+        >>> with record_compile() as record:
+        ...     _ = double(torch.ones(2)), double(torch.ones(3))
+        >>> record.story()["reason"].tolist()
+        ['', 'x.size(0) was 2, is 3 (compile 2 of <lambda>)']
+        """
+        return story_table(self._story.events)
+
+    def guards(self) -> pd.DataFrame:
+        """List the guards of each compile: what a call must fulfil to use it.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each guard: the number of the ``compile``, the ``function``, the ``guard`` in the names
+            of the function, and ``place`` and ``code`` of the line because of which it is there, if that is
+            known.
+        """
+        return guards_table(self._story)
 
     def table(self) -> pd.DataFrame:
         """List the graphs: a row for each stack of passes.
@@ -57,8 +104,9 @@ class CompileRecord:
         Returns
         -------
         pandas.DataFrame
-            The number of the graph, the stack, how many passes have run and changed it, its nodes before and
-            after, and why and at which line Dynamo has ended it; empty at the end of the code.
+            The number of the graph, Dynamo's number of its ``compile``, the stack, how many passes have run
+            and changed it, its nodes before and after, and why and at which line Dynamo has ended it; empty
+            at the end of the code.
         """
         import pandas as pd
 
@@ -67,8 +115,9 @@ class CompileRecord:
             graph, _, stack = name.partition(", ")
             reason = session.graph_break
             ended = (reason.reason, reason.place) if reason else ("", "")
-            rows.append((int(graph.removeprefix("graph ")), stack, *counts_of(session), *ended))
-        columns = ["graph", "stack", *COUNTS, "break_reason", "break_line"]
+            number = int(graph.removeprefix("graph "))
+            rows.append((number, session.compile_number, stack, *counts_of(session), *ended))
+        columns = ["graph", "compile", "stack", *COUNTS, "break_reason", "break_line"]
         return pd.DataFrame(rows, columns=columns)
 
     def __repr__(self) -> str:
@@ -81,7 +130,8 @@ def record_compile() -> Iterator[CompileRecord]:
 
     It compiles as it does without: any backend, options, graph breaks and passes of one's own, with
     generated code. So does AOTInductor with exported programs. Compiled graphs are not read from caches on
-    disk. What was compiled before the block, and what another thread compiles, is not seen.
+    disk. What was compiled before the block, and what another thread compiles, is not seen; ``remarks`` name
+    the functions.
 
     Yields
     ------
@@ -105,10 +155,13 @@ def record_compile() -> Iterator[CompileRecord]:
     3
     """
     with alone(_ACTIVE, "record_compile"):
-        record, recorder = CompileRecord(MappingProxyType({}), ()), _ScriptRecorder()
+        recorder = _ScriptRecorder()
+        record = CompileRecord(MappingProxyType({}), ())
+        record._story = recorder.story
         remarks: list[str] = []
+        listener = Guarded(recorder, recorder.remarks, _ANSWERS)
         try:
-            with listening_to_script(Guarded(recorder, recorder.remarks, _ANSWERS)) as remarks:
+            with listening_to_script(listener, recorder.story) as remarks:
                 yield record
         finally:
             recorder.finish()
@@ -156,12 +209,14 @@ class _ScriptRecorder(Recorder):
         super().__init__(lambda kind, name: True, lambda kind, name, anchor, made: True)
         self.models: dict[int, nn.Module] = {}
         self.inputs: dict[int, dict[str, int]] = {}
-        self.remarks: list[str] = []
         self._waits = self._compiles = False
         self._captured: Recording | None = None
 
-    def captured(self, graph_module: GraphModule, model: nn.Module | None) -> Callable[..., None]:
+    def captured(
+        self, graph_module: GraphModule, model: nn.Module | None, modules: Mapping[str, nn.Module]
+    ) -> Callable[..., None]:
         """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
+        self.modules_read = modules
         super()._begin_graph(graph_module)
         self._waits, self._compiles, self._given = True, True, weakref.ref(graph_module)
         recording = self._captured = self._recording
@@ -183,6 +238,21 @@ class _ScriptRecorder(Recorder):
             self._recording = current
 
         return note
+
+    def of_other_thread(self, function: str) -> None:
+        """Remark on what another thread compiles."""
+        words = f"Another thread has compiled {function}; its graphs are not shown, only its story."
+        if words not in self.remarks:
+            self.remarks.append(words)
+
+    def ran_before(self, function: str) -> None:
+        """Remark on code that ran and was compiled before."""
+        words = (
+            f"{function} was compiled before the record, and ran: its graph is not shown. Compile it inside "
+            "of the block, or call torch.compiler.reset() before."
+        )
+        if words not in self.remarks:
+            self.remarks.append(words)
 
     def begin_part(self) -> None:
         """Note which graph was compiled before."""
@@ -280,7 +350,8 @@ class Recorded(Compiler):
 
 
 def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[str]) -> None:
-    told = list(dict.fromkeys([*remarks, *recorder.remarks]))
+    crash = [] if recorder.crash is None else [f"{recorder.crash}. The stages before it are shown."]
+    told = list(dict.fromkeys([*crash, *remarks, *recorder.remarks]))
     frames: list[tuple[str, Frame, Recording]] = []
     for number, recording in enumerate(recorder.recordings, 1):
         if not recording.copies and recording.stacks[WHOLE].first.graph.find_nodes(op="placeholder"):
@@ -292,7 +363,8 @@ def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[st
             for step in stack.steps:
                 step.fixed, step.can_exclude = _ONCE, False
         try:
-            frames.append((f"graph {number}", _frame(recorder, recording), recording))
+            frames.append((f"graph {number}", frame := _frame(recorder, recording), recording))
+            told += [words for words in frame.remarks if words not in told]
         except Exception as error:  # of a backend that gives on a graph of another kind
             told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
     compiler = Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxlab.compiler.compiler_pass import CODE, CodePass
+from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.sessions.pattern_questions import PatternQuestions
+from fxlab.compiler.story.story import story_table
 from fxlab.overlays import Overlay
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
@@ -47,6 +51,21 @@ class CompileSession(PatternQuestions):
         """The session itself."""
         return self
 
+    @property
+    def compile_number(self) -> str:
+        """Dynamo's number of the compile that the graph is of, such as ``0/1``; empty without Dynamo."""
+        return self._compiled.number
+
+    def story(self) -> pd.DataFrame:
+        """List what Dynamo has done with the function that the graph is of: compiles, breaks, recompiles.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As :meth:`fxlab.CompileRecord.story` returns it, for one function, with all of its compiles.
+        """
+        return story_table(self._compiled.story)
+
     @in_turn
     def verdict(
         self, pass_: PassOrName | None = None, *, variants: Variants = False, gradients: bool = False
@@ -62,7 +81,7 @@ class CompileSession(PatternQuestions):
             As for :meth:`fxlab.Session.verdict`.
         """
         if pass_ is None:
-            return super().verdict(variants=variants, gradients=gradients)
+            return self._with_operators(super().verdict(variants=variants, gradients=gradients))
         name = self._find(pass_)
         if name not in self._switches.on:
             raise ValueError(f"pass_: {name} is off. Switch it on first: session.apply({name!r}).")
@@ -71,10 +90,54 @@ class CompileSession(PatternQuestions):
         above = (*below, (name, self._switches.excluded_from(name)))
         reference = Reference(stages[below], self.inputs, variants=variants, gradients=gradients)
         if variants is not False or gradients:
-            return reference.verdict(stages[above])
-        return self._comparisons.remembered_of_run(
+            return self._with_operators(reference.verdict(stages[above]))
+        known = self._comparisons.remembered_of_run(
             "verdict of a pass", above, lambda: reference.verdict(stages[above])
         )
+        return self._with_operators(known)
+
+    def _with_operators(self, verdict: Verdict) -> Verdict:
+        """Note which custom operators do not do what they say, as compiled code is wrong because of them."""
+        words = self.operator_remarks
+        if not words:
+            return verdict
+        return replace(verdict, notes=verdict.notes + words, reason=f"{' '.join(words)} {verdict.reason}")
+
+    @cached_property
+    def _operator_mistakes(self) -> list[OperatorMistake]:
+        if self._inputs_known is None:
+            return []
+        try:
+            return operator_mistakes(self.original, self._inputs_known)
+        except Exception:  # whatever a model raises: then there is no verdict either
+            return []
+
+    @property
+    def _inputs_known(self) -> Mapping[str, Any] | None:
+        return self.inputs if isinstance(self.inputs, Mapping) else None
+
+    @property
+    def operator_remarks(self) -> tuple[str, ...]:
+        """The mistakes of :meth:`custom_operators`, in words."""
+        return tuple(map(str, self._operator_mistakes))
+
+    @in_turn
+    def custom_operators(self) -> pd.DataFrame:
+        """List custom operators that do something else than their fake results and schemas say.
+
+        The graph runs on the inputs of the session, and each operator that is none of torch's is compared
+        with its ``register_fake`` and its ``mutates_args``. Inductor generates code for what these say.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each mistake, indexed by ``node``: the ``operator``, the ``mistake`` in words, and the
+            ``place`` (file and line) of the call.
+        """
+        import pandas as pd
+
+        rows = [(one.node, one.operator, one.mistake, one.place) for one in self._operator_mistakes]
+        return pd.DataFrame(rows, columns=["node", "operator", "mistake", "place"]).set_index("node")
 
     @in_turn
     def generate_code(self) -> None:
@@ -156,7 +219,11 @@ class CompileSession(PatternQuestions):
         ValueError
             Always.
         """
-        raise ValueError("A compile session cannot be saved. Its code can: session.to_python().")
+        raise ValueError(
+            "A compile session cannot be saved, as it compiles again. Keep the code that makes it: "
+            "session.to_python(); its pages: fxlab.report(session, path=...); or the graph of a stage: "
+            "torch.save(session.graph_module, path)."
+        )
 
     def to_python(self) -> str:
         """Return code that makes a session with the passes that are on here, or that records it again."""

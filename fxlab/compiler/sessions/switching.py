@@ -80,21 +80,35 @@ class SwitchedCompile(Session):
         ValueError
             If it is a pass of the compiler.
         """
-        if isinstance(self.find(pass_), CompilerPass):
-            name = self._find(pass_)
-            raise ValueError(f"pass_: {name} is a pass of the compiler. Switch it off: revert({name!r}).")
+        found = self.find(pass_)
+        if isinstance(found, CompilerPass):
+            raise ValueError(f"pass_: {found.name} is a pass of the compiler. {_to_do(found)}")
         super().remove(pass_)
 
     @in_turn
     def move(self, pass_: PassOrName, place: int) -> None:
-        """Refuse: the compiler decides on the order.
+        """Give a pass that was added another place above those of the compiler.
 
         Raises
         ------
         ValueError
-            Always.
+            If it is a pass of the compiler, which decides on the order of its own, or a place among these.
         """
-        raise ValueError("place: the compiler decides on the order of its passes, which cannot be changed.")
+        found = self.find(pass_)
+        if isinstance(found, CompilerPass):
+            raise ValueError(
+                f"pass_: the compiler decides on the order of its passes, and {found.name} is one. "
+                f"{_to_do(found)} A pass of your own runs where its option says, such as "
+                'options={"post_grad_custom_pre_pass": your_pass}.'
+            )
+        own = sum(isinstance(known, CompilerPass) for known in self.passes)
+        if type(place) is int and place < own:
+            raise ValueError(
+                f"place: expected one from {own} to {len(self.passes) - 1}, got {place}; those below are of "
+                "the compiler's own passes. To run a pass inside of the compiler, compile with it: "
+                'options={"post_grad_custom_pre_pass": your_pass}.'
+            )
+        super().move(pass_, place)
 
     @in_turn
     def options(self) -> pd.DataFrame:
@@ -244,6 +258,13 @@ class SwitchedCompile(Session):
             for pass_ in passes
             if isinstance(pass_, CompilerPass)
         )
+
+
+def _to_do(pass_: CompilerPass) -> str:
+    """Return what can be done about a pass of the compiler that is not wanted."""
+    if pass_.fixed:
+        return f"It cannot be switched off either: {pass_.fixed}."
+    return f"Switch it off: revert({pass_.name!r})."
 
 
 def _fixed(pass_: Transformation) -> str:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import GraphModule
 
 from fxlab.checks import flag
 from fxlab.graphs.lineage import are_apart
-from fxlab.models.running import Inputs, generators_kept
+from fxlab.models.running import Inputs, generators_kept, takes_derivatives
 from fxlab.node_info import module_path, shape_and_dtype, target_text
-from fxlab.sources import Model
+from fxlab.sources import Model, is_session
 from fxlab.validation.alignment.align import Alignment, aligned
 from fxlab.validation.arguments import graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
@@ -169,7 +170,20 @@ def first_divergence(
     first, second, given = graphs_to_run(original, transformed, inputs)
     if are_apart(first, second):
         return _where_they_part(aligned(first, second, given))
-    pairs = SideBySide(first, second, given, in_float64=True)
+    found = _first_of(first, second, given)
+    if found is None and is_session(original) and _has_derivatives(first):
+        # Their nodes have partners only from where derivatives were written as nodes on.
+        written = (stage for stage in original.stages if not _has_derivatives(stage))
+        found = _first_of(next(written, second), second, given)
+    return found
+
+
+def _has_derivatives(graph_module: GraphModule) -> bool:
+    return any(map(takes_derivatives, graph_module.graph.nodes))
+
+
+def _first_of(first: GraphModule, second: GraphModule, inputs: Inputs) -> Divergence | None:
+    pairs = SideBySide(first, second, inputs, in_float64=True)
     with generators_kept():
         for pair in pairs.pairs():
             judgement = _worst(_judgements(pair))

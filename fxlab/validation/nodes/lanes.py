@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
-from fxlab.models.running import Inputs, placeholder_values, seed_generators
+from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
 from fxlab.operators import draws_random_numbers
 from fxlab.torch_private import pytree
 from fxlab.validation.nodes.body_runs import BodyRuns
@@ -112,8 +112,10 @@ class ExactLanes:
         return [exact, *(self._run(self._rounding, node, start, k) for k in range(1, TRIES + 1))]
 
     def keep_original(self, node: Node, start: Callable[[Node], Any]) -> None:
-        """Run a node without a match, and keep its value."""
-        self._kept[node] = [self.original(node, start)]
+        """Run a node without a match, and keep its value; values of single nodes have no derivatives."""
+        is_derivative = node.op == "call_function" and takes_derivatives(node)
+        if not is_derivative and self.can_run(node, start):
+            self._kept[node] = [self.original(node, start)]
 
     def keep_transformed(self, node: Node, start: Callable[[Node], Any]) -> None:
         """Run a node without a match, and keep its values."""
@@ -137,6 +139,10 @@ class ExactLanes:
         interpreter.env = values
         interpreter.give(next((lane.drawn[node] for lane in self._lanes if node in lane.drawn), ()))
         return interpreter.run_node(node)
+
+    def can_run(self, node: Node, start: Callable[[Node], Any]) -> bool:
+        """Tell whether a node of the original has a float64 run: it has none if it reads a derivative."""
+        return all(value in self._kept or start(value) is not NOT_THERE for value in node.all_input_nodes)
 
     def _holds_new_values(self, node: Node) -> bool:
         if node.op == "placeholder":

@@ -125,8 +125,9 @@ class SideBySide:
         if self._exact is not None:
             self._second.runs.keeps_object = self._exact.is_new
         self._partners = {other: node for node, other in self._matching.originals.items()}
-        self._rest = list(original.graph.nodes)[::-1]
-        """The nodes of the original that have not run, last first."""
+        held = ("placeholder", "get_attr")
+        self._rest = sorted(original.graph.nodes, key=lambda node: node.op not in held)[::-1]
+        """The nodes of the original that have not run, last first; what it holds may be read at any time."""
         self._before: dict[Node, Any] = {}
         """Copies of what the latest node of the original has read, if it may have written into that."""
         self._incomparable: set[Node] = set()
@@ -180,7 +181,7 @@ class SideBySide:
                 self._keep_inputs(node, other)
             self._run_original_up_to(other)
             expected, accumulated = self._first.values[other], self._second.values[node]
-            if _comparable(expected, accumulated):
+            if _comparable(expected, accumulated) and self._has_exact(node, other):
                 introduced = expected if self._is_same_step(node) else self._on_originals(node)
                 return Pair(
                     *(node, other, expected, accumulated, introduced),
@@ -197,6 +198,12 @@ class SideBySide:
     def _is_same_step(self, node: Node) -> bool:
         """Tell whether a node does what its original does; a derivative is one of all that came before it."""
         return node in self._matching.unchanged or takes_derivatives(node)
+
+    def _has_exact(self, node: Node, other: Node) -> bool:
+        """Tell whether a pair can be run in float64, should that be asked for."""
+        if self._exact is None or self._is_same_step(node):
+            return True
+        return self._exact.can_run(other, self._value_for_first)
 
     def _finish(self, node: Node) -> None:
         """Compute what later nodes need of this one, and drop what no node needs any more."""

@@ -139,6 +139,10 @@ _Tries: TypeAlias = Sequence[dict[str, torch.Tensor]]
 """The outputs of a few runs with random changes."""
 
 
+class NothingReturnedError(ValueError):
+    """Neither model returns or writes a tensor, so that there is nothing in which they could differ."""
+
+
 class RunsCompared:
     """Another model beside an original, each with its runs on the same inputs."""
 
@@ -151,7 +155,7 @@ class RunsCompared:
         self._original, self._transformed = original, transformed
         ours, theirs = original.observed, transformed.observed
         if not ours.everything and not theirs.everything:
-            raise ValueError("original: it returns no tensors, so there is nothing to compare.")
+            raise NothingReturnedError("original: it returns no tensors, so there is nothing to compare.")
         self._expected, self._outputs = ours.beside(theirs), theirs.beside(ours)
         self._without_gradients: tuple[str, ...] = ()
         if original.has_gradients:

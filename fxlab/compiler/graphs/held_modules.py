@@ -1,0 +1,120 @@
+"""The modules that a compiled function reads, wherever it finds them, as one module with their names."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from fxlab.checks import described
+from fxlab.compiler.story.story import function_name
+
+_NAME = re.compile(r"\w+")
+
+
+def holder_of(found: Mapping[str, nn.Module], code: types.CodeType | None) -> nn.Module:
+    """Return a module that holds others under the names that a function has for them.
+
+    A single module is returned itself. A module whose method the function is, is the root, with the others
+    beside what it holds.
+
+    Parameters
+    ----------
+    found
+        By an expression such as ``G['net']`` or ``L['self'].model``, each module.
+    code
+        That of the function.
+    """
+    modules = {id(module): (expression, module) for expression, module in [*found.items()][::-1]}
+    if len(modules) == 1:
+        ((_, only),) = modules.values()
+        return only
+    name = function_name(code.co_name).partition(" ")[0] if code is not None else ""
+    first = f"L[{code.co_varnames[0]!r}]" if code is not None and code.co_varnames else ""
+    holder: nn.Module = type(name if name.isidentifier() else "Function", (nn.Module,), {})()
+    for expression, module in sorted(modules.values(), key=lambda pair: pair[0] != first):
+        if expression == first and hasattr(type(module), name):  # whose method it is
+            holder._parameters.update(module._parameters)
+            holder._buffers.update(module._buffers)
+            holder._modules.update(module._modules)
+            continue
+        holder._modules[_free_name(holder, _NAME.findall(expression)[-1])] = module
+    return holder
+
+
+def _free_name(holder: nn.Module, wish: str) -> str:
+    taken = {*holder._modules, *holder._parameters, *holder._buffers, *dir(nn.Module)}
+    names = (wish if not number else f"{wish}_{number}" for number in range(len(taken) + 1))
+    return next(name for name in names if name not in taken)
+
+
+def paths_of(found: Mapping[str, nn.Module], model: nn.Module) -> dict[str, str]:
+    """Return where a model holds modules, by the expressions that a function has for them."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    # The parts of a module whose method the function is are held by the model itself.
+    return {expression: paths.get(id(module), "") for expression, module in found.items()}
+
+
+def modules_read_by(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, nn.Module]:
+    """Return the modules that a function may read: its object's, those of its closure and globals, arguments.
+
+    Parameters
+    ----------
+    function
+        A function, a method, or another object that can be called.
+    given
+        The arguments, by name.
+
+    Raises
+    ------
+    TypeError
+        If it has no code that Dynamo could read.
+    """
+    code_of = plain_function(function)
+    owner = getattr(function, "__self__", None if code_of is function else function)
+    values = [(f"L[{name!r}]", value) for name, value in given.items()]
+    if owner is not None:
+        values.append((f"L[{code_of.__code__.co_varnames[0]!r}]", owner))
+    cells = zip(code_of.__code__.co_freevars, code_of.__closure__ or (), strict=False)
+    values += [(f"L[{name!r}]", cell.cell_contents) for name, cell in cells if _is_filled(cell)]
+    names = (name for name in code_of.__code__.co_names if name in code_of.__globals__)
+    values += [(f"G[{name!r}]", code_of.__globals__[name]) for name in names]
+    return {expression: module for one in values for expression, module in _modules_in(*one)}
+
+
+def plain_function(function: Callable[..., Any]) -> types.FunctionType:
+    """Return the Python function that an object calls; ``TypeError`` if it is none of Python."""
+    known: Any = getattr(function, "__func__", function)
+    if not isinstance(known, types.FunctionType):
+        known = vars(type(known)).get("__call__")
+    if not isinstance(known, types.FunctionType):
+        raise TypeError(f"model: expected a module or a function of Python, got {described(function)}.")
+    return known
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # not given a value yet
+        return False
+    return True
+
+
+def _modules_in(expression: str, value: Any) -> Iterator[tuple[str, nn.Module]]:
+    if isinstance(value, nn.Module):
+        yield expression, value
+    elif isinstance(value, list | tuple):
+        for place, held in enumerate(value):
+            if isinstance(held, nn.Module):
+                yield f"{expression}[{place}]", held
+    elif isinstance(value, dict):
+        for key, held in value.items():
+            if isinstance(held, nn.Module):
+                yield f"{expression}[{key!r}]", held
+    elif not isinstance(value, type | types.ModuleType):
+        for name, held in getattr(value, "__dict__", {}).items():
+            if isinstance(held, nn.Module):
+                yield f"{expression}.{name}", held

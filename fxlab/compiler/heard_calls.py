@@ -1,0 +1,145 @@
+"""Calls of torch's functions that fxlab listens to: each goes through as it was made."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fxlab.author_frames import error_words
+
+
+class UnknownCallError(Exception):
+    """A call is not of the form that fxlab knows, so that nobody hears of it."""
+
+
+class Call:
+    """A call of a function of torch: by position or by name, with any further arguments.
+
+    Parameters
+    ----------
+    original
+        The function.
+    names
+        The names of its parameters, in their order.
+    args, kwargs
+        The arguments.
+    """
+
+    def __init__(
+        self,
+        original: Callable[..., Any],
+        names: tuple[str, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._original, self._names = original, names
+        self._args, self._kwargs = list(args), dict(kwargs)
+        self.has_run = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        """The exception of the function itself."""
+
+    def __call__(self) -> Any:
+        """Call the function, with the arguments that were given."""
+        self.has_run = True
+        try:
+            self.result = self._original(*self._args, **self._kwargs)
+        except BaseException as error:
+            self.error = error
+            raise
+        return self.result
+
+    def given(self, place: int | str, kind: type[Any] | tuple[type[Any], ...] = object) -> Any:
+        """Return the argument of a parameter, by its place or its name.
+
+        Raises
+        ------
+        UnknownCallError
+            If there is none, or it is of another kind.
+        """
+        if isinstance(place, str):
+            name, place = place, self._names.index(place) if place in self._names else len(self._args)
+        else:
+            name = self._names[place] if place < len(self._names) else ""
+        if place < len(self._args):
+            value = self._args[place]
+        elif name in self._kwargs:
+            value = self._kwargs[name]
+        else:
+            raise UnknownCallError(f"argument {name or place} is missing")
+        if not isinstance(value, kind):
+            raise UnknownCallError(f"argument {name or place} is a {type(value).__name__}")
+        return value
+
+    def give(self, place: int, value: Any) -> None:
+        """Put another argument in the place of one that was given."""
+        if place < len(self._args):
+            self._args[place] = value
+        else:
+            self._kwargs[self._names[place]] = value
+
+
+def attribute_of(value: Any, name: str) -> Any:
+    """Return an attribute of an object of torch.
+
+    Raises
+    ------
+    UnknownCallError
+        If this torch has no such attribute there.
+    """
+    try:
+        return getattr(value, name)
+    except AttributeError:
+        raise UnknownCallError(f"{type(value).__name__} has no {name}") from None
+
+
+def heard(
+    original: Callable[..., Any], hear: Callable[[Call], Any], lost: str, remarks: list[str]
+) -> Callable[..., Any]:
+    """Return what takes the place of a function, and lets somebody hear of its calls.
+
+    Parameters
+    ----------
+    original
+        The function.
+    hear
+        Is given each call, makes it, and returns its result. If it raises something itself, the function
+        runs as without it.
+    lost
+        The loss where that happens, in words.
+    remarks
+        Where it is said.
+    """
+    names = _parameters(original)
+
+    def remark(why: str) -> None:
+        name = getattr(original, "__qualname__", repr(original))
+        words = f"{lost}: this torch ({torch.__version__}) calls {name} in another way ({why})."
+        if words not in remarks:
+            remarks.append(words)
+
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        call = Call(original, names, args, kwargs)
+        try:
+            return hear(call)
+        except Exception as error:
+            if error is call.error:
+                raise
+            remark(str(error) if isinstance(error, UnknownCallError) else error_words(error))
+        if call.error is not None:
+            raise call.error
+        return call.result if call.has_run else original(*args, **kwargs)
+
+    return run
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()

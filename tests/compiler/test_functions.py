@@ -1,0 +1,112 @@
+"""Functions compile as by torch.compile; modules keep their names wherever a function finds them."""
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+
+X = torch.ones(2, 4)
+net, teacher = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), nn.Sequential(nn.Linear(4, 4))
+
+
+class Trainer:
+    def __init__(self):
+        self.model = net
+
+    def step(self, x):
+        return self.model(x).sum()
+
+
+class Student(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.own(x) + teacher(x)
+
+
+def of_closure():
+    inner = nn.Sequential(nn.Linear(4, 4))
+    return lambda x: inner(x).sum()
+
+
+OF_NET = ["0.weight", "0.bias"]
+FUNCTIONS = {
+    "global": (lambda x: net(x).sum(), (X,), OF_NET),
+    "closure": (of_closure(), (X,), OF_NET),
+    "argument": (lambda m, x: m(x), (net, X), OF_NET),
+    "method": (Trainer().step, (X,), OF_NET),
+    "two arguments": (
+        lambda s, t, x: (s(x) - t(x)).pow(2),
+        (net, teacher, X),
+        ["s.0.weight", "s.0.bias", "t.0.weight", "t.0.bias"],
+    ),
+    "list": (
+        lambda several, x: several[0](x) - several[1](x),
+        ([net, teacher], X),
+        ["0.0.weight", "0.0.bias", "1.0.weight", "1.0.bias"],
+    ),
+    "module and global": (
+        Student(),
+        (X,),
+        ["own.weight", "own.bias", "teacher.0.weight", "teacher.0.bias"],
+    ),
+}
+
+
+def described(session):
+    held = [str(node.target) for node in session.original.graph.find_nodes(op="get_attr")]
+    stacks = (node.meta.get("nn_module_stack") for node in session.original.graph.nodes)
+    modules = {path for stack in stacks for path in stack or ()}
+    return held, modules
+
+
+@pytest.mark.parametrize("where", FUNCTIONS)
+def test_modules_of_a_recorded_function_keep_their_names(where):
+    function, arguments, names = FUNCTIONS[where]
+    torch._dynamo.reset()
+    with fxlab.record_compile() as record, torch.no_grad():
+        torch.compile(function, backend="eager")(*arguments)
+    (session,) = record.sessions.values()
+    held, modules = described(session)
+    assert held == names
+    assert modules >= {name.rpartition(".")[0] for name in names}
+    assert list(session.inputs) == ["x"]
+
+
+@pytest.mark.parametrize("where", [name for name in FUNCTIONS if name != "module and global"])
+def test_a_function_is_compiled_for_its_stages(where):
+    function, arguments, names = FUNCTIONS[where]
+    session = fxlab.compile_session(function, arguments)
+    assert described(session)[0] == names
+    assert list(session.inputs) == ["x"]
+    assert session.verdict().agrees
+    with torch.no_grad():
+        assert torch.equal(session.original(X)[0], function(*arguments))
+
+
+def test_what_torch_compile_has_wrapped_is_the_function():
+    session = fxlab.compile_session(torch.compile(lambda x: net(x) + 1), X, training=True)
+    assert list(session.graphs) == ["joint", "forward", "backward"]
+    assert session.verdict().agrees
+
+
+def test_a_mode_is_a_set_of_options():
+    session = fxlab.compile_session(net, X, mode="max-autotune-no-cudagraphs")
+    assert session.options().index.size > 0
+    assert "options=options" in session.to_python()
+    with pytest.raises(ValueError, match=r"torch.compile has no mode 'fast'; it has default, "):
+        fxlab.compile_session(net, X, mode="fast")
+    with pytest.raises(TypeError, match="takes options or a mode, not both"):
+        fxlab.compile_session(net, X, mode="default", options={})
+
+
+def test_what_is_no_function_is_refused_in_words():
+    with pytest.raises(TypeError, match="inputs: expected what the function is called with"):
+        fxlab.compile_session(lambda x: x)
+    with pytest.raises(TypeError, match="a function of Python, got"):
+        fxlab.compile_session(torch.sin, X)
+    with pytest.raises(TypeError, match=r"expected a torch.nn.Module or a function, got"):
+        fxlab.compile_session(3, X)
