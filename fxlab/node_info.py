@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import difflib
 import linecache
 import math
 import operator
@@ -234,6 +235,21 @@ def module_path(node: fx.Node) -> str:
     if stack:
         return stack[-1][0]
     return str(node.target) if node.op == "call_module" else ""
+
+
+def nodes_at(graph: fx.Graph, name: str) -> list[fx.Node]:
+    """Return the node of a name, or those of the module at a path; none if there is neither."""
+    named = [node for node in graph.nodes if node.name == name]
+    inside = (node for node in graph.nodes if f"{module_path(node)}.".startswith(f"{name}."))
+    return named or [node for node in inside if name]
+
+
+def unknown_node(graph: fx.Graph, name: str) -> ValueError:
+    """Return the error for the name of a node that a graph does not have, with the nearest that it has."""
+    known = [text for node in graph.nodes for text in (node.name, module_path(node)) if text]
+    near = difflib.get_close_matches(name, dict.fromkeys(known), 1)
+    there = f" Did you mean {near[0]!r}?" if near else ""
+    return ValueError(f"node: the graph has no node or module named {name!r}.{there}")
 
 
 def class_name(node: fx.Node) -> str:

@@ -112,16 +112,30 @@ def source_of(model: Any, name: str = "model") -> Source:
         return Source(model, None if record is None else record.inputs)
     if isroutine(model) and model is not None:
         return Source(cast(torch.nn.Module, model))
-    if _is_pipeline(model):
-        return Source(model.model)
+    if (made := _of_transformers(model)) is not None:
+        return Source(made)
     from fxlab.tracing.from_elsewhere import graph_from_elsewhere
 
     return Source(*graph_from_elsewhere(model, name))
 
 
-def _is_pipeline(model: Any) -> bool:
-    classes = getattr(sys.modules.get("transformers"), "Pipeline", ())
-    return bool(classes) and isinstance(model, classes)
+def _of_transformers(model: Any) -> torch.nn.Module | None:
+    """Return the model of a pipeline, or one with random weights of a configuration."""
+    transformers = sys.modules.get("transformers")
+    if transformers is None or isinstance(model, type):
+        return None
+    kind = type(model).__mro__
+    names = {each.__name__ for each in kind if each.__module__.startswith("transformers.")}
+    if "Pipeline" in names:
+        return cast(torch.nn.Module, model.model)
+    if not names & {"PreTrainedConfig", "PretrainedConfig"}:
+        return None
+    architectures = getattr(model, "architectures", None) or ()
+    classes = [found for name in architectures if (found := getattr(transformers, name, None)) is not None]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = classes[0](model) if classes else transformers.AutoModel.from_config(model)
+    return cast(torch.nn.Module, made.eval())
 
 
 def given_inputs(inputs: Any, arguments: Mapping[str, Any]) -> Any:

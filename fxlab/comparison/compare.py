@@ -26,7 +26,7 @@ from fxlab.validation.verdicts.runs import Runs
 
 def compare(
     reference: Model,
-    candidate: Model,
+    candidate: Model | None = None,
     inputs: Inputs | None = None,
     *,
     candidate_inputs: Inputs | None = None,
@@ -44,7 +44,8 @@ def compare(
     Parameters
     ----------
     reference, candidate
-        A module or function, which is traced; a graph module, exported program, file of one, or session.
+        A module or function, which is traced; a graph module, exported program, file of one, or session. A
+        session alone is compared with its own original.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.

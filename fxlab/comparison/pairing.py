@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, given_arguments
-from fxlab.sources import Source, given_inputs, inputs_or_examples, resolved, traced
+from fxlab.sources import Source, given_inputs, inputs_or_examples, is_session, resolved, traced
 from fxlab.tracing import symbolic_trace
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 
@@ -36,6 +36,8 @@ def given_models(
     The candidate gets the inputs of the reference by name, where it has these names, and the others in their
     order.
     """
+    if candidate is None and is_session(reference):
+        reference, candidate = Source(reference.original, reference.inputs), reference
     (first, its), (second, others_own) = _source(reference, "reference"), _source(candidate, "candidate")
     known = next((each for each in (inputs, its, others_own) if each is not None), None)
     if known is None and not isinstance(first, nn.Module):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.unfolded import unfolded
+from fxlab.models.running import Inputs
 from fxlab.node_info import (
     class_names,
     frames_of,
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 COLUMNS = ("op", "target", "module", "class", "shape", "dtype", "source", "marks", "inputs", "users")
 
 
-def nodes(model: Model) -> "pd.DataFrame":
+def nodes(model: Model, inputs: Inputs | None = None) -> "pd.DataFrame":
     """Return a row for each node of a graph, in its order, with those of bodies behind the calls they are of.
 
     Parameters
     ----------
     model
         A graph module; a session, of which the present one is described; or a module, which is traced.
+    inputs
+        What a module is traced on. Left out, they are made from its configuration.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def nodes(model: Model) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    graph_module: GraphModule = unfolded(graph_of(model, "model"))
+    graph_module: GraphModule = unfolded(graph_of(model, "model", inputs))
     passes = [
         *Journal.of(graph_module).transformations.values(),
         *(model.passes if is_session(model) else ()),

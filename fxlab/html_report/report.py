@@ -83,8 +83,8 @@ def report(
     inputs
         For a model, as for :func:`fxlab.inspect`.
     path
-        The file to write, ending in ``.html``; of a session, ``report(session, path=...)``. One that exists
-        is replaced when the new one is complete.
+        The file to write, ending in ``.html``; of a session, ``report(session, "report.html")``. One that
+        exists is replaced when the new one is complete.
     passes
         For a model, as for :func:`fxlab.inspect`.
     measure
@@ -125,6 +125,8 @@ def report(
     ...     report(session, path=f"{folder}/report.html").name
     'report.html'
     """
+    if path is None and isinstance(inputs, str | os.PathLike) and isinstance(model, Session | Mapping):
+        inputs, path = None, inputs
     file = checked_path(path)
     flag(measure, "measure")
     flag(values, "values")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
 from fxlab.graphs.unfolded import unfolded
+from fxlab.node_info import nodes_at, unknown_node
 from fxlab.reasons import Reason
 from fxlab.transformations import Transformation
 from fxlab.transformations.patterns.pattern_pass import PatternPass
@@ -26,19 +26,25 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
     name = node.name if isinstance(node, Node) else node
     if name is not None and not isinstance(name, str):
         raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
-    if name is not None:
-        _check_name(name, graph_module)
-    if isinstance(pass_, PatternPass):
-        found = [attempt.row for attempt in pass_.attempts(graph_module, name)]
-    else:
-        found = _refused(pass_, graph_module, name)
-    if name is not None and not found:
-        refusal = Reason.NO_CANDIDATE(node=name)
-        found = [(False, refusal.words, refusal.code, 0, 1, name, name)]
+    graph = unfolded(graph_module).graph
+    names = [None] if name is None else [each.name for each in nodes_at(graph, name)]
+    if not names:
+        raise unknown_node(graph, str(name))
+    found = []
+    for each in names:
+        rows = (
+            [attempt.row for attempt in pass_.attempts(graph_module, each)]
+            if isinstance(pass_, PatternPass)
+            else _refused(pass_, graph_module, each)
+        )
+        if not rows and each is not None and len(names) == 1:
+            refusal = Reason.NO_CANDIDATE(node=each)
+            rows = [(False, refusal.words, refusal.code, 0, 1, each, each)]
+        found += [row for row in rows if row not in found]
     chosen = [row for row in found if name is not None or not row[0]]
-    rows = [(str(pass_.name), str(pass_.name), *row) for row in chosen]
+    table = [(str(pass_.name), str(pass_.name), *row) for row in chosen]
     types = {"matched": bool, "reached": int, "operators": int}
-    return pd.DataFrame(rows, columns=_COLUMNS).astype(types).set_index("pattern")
+    return pd.DataFrame(table, columns=_COLUMNS).astype(types).set_index("pattern")
 
 
 def _refused(
@@ -54,11 +60,3 @@ def _refused(
             counts = len(names), len(names)
             found.append((bool(first["matched"]), first["reason"], first["code"], *counts, at, names[-1]))
     return found
-
-
-def _check_name(name: str, graph_module: GraphModule) -> None:
-    names = [node.name for node in unfolded(graph_module).graph.nodes]
-    if name not in names:
-        close = difflib.get_close_matches(name, names)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"node: the stage has no node {name!r}.{hint}")

@@ -1,16 +1,18 @@
 """A stack of transformations over one graph, each of which is switched on and off."""
 
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
 from fxlab.interrupts import InterruptsHeld
+from fxlab.node_info import nodes_at
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.definitions import import_again, newest, note_times
-from fxlab.session.history import History, Stack, Switches
+from fxlab.session.history import Candidate, History, Stack, Switches
 from fxlab.session.offer import AnyPass, Offer, PassOrName, candidates_by_node
 from fxlab.session.stages import Stages, prefixes
 from fxlab.session.turns import Turns, in_turn
@@ -310,8 +312,8 @@ class PassStack:
         pass_
             The transformation.
         *nodes
-            Nodes of the present model that it has changed, or its candidates, as :meth:`explain` names them.
-            What was changed together is excluded together.
+            Nodes of the present model that it has changed, or its candidates, as :meth:`explain` names them;
+            or paths of modules with such nodes. What was changed together is excluded together.
 
         Raises
         ------
@@ -336,8 +338,19 @@ class PassStack:
         name = self._find(pass_)
         below = self._stages.of(self._stack)[self._switches.stack(below=name)]
         found = candidates_by_node(self._limited(name), below, self.graph_module)
-        chosen = {(name, candidate) for node in sorted(node_names(nodes)) for candidate in found(node)}
+        asked = sorted(node_names(nodes))
+        chosen = {(name, candidate) for node in asked for candidate in self._at(node, below, found)}
         self._go_to(replace(self._switches, excluded=self._switches.excluded | chosen))
+
+    def _at(self, name: str, below: GraphModule, found: Callable[[str], set[Candidate]]) -> set[Candidate]:
+        """Return the candidates that a node belongs to, or all that nodes of a module do."""
+        stages = self.graph_module.graph, below.graph
+        inside = {node.name for graph in stages for node in nodes_at(graph, name)} - {name}
+        chosen: set[Candidate] = set()
+        for node in sorted(inside):
+            with suppress(ValueError):  # of those that are neither
+                chosen |= found(node)
+        return chosen or found(name)
 
     @in_turn
     def include(self, pass_: PassOrName, *nodes: Node | str) -> None:

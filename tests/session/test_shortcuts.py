@@ -1,6 +1,9 @@
 """What people look for on a session, and the forms in which they give models and inputs."""
 
+import copy
 import functools
+import json
+import pickle
 
 import numpy as np
 import pytest
@@ -103,3 +106,51 @@ def test_what_is_no_pass_is_refused(session, wrong, error):
     with pytest.raises(error):
         session.apply(wrong)
     assert session.applied == ()
+
+
+def test_a_module_stands_for_its_nodes():
+    torch.manual_seed(0)
+
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.a(x) + self.b(x)
+
+    session = fxlab.Session(nn.Sequential(Heads(), Heads()), torch.ones(1, 4))
+    session.apply("merge-linears")
+    session.exclude("merge-linears", "1")
+    assert all(
+        name.startswith("_1_") for candidate in session.excluded("merge-linears") for name in candidate
+    )
+    assert fxlab.node_values(session, "0.a").node == "_0_a"
+    with pytest.raises(ValueError, match=r"no node or module named '0\.c'\. Did you mean '0\."):
+        fxlab.node_values(session, "0.c")
+
+
+def test_a_session_says_that_it_is_not_copied(session):
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"session\.save"):
+            copied(session)
+
+
+def test_a_verdict_is_plain_values(session):
+    told = session.verdict().as_dict()
+    assert json.loads(json.dumps(told))["outputs"]["output"]["status"] == "same bits"
+
+
+def test_a_session_alone_is_compared_with_its_original(session, tmp_path):
+    session.apply("remove-identities")
+    assert fxlab.compare(session).agrees
+    assert fxlab.report(session, tmp_path / "r.html").exists()
+    assert not fxlab.nodes(nn.Linear(2, 2), torch.ones(1, 2)).empty
+
+
+def test_configurations_are_models_with_random_weights():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=16, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16, vocab_size=20
+    )
+    assert fxlab.Session(config).verdict()

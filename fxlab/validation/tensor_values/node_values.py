@@ -14,7 +14,7 @@ from fxlab.checks import described
 from fxlab.graphs.provenance import Provenance
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.running import Inputs, call_arguments
-from fxlab.node_info import attribute_at
+from fxlab.node_info import attribute_at, nodes_at, unknown_node
 from fxlab.sources import Model, graph_of, inputs_of, is_session, resolved
 from fxlab.units import counted
 from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
@@ -167,9 +167,10 @@ def values_in(
     graph_module: fx.GraphModule, name: str, inputs: Inputs | None, original: fx.GraphModule | None = None
 ) -> NodeValues:
     """Return the values of a node of a graph that is there already; see :func:`node_values`."""
-    node = next((node for node in graph_module.graph.nodes if node.name == name), None)
-    if node is None:
-        raise ValueError(f"node: the graph has no node named {name!r}.")
+    found = nodes_at(graph_module.graph, name)
+    if not found:
+        raise unknown_node(graph_module.graph, name)
+    node = found[-1]
     notes: list[str] = []
     tensors: list[TensorValue] = []
     if node.op == "output":

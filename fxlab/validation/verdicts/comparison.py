@@ -123,6 +123,23 @@ class Verdict:
         rows = {path: _row(judgement) for path, judgement in self.outputs.items()}
         return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("output")
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON or a tracker of experiments."""
+        return {
+            "agrees": self.agrees,
+            "status": str(self.status),
+            "reason": self.reason,
+            "ratio": self.ratio,
+            "compared": self.compared,
+            "decided_by": self.decided_by,
+            "outputs": {
+                path: {"status": str(judgement.status), "reason": judgement.reason}
+                for path, judgement in self.outputs.items()
+            },
+            "notes": list(self.notes),
+            "settings": dict(self.settings),
+        }
+
     def __repr__(self) -> str:
         return f"<Verdict: {self}>"
 
