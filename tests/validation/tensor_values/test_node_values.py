@@ -65,7 +65,7 @@ def test_what_is_missing_is_said():
     assert fxlab.node_values(graph, "_0").of("weight", "bias").statistics.shape == (2,)
     empty = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)).to("meta"))
     assert "meta device" in fxlab.node_values(empty, "_0", torch.ones(1, 2)).notes[0]
-    with pytest.raises(ValueError, match="no node named 'other'"):
+    with pytest.raises(ValueError, match="no node or module named 'other'"):
         fxlab.node_values(graph, "other")
     with pytest.raises(ValueError, match="node '_0' does not run on these inputs"):
         fxlab.node_values(graph, "_0", torch.ones(1, 3))
