@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fxlab import tracing as tracing
     from fxlab import transformations as transformations
     from fxlab import validation as validation
+    from fxlab.comparison.assert_same import assert_same as assert_same
     from fxlab.comparison.compare import compare as compare
     from fxlab.comparison.comparison import Comparison as Comparison
     from fxlab.compiler import *
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
-    "comparison": "Comparison compare",
+    "comparison": "Comparison assert_same compare",
     "deployment.files": "ExportError ExportedFile export",
     "drawing": "Drawing draw",
     "graphs.changes_made": "Changes changes_made",

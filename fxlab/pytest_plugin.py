@@ -1,0 +1,63 @@
+"""A plugin of pytest: sessions in tests, of which a failed test leaves a report.
+
+It is loaded by every run of pytest, so it imports nothing else before a test asks for a session.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from fxlab.session import Session
+
+_FAILED = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for the folder of reports."""
+    group = parser.getgroup("fxlab")
+    group.addoption(
+        "--fxlab-reports", metavar="FOLDER", help="where failed tests write reports of their sessions"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note that a test has failed, for its fixture."""
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or bool(report.failed)
+    return report
+
+
+@pytest.fixture
+def fxlab_session(request: pytest.FixtureRequest) -> Iterator[Callable[..., Session]]:
+    """Return a function that makes sessions, ``fxlab_session(model, inputs)``.
+
+    If the test fails and ``--fxlab-reports`` names a folder, each of them is written there as HTML.
+    """
+    made: list[Session] = []
+
+    def make(*args: Any, **options: Any) -> Session:
+        from fxlab.session import Session
+
+        made.append(Session(*args, **options))
+        return made[-1]
+
+    yield make
+    folder = request.config.getoption("--fxlab-reports")
+    if folder is None or not request.node.stash.get(_FAILED, False):
+        return
+    name = re.sub(r"\W+", "-", request.node.nodeid).strip("-")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for number, session in enumerate(made, 1):
+        file = Path(folder) / f"{name}{f'-{number}' if len(made) > 1 else ''}.html"
+        try:
+            session.report(file)
+        except Exception as error:  # a report is no reason for another failure
+            warnings.warn(f"There is no report of {name}: {error}", stacklevel=1)

@@ -1,0 +1,38 @@
+"""Comparisons as assertions, and sessions of tests that leave reports when they fail."""
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+
+pytest_plugins = ["pytester"]
+
+
+def test_models_that_agree_pass_and_others_name_the_place(tmp_path):
+    torch.manual_seed(0)
+    reference = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    fxlab.assert_same(reference, lambda x: torch.nn.functional.gelu(reference[0](x)), torch.randn(2, 4))
+    wrong = nn.Sequential(reference[0], nn.GELU("tanh"))
+    page = tmp_path / "page.html"
+    with pytest.raises(AssertionError, match=r"(?s)First: 1: .*Report: .*page\.html"):
+        fxlab.assert_same(reference, wrong, torch.randn(2, 4), report=page)
+    assert page.exists()
+
+
+def test_a_failed_test_leaves_a_report_of_its_session(pytester):
+    pytester.makepyfile("""
+        import torch
+
+        def test_right(fxlab_session):
+            assert fxlab_session(torch.nn.Linear(2, 2), torch.ones(1, 2)).verdict()
+
+        def test_wrong(fxlab_session):
+            session = fxlab_session(torch.nn.Linear(2, 2), torch.ones(1, 2))
+            assert not session.verdict()
+    """)
+    result = pytester.runpytest_subprocess("--fxlab-reports=reports")
+    result.assert_outcomes(passed=1, failed=1)
+    assert [file.name for file in (pytester.path / "reports").iterdir()] == [
+        "test_a_failed_test_leaves_a_report_of_its_session-py-test_wrong.html"
+    ]
