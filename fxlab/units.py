@@ -1,6 +1,8 @@
 """Numbers as text: bytes, seconds, counts. The twin of ``frontend/src/base/format.ts``."""
 
+import itertools
 import math
+from collections.abc import Collection
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 _SCIENTIFIC_FROM, _SCIENTIFIC_BELOW = 10_000, 0.01
@@ -92,3 +94,15 @@ def _rounded(value: float, digits: int) -> float:
 
 def _plain(value: float) -> str:
     return repr(value + 0.0).removesuffix(".0")
+
+
+def listed(names: Collection[str], most: int = 3) -> str:
+    """Return names in words, of many the first and how many more there are.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c", "d", "e"]), listed(["a"])
+    ('a, b, c and 2 more', 'a')
+    """
+    shown = ", ".join(itertools.islice(names, most))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

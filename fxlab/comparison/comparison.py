@@ -21,7 +21,7 @@ from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import frames_of, module_path, target_text
 from fxlab.session import Session
-from fxlab.units import with_unit
+from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.verdicts.comparison import Verdict
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.notebook import Inspector
-
-_NAMED = 3
-"""How many weights and nodes are named where there are more."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +56,15 @@ class FirstDifference:
 
     def __str__(self) -> str:
         if self.is_backward:
-            words = f"{self.candidate}: the gradient of {_listed(self.nodes)} differs, not its value"
+            words = f"{self.candidate}: the gradient of {listed(self.nodes)} differs, not its value"
             return words + (f" [{self.line}]" if self.line else "")
-        here = _listed(self.nodes) or "a step is missing"
-        there = f"; the reference ({self.reference or 'at its place'}) has {_listed(self.reference_nodes)}"
+        here = listed(self.nodes) or "a step is missing"
+        there = f"; the reference ({self.reference or 'at its place'}) has {listed(self.reference_nodes)}"
         words = f"{self.candidate}: {here}{there if self.reference_nodes else ''}"
         if self.error is not None:
             words += f", {with_unit(self.error)} apart (relative)"
         if self.weights:
-            words += f"; it reads weights that the other does not have: {_listed(self.weights)}"
+            words += f"; it reads weights that the other does not have: {listed(self.weights)}"
         return words + (f" [{self.line}]" if self.line else "")
 
 
@@ -296,7 +293,7 @@ class Comparison:
         odd = [w for w in self.odd_weights if not self.agrees or w.status in WRONG]
         odd.sort(key=lambda weight: weight.status not in WRONG)
         if odd:
-            yield f"Weights: {'; '.join(map(str, odd[:_NAMED]))}{_more(len(odd))}"
+            yield f"Weights: {listed([*map(str, odd)])}"
         if self.first is not None:
             yield f"First: {self.first}"
         elif not self.agrees:
@@ -383,11 +380,3 @@ def _is_in(node: Node, module: str) -> bool:
 def _outward(path: str) -> Iterator[str]:
     """Yield a path and those of the modules around it, innermost first."""
     yield from reversed([*enclosing(path)])
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:_NAMED]) + _more(len(names))
-
-
-def _more(count: int) -> str:
-    return f" and {count - _NAMED} more" if count > _NAMED else ""

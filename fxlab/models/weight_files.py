@@ -20,11 +20,10 @@ from fxlab.checks import described
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import generators_kept
 from fxlab.node_info import dtype_name
+from fxlab.units import listed
 from fxlab.values.lazy import LazyTensor, Source, as_parameter, deferred, is_lazy
 
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_NAMED = 3
-"""How many names an error lists."""
 
 
 def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.PathLike[str]) -> GraphModule:
@@ -62,7 +61,7 @@ def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.Pat
     result.recompile()
     rest = [name for name, tensor in _named(result).items() if tensor.is_meta]
     if rest:
-        raise ValueError(f"weights: the graph holds tensors that the model does not name: {_listed(rest)}.")
+        raise ValueError(f"weights: the graph holds tensors that the model does not name: {listed(rest)}.")
     return result
 
 
@@ -148,7 +147,7 @@ def _tensors_at(path: Path) -> dict[str, LazyTensor]:
             return _tensors_in(path / _ONE)
         there = sorted(file.name for file in path.iterdir())
         raise ValueError(
-            f"weights: {path} has neither {_ONE} nor {_INDEX}. It has: {_listed(there) or 'nothing'}. "
+            f"weights: {path} has neither {_ONE} nor {_INDEX}. It has: {listed(there) or 'nothing'}. "
             "Save weights with model.save_pretrained(folder), or safetensors.torch.save_model."
         )
     shard_of = _weight_map(index)
@@ -157,12 +156,12 @@ def _tensors_at(path: Path) -> dict[str, LazyTensor]:
         if not (path / shard).exists():
             names = [name for name, file in shard_of.items() if file == shard]
             raise ValueError(
-                f"weights: the shard {shard} is missing in {path}. {_INDEX} lists in it {_listed(names)}."
+                f"weights: the shard {shard} is missing in {path}. {_INDEX} lists in it {listed(names)}."
             )
         found |= _tensors_in(path / shard)
     if lost := [name for name in shard_of if name not in found]:
         shards = sorted({shard_of[name] for name in lost})
-        raise ValueError(f"weights: {_listed(shards)} in {path} lacks {_listed(lost)}, which {_INDEX} names.")
+        raise ValueError(f"weights: {listed(shards)} in {path} lacks {listed(lost)}, which {_INDEX} names.")
     return found
 
 
@@ -259,7 +258,7 @@ def _quiet() -> Iterator[None]:
 def _check(held: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], path: Path) -> None:
     """Raise the ``ValueError`` that says which weight does not fit."""
     if missing := [name for name in held if name not in found]:
-        raise ValueError(f"weights: {path} has no {_listed(missing)}. It has: {_listed(sorted(found))}.")
+        raise ValueError(f"weights: {path} has no {listed(missing)}. It has: {listed(sorted(found))}.")
     for name, tensor in held.items():
         value = found[name]
         if value.shape != tensor.shape:
@@ -277,8 +276,3 @@ def _other_shape(name: str, there: Sequence[int], here: Sequence[int]) -> ValueE
         f"weights: {name} has the shape {tuple(there)} in the files and {tuple(here)} in the model. Make the "
         "model from the configuration that the weights are of."
     )
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

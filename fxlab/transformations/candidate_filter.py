@@ -4,12 +4,12 @@ A limit is an argument of a pass like any other, so a limited pass has a signatu
 reversal and composition need to know nothing of limits.
 """
 
-import itertools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from torch.fx import Node
 
+from fxlab import units
 from fxlab.reasons import Reason, Refusal
 
 MOST_NAMES = 50
@@ -68,8 +68,7 @@ def node_names(nodes: Iterable[Node | str]) -> frozenset[str]:
 
 def listed(names: Collection[str]) -> str:
     """Return names as an error lists them."""
-    shown = ", ".join(itertools.islice(names, MOST_NAMES)) or "none"
-    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
+    return units.listed(names, MOST_NAMES) or "none"
 
 
 def not_limitable(transformation: object, name: str) -> TypeError:

@@ -11,12 +11,11 @@ from torch.fx import GraphModule, Node
 
 from fxlab.models.running import Inputs
 from fxlab.node_info import kind_text, modules_by_path
+from fxlab.units import listed
 from fxlab.validation.alignment.fingerprint import TOLERANCE
 from fxlab.validation.alignment.side import Side
 from fxlab.validation.verdicts.comparison import RunsCompared
 from fxlab.validation.verdicts.runs import Runs
-
-_MOST_WORDS = 3
 
 
 @dataclass(frozen=True)
@@ -105,10 +104,10 @@ class Alignment:
         if not (self.parted or self.parted_original):
             wrong = ", ".join(path for (_, path), agrees in self.outputs.items() if not agrees)
             return f"All values have a partner, but {wrong or 'an output'} is another one; {aligned}."
-        first, second = (_listed(nodes) for nodes in (self.parted, self.parted_original))
+        first, second = (listed([n.name for n in nodes]) for nodes in (self.parted, self.parted_original))
         there = f" The original has {second} there." if second else ""
         weights = sorted({name for names in self.weights.values() for name in names})
-        also = f" Weights without a partner: {', '.join(weights[:_MOST_WORDS])}." if weights else ""
+        also = f" Weights without a partner: {listed(weights)}." if weights else ""
         return f"The graphs part at {first or 'no node of the transformed one'}.{there}{also} ({aligned}.)"
 
 
@@ -175,9 +174,3 @@ def paired_paths(original: list[str], transformed: list[str]) -> dict[str, str]:
 def _is_same_output(ours: Side, path: str, theirs: Side, other: str) -> bool:
     tolerances = ours.tolerance_of_outputs.get(path, 0.0), theirs.tolerance_of_outputs.get(other, 0.0)
     return theirs.outputs[other].is_output_like(ours.outputs[path], max(*tolerances, TOLERANCE))
-
-
-def _listed(nodes: list[Node]) -> str:
-    rest = len(nodes) - _MOST_WORDS
-    names = ", ".join(node.name for node in nodes[:_MOST_WORDS])
-    return names + (f" and {rest} more" if rest > 0 else "")

@@ -4,13 +4,11 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from fxlab.models.call_record import CallRecord, Layout, Place
+from fxlab.units import listed
 from fxlab.values.plain_parts import PlainPart
 
 RANDOM_NUMBERS, TYPE, VALUE = "random numbers", "type of ", "value of "
 """The row of what two calls draw, and how the rows of classes and plain values begin."""
-
-_NAMED = 3
-"""How many outputs are named in a note."""
 
 
 def shared_otherwise(
@@ -104,7 +102,7 @@ def stride_notes(ours: CallRecord, theirs: CallRecord) -> Iterator[str]:
     if strided:
         first = strided[0]
         yield (
-            f"{_listed(strided)}: the strides are {theirs.layouts[first].strides}, "
+            f"{listed(strided)}: the strides are {theirs.layouts[first].strides}, "
             f"the original's {ours.layouts[first].strides}"
         )
 
@@ -114,14 +112,10 @@ def gradient_notes(ours: Mapping[str, bool], theirs: Mapping[str, bool]) -> Iter
     for before, flows, others in ((True, "no gradients", "do"), (False, "gradients", "do not")):
         known = [path for path, flow in ours.items() if flow is before and path in theirs]
         if those := [path for path in known if theirs[path] is not before]:
-            yield f"{_listed(those)}: {flows} would flow from it; the original's {others}"
+            yield f"{listed(those)}: {flows} would flow from it; the original's {others}"
 
 
 def _seen_strides(record: CallRecord, path: str) -> Any:
     layout: Layout = record.layouts[path]
     seen = zip(layout.shape, layout.strides, strict=False)
     return [] if 0 in layout.shape else [stride for size, stride in seen if size > 1]
-
-
-def _listed(paths: list[str]) -> str:
-    return ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
