@@ -109,7 +109,8 @@ def compare(
     runs = Runs(first.graph, "reference", first.inputs), Runs(second.graph, "candidate", second.inputs)
     returned = [each.observed.returned for each in runs]
     pairs = checked_outputs(outputs, *returned)
-    pairs = paired_paths(*map(list, returned)) if pairs is None else pairs
+    if pairs is None:
+        pairs = paired_paths(*({path: t.numel() for path, t in each.items()} for each in returned))
     if not pairs:
         raise ValueError("outputs: one of the models returns no tensors, so there is nothing to compare.")
     judged, found = _verdict(first, second, pairs, returned)

@@ -16,13 +16,14 @@ from torch.fx import Node
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.modules import Module, compared_modules, enclosing
 from fxlab.comparison.two_stages import session_of_both
-from fxlab.comparison.weights import ODD, WRONG, Weight
+from fxlab.comparison.weights import WRONG, Weight
 from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import frames_of, module_path, target_text
 from fxlab.session import Session
 from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
+from fxlab.validation.alignment.fingerprint import TOLERANCE
 from fxlab.validation.verdicts.comparison import Verdict
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ class FirstDifference:
         here = listed(self.nodes) or "a step is missing"
         there = f"; the reference ({self.reference or 'at its place'}) has {listed(self.reference_nodes)}"
         words = f"{self.candidate}: {here}{there if self.reference_nodes else ''}"
-        if self.error is not None:
+        if self.error is not None and self.error < TOLERANCE:
+            words += ", with the same elements in another order"
+        elif self.error is not None:
             words += f", {with_unit(self.error)} apart (relative)"
         if self.weights:
             words += f"; it reads weights that the other does not have: {listed(self.weights)}"
@@ -99,7 +102,7 @@ class Comparison:
     @property
     def odd_weights(self) -> list[Weight]:
         """The weights that are not the reference's in another form."""
-        return [weight for weight in self.weights or () if weight.status in ODD]
+        return [weight for weight in self.weights or () if weight.is_odd]
 
     @cached_property
     def first(self) -> FirstDifference | None:
@@ -148,7 +151,7 @@ class Comparison:
 
     def _is_odd(self, name: str) -> bool:
         """Tell whether a node is no weight that the other model has in another form."""
-        known = {weight.candidate for weight in self.weights or () if weight.status not in ODD}
+        known = {weight.candidate for weight in self.weights or () if not weight.is_odd}
         nodes = (
             node for side in (self.alignment.transformed, self.alignment.original) for node in side.values
         )

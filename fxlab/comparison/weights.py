@@ -23,6 +23,8 @@ from fxlab.values.wide import to_float64
 
 SAME = "equal", "transposed", "reshaped", "merged", "part"
 """Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""
+WITHIN = "within one shape"
+"""The detail of a square weight that is transposed, which nobody has to notice."""
 WRONG = "reordered", "scaled", "wrong layer", "other values"
 """Forms in which a weight is another one."""
 ODD = (*WRONG, "permuted", "rounded", "not tied", "only in the candidate", "only in the reference")
@@ -50,6 +52,11 @@ class Weight:
     status: str
     """One of :data:`SAME`, or of :data:`ODD`."""
     detail: str = ""
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether a port has to account for it."""
+        return self.status in ODD or self.detail == WITHIN
 
     def __str__(self) -> str:
         name = self.candidate or ", ".join(self.reference)
@@ -204,7 +211,8 @@ def compare_weights(
                 detail = f"{place.name} stands at its place"
                 rows.append(Weight(tensor.name, (other.name,), "wrong layer", detail))
             else:
-                rows.append(Weight(tensor.name, (other.name,), form))
+                detail = WITHIN if form == "transposed" and other.tensor.shape == tensor.tensor.shape else ""
+                rows.append(Weight(tensor.name, (other.name,), form, detail))
         elif holders := ours.parts.of(tensor):
             rows.append(Weight(tensor.name, holders, "part" if len(holders) == 1 else "merged"))
         elif place is None and tensor.constant in ours.constants:

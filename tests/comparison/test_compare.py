@@ -310,6 +310,23 @@ def test_what_only_one_returns_is_told_and_not_compared():
     assert "only one has the outputs 1, not compared" in str(found)
 
 
+def test_other_outputs_are_paired_if_they_have_as_many_elements():
+    found = fxlab.compare(lambda x: {"kept": x[:1], "sum": x + 1}, lambda x: (x + 1, x[:2]), torch.randn(5))
+    assert found
+    assert [*found.verdict.outputs] == ["sum"]
+    assert set(found.alignment.only_in_one) == {"kept", "1"}
+
+
+def test_a_square_kernel_that_is_transposed_is_told():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 2)).eval()
+    other = copy.deepcopy(model)
+    other[2].weight = nn.Parameter(model[2].weight.transpose(2, 3).contiguous())
+    found = fxlab.compare(model, other, torch.randn(1, 3, 8, 8))
+    assert found.first.candidate == "2"
+    assert [str(each) for each in found.odd_weights] == ["2.weight: transposed (2.weight), within one shape"]
+
+
 def test_inputs_go_by_name_or_in_their_order():
     class Port(nn.Module):
         def forward(self, y, first):

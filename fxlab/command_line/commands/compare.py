@@ -16,7 +16,6 @@ from fxlab.command_line.traced_model import inputs_for
 def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Load two models, trace what is no graph yet, and compare them."""
     from fxlab.comparison import compare as compared
-    from fxlab.comparison.weights import ODD
     from fxlab.tracing import TraceError
 
     with Progress(3 + bool(options.output), verbose=options.verbose) as progress:
@@ -55,7 +54,7 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
                 facts["report"] = str(found.report(options.output))
     weights = found.weights_table
     if options.format == "text":
-        odd = weights["status"].isin(ODD)
+        odd = [weight.is_odd for weight in found.weights or ()]
         tables = {"modules": modules[modules["status"] != "agrees"], "weights": weights[odd]}
     else:
         tables = {"modules": modules, "weights": weights, "nodes": found.table}

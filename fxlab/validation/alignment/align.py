@@ -146,7 +146,8 @@ def align_sides(
         If a node does not run on the inputs, or not in float64, or draws random numbers.
     """
     partners, back = theirs.partners_in(ours), ours.partners_in(theirs)
-    pairs = paired_paths([*ours.outputs], [*theirs.outputs]) if outputs is None else dict(outputs)
+    sizes = ({path: value.elements for path, value in side.outputs.items()} for side in (ours, theirs))
+    pairs = paired_paths(*sizes) if outputs is None else dict(outputs)
     agree = {(path, other): _is_same_output(ours, path, theirs, other) for path, other in pairs.items()}
     left = [path for path in ours.outputs if path not in pairs]
     left += [path for path in theirs.outputs if path not in pairs.values()]
@@ -164,11 +165,21 @@ def align_sides(
     return Alignment(ours, theirs, partners, back, parted, parted_original, agree, tuple(left))
 
 
-def paired_paths(original: list[str], transformed: list[str]) -> dict[str, str]:
-    """Pair outputs of the same path, and others in their order."""
+def paired_paths(original: Mapping[str, int], transformed: Mapping[str, int]) -> dict[str, str]:
+    """Pair outputs of the same path, and others in their order, if they have as many elements.
+
+    Parameters
+    ----------
+    original, transformed
+        The number of elements of each output, by its path.
+    """
     pairs = {path: path for path in original if path in transformed}
     rest = [path for path in original if path not in pairs]
-    return pairs | dict(zip(rest, [path for path in transformed if path not in pairs], strict=False))
+    for other in (path for path in transformed if path not in pairs.values()):
+        if (path := next((p for p in rest if original[p] == transformed[other]), None)) is not None:
+            pairs[path] = other
+            rest = rest[rest.index(path) + 1 :]
+    return pairs or dict(zip(original, transformed, strict=False))
 
 
 def _is_same_output(ours: Side, path: str, theirs: Side, other: str) -> bool:
