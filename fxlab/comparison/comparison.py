@@ -16,7 +16,7 @@ from torch.fx import Node
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.modules import Module, compared_modules, enclosing
 from fxlab.comparison.two_stages import session_of_both
-from fxlab.comparison.weights import WRONG, Weight
+from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import frames_of, module_path, target_text
@@ -296,7 +296,7 @@ class Comparison:
         odd = [w for w in self.odd_weights if not self.agrees or w.status in WRONG]
         odd.sort(key=lambda weight: weight.status not in WRONG)
         if odd:
-            yield f"Weights: {listed([*map(str, odd)])}"
+            yield f"Weights: {listed(in_words(odd))}"
         if self.first is not None:
             yield f"First: {self.first}"
         elif not self.agrees:

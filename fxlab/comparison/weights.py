@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -313,6 +313,33 @@ def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
     apart = float(difference.square().mean().sqrt() / other.square().mean().sqrt().clamp_min(1e-300))
     words = f"{count} of {difference.numel()} elements, {apart:.2g} of their size"
     return Weight(tensor.name, (place.name,), "other values", words)
+
+
+def in_words(weights: Iterable[Weight]) -> list[str]:
+    """Return weights in words; those of exchanged layers are told at once."""
+    layers: dict[tuple[str, str], None] = {}
+    rest = []
+    for weight in weights:
+        place = weight.detail.partition(" ")[0]
+        if weight.status == "wrong layer" and (pair := _layers(place, weight.reference[0])):
+            layers[pair] = None
+        else:
+            rest.append(str(weight))
+    told = []
+    for own, other in layers:
+        if (other, own) not in layers:
+            told.append(f"{own} has the weights of {other}")
+        elif own < other:
+            told.append(f"{own} and {other} are exchanged")
+    return told + rest
+
+
+def _layers(place: str, other: str) -> tuple[str, str] | None:
+    """Return the paths of two layers, down to the number in which the names of two weights differ."""
+    numbers = list(zip(_NUMBER.finditer(place), _NUMBER.finditer(other), strict=False))
+    if _blank(place) != _blank(other):
+        return None
+    return next(((place[: a.end()], other[: b.end()]) for a, b in numbers if a[0] != b[0]), None)
 
 
 def _untied(
