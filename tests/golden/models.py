@@ -137,6 +137,11 @@ class Deep(nn.Module):
 class Touch(Transformation):
     """Marks every addition."""
 
+    @property
+    def signature(self) -> str:
+        """The same in every Python, which compiles the code of a class in its own way."""
+        return "3d5c0792494b1dc3a89084bb62c0237e"
+
     def transform(self, graph_module: fx.GraphModule) -> fx.GraphModule:
         for node in graph_module.graph.nodes:
             if "add" in node.name:
