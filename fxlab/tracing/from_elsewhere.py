@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from inspect import isroutine
 from typing import Any
 
 import torch
@@ -86,9 +85,7 @@ def _no_model(value: object, name: str) -> TypeError:
         advice = f"Give one of its graphs: {name}.graphs[0]."
     elif isinstance(value, Graph):
         advice = f"Give its module, or make one: torch.fx.GraphModule(root, {name})."
-    elif isroutine(value):
-        advice = f"Give a graph of it: torch.fx.experimental.proxy_tensor.make_fx({name})(*inputs)."
     return TypeError(
-        f"{name}: expected a torch.nn.Module, a torch.fx.GraphModule, a torch.export.ExportedProgram, "
+        f"{name}: expected a torch.nn.Module, a function, a torch.fx.GraphModule, a torch.export.ExportedProgram, "
         f"the path of a {SUFFIX} file or an fxlab.Session, got {described(value)}. {advice}"
     )
