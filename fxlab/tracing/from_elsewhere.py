@@ -86,6 +86,6 @@ def _no_model(value: object, name: str) -> TypeError:
     elif isinstance(value, Graph):
         advice = f"Give its module, or make one: torch.fx.GraphModule(root, {name})."
     return TypeError(
-        f"{name}: expected a torch.nn.Module, a function, a torch.fx.GraphModule, a torch.export.ExportedProgram, "
+        f"{name}: expected a torch.nn.Module, a function, a torch.fx.GraphModule, an ExportedProgram, "
         f"the path of a {SUFFIX} file or an fxlab.Session, got {described(value)}. {advice}"
     )
