@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick quick-tests lint docs notebooks stranger cover mutants bench compat compat-newest coverage fuzz clean
+.PHONY: lab test test-alone test-others quick quick-tests lint docs notebooks stranger cover mutants bench compat compat-newest weekly coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -35,6 +35,10 @@ quick: $(VENV)/.test
 
 quick-tests:
 	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile -m "not slow" fxlab tests $(ALONE:%=--ignore=%)
+
+# Further instances of what `make test` tests, which take long.
+weekly: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m weekly tests
 
 # How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.
 cover: $(VENV)/.test

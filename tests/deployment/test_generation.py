@@ -123,6 +123,7 @@ def test_a_static_cache():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_a_sliding_window_whose_counters_are_followed():
     config = {**TINY, **TOKENS, "num_hidden_layers": 1, "num_key_value_heads": 1, "head_dim": 16}
     torch.manual_seed(0)
@@ -137,6 +138,7 @@ def test_a_sliding_window_whose_counters_are_followed():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_an_encoder_and_a_decoder():
     torch.manual_seed(0)
     config = hf.T5Config(

@@ -102,7 +102,15 @@ def whisper():
 MODELS = (bert, llama, llama_with_checkpoints, mixtral, gpt2_with_adapters, vit, resnet, whisper)
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+OFTEN = (bert, llama_with_checkpoints, gpt2_with_adapters)
+"""The models of `make test`."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(make, marks=() if make in OFTEN else pytest.mark.weekly) for make in MODELS],
+    ids=lambda make: make.__name__,
+)
 def test_a_step_is_complete_placed_and_keeps_its_bits(make):
     torch.manual_seed(0)
     model, inputs = make()
