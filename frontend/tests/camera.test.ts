@@ -60,30 +60,63 @@ describe("a window that becomes smaller", () => {
   const onScreen = (id: string): number => camera.viewport.x + live.areas.get(id)!.x * camera.viewport.scale;
 
   it("moves nothing when a panel opens beside it for what is selected", () => {
-    camera.measure(["n1"]);
+    camera.hold(["n1"], true);
     const before = onScreen("n1");
     widen(500, 200);
-    camera.measure(["n1"]);
+    camera.measure();
     expect(onScreen("n1")).toBeCloseTo(before);
     widen(400, 300);
-    camera.measure(["n1"]);
+    camera.measure();
     expect(onScreen("n1")).toBeCloseTo(before - 100);
   });
 
   it("brings what is selected back if that would be covered", () => {
     camera.go({ ...camera.viewport, x: 520 });
-    camera.measure(["n1"]);
+    camera.hold(["n1"], true);
     widen(300, 200);
-    camera.measure(["n1"]);
+    camera.measure();
     expect(shows("n1")).toBe(true);
   });
 
   it("keeps its middle when the whole inspector does", () => {
     camera.go({ ...camera.viewport, x: 200 });
-    camera.measure([]);
+    camera.measure();
     const before = onScreen("n1");
     widen(500, 200, 900);
-    camera.measure([]);
+    camera.measure();
     expect(onScreen("n1")).toBeCloseTo(before - 50);
+  });
+});
+
+describe("a picture that takes the place of another", () => {
+  /** A group that is opened to a column far higher than the window, among others. */
+  const tall = column(Array.from({ length: 90 }, (_, i) => (i === 45 ? "group" : `m${i}`)));
+  const short = new LivePicture(column(["a", "group", "b"], { group: { kind: "group", openable: true } }));
+  const long = new LivePicture({
+    ...tall,
+    svg: tall.svg.replace('x="0" y="2700" width="80" height="30"', 'x="0" y="0" width="90" height="5400"'),
+    boxes: { ...tall.boxes, group: { ...tall.boxes["group"]!, kind: "cluster", openable: true } },
+  });
+
+  it("is in sight when the middle of a group was looked at, and the group is closed", () => {
+    for (const part of [0.2, 0.5, 0.8]) {
+      camera.show(long, []);
+      camera.go({ scale: 1, x: 100, y: -5400 * part });
+      camera.show(short, []);
+      expect([...short.areas.values()].every((area) => overlap(area, camera.visible))).toBe(true);
+    }
+  });
+
+  it("is shown as it was before, unless somebody has moved meanwhile", () => {
+    camera.show(long, []);
+    camera.go({ scale: 1, x: 100, y: -2000 });
+    const was = camera.viewport;
+    camera.show(short, []);
+    camera.show(long, []);
+    expect(camera.viewport).toEqual(was);
+    camera.show(short, []);
+    camera.zoomBy(1.1);
+    camera.show(long, []);
+    expect(camera.viewport).not.toEqual(was);
   });
 });

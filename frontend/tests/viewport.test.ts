@@ -142,7 +142,7 @@ it("follow keeps a box where it is on the screen when a new picture moves it", (
     { x: 10, y: 20, width: 40, height: 10 },
     { x: 500, y: 90, width: 80, height: 10 },
   ];
-  const [was, is] = [onScreen(viewport, before), onScreen(follow(viewport, before, after), after)];
+  const [was, is] = [onScreen(viewport, before), onScreen(follow(viewport, before, after, window), after)];
   expect(is.x + is.width / 2).toBeCloseTo(was.x + was.width / 2);
   expect(is.y).toBeCloseTo(was.y);
 });

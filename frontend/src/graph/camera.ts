@@ -1,14 +1,13 @@
 /** Which part of the graph the window shows, and how it gets there. */
 
 import type { LivePicture } from "./live_picture";
+import { areasOf, placement, wholeOf, withBox, type Look, type Place, type Wish } from "./placement";
 import {
   around,
   bringAll,
   bringInto,
   centre,
-  firstLook,
   fit,
-  follow,
   keepInSight,
   middle,
   overlap,
@@ -17,10 +16,12 @@ import {
   zoomAt,
   type Point,
   type Rectangle,
-  type Size,
   type Viewport,
 } from "./viewport";
 
+const NOWHERE: Place = { x: 0, y: 0, width: 0, height: 0, room: { width: 0, height: 0 } };
+/** So many pictures are shown again as they were. */
+const MOST_KEPT = 12;
 const STILL_MS = 300;
 const GLIDE_MS = 220;
 /** At least this large is shown what somebody asked for. */
@@ -39,16 +40,16 @@ export interface CameraEvents {
 
 export class Camera {
   viewport: Viewport = { x: 0, y: 0, scale: 1 };
-  private window: Size = { width: 0, height: 0 };
-  /** Where the window is in the inspector, and how large that is. */
-  private place: Rectangle = { x: 0, y: 0, width: 0, height: 0 };
-  /** Whether something was selected when the window was measured. */
-  private wasSelected = false;
+  private place: Place = NOWHERE;
   private live: LivePicture | null = null;
-  private shown = false;
+  /** What was looked at before the picture or its window changed; where to look now follows from it. */
+  private before: Look | null = null;
+  private wish: Wish = { anchor: null, selected: [], some: [] };
+  /** How each of the last pictures was looked at, and how often somebody had moved until then. */
+  private readonly kept = new Map<string, Look & { moves: number }>();
+  private moves = 0;
   /** Whether somebody has moved it: then what is looked at stays where it is. */
   private moved = false;
-  private pendingAnchor: string | null = null;
   /** Boxes to go to as soon as there is a window. */
   private awaited: string[] = [];
   /** Whether it went somewhere of its own, to bring something into sight. */
@@ -70,19 +71,21 @@ export class Camera {
 
   /** The part of the graph that can be seen. */
   get visible(): Rectangle {
-    return visiblePart(this.viewport, this.window);
+    return visiblePart(this.viewport, this.place);
   }
 
-  /** Takes another picture; what is looked at stays where it was, most of all what is selected. */
+  /** Takes another picture; what is looked at stays where it was, and a picture that was shown before as it was. */
   show(live: LivePicture, selected: string[]): void {
-    const before = this.live;
+    const look = this.look();
     this.live = live;
-    this.measure(selected);
-    if (this.window.width === 0) return;
-    if (!before || !this.shown || !this.moved) this.firstLook();
-    else this.keepPlace(before, live, selected);
-    this.shown = true;
-    this.pendingAnchor = null;
+    this.place = this.placeNow();
+    this.wish = { anchor: this.wish.anchor, selected, some: [] };
+    if (look) this.keep(look);
+    const kept = this.kept.get(live.picture.svg);
+    this.before = this.wish.anchor === null && kept?.moves === this.moves ? kept : look;
+    this.moved = this.before?.moved ?? this.moved;
+    this.settle();
+    this.wish.anchor = null;
   }
 
   /** Whether names are all that can be read. */
@@ -93,76 +96,92 @@ export class Camera {
   /** Shows the next picture as if it were the first. */
   startOver(): void {
     this.moved = false;
+    this.moves += 1;
   }
 
   /** Says which box should not move when the next picture comes. */
   anchorAt(box: string): void {
-    this.pendingAnchor = box;
+    this.wish.anchor = box;
     this.moved = true;
   }
 
-  /** Takes notice of how large its window is; a panel that opens beside it for what is selected moves nothing. */
-  measure(selected?: string[]): void {
-    const { clientWidth: width, clientHeight: height } = this.element;
-    const [was, before] = [this.window, this.place];
-    this.place = this.placeNow();
-    const isForSelection = this.wasSelected || (selected ?? []).length > 0;
-    if (selected) this.wasSelected = selected.length > 0;
-    if (width === was.width && height === was.height) return;
-    this.window = { width, height };
-    if (!this.live || width === 0) return;
-    const area = around(this.areasOf(selected ?? []));
-    const wasInSight = area !== null && overlap(area, visiblePart(this.viewport, was));
-    const isSameRoom = before.width === this.place.width && before.height === this.place.height;
-    if (this.shown && isForSelection && isSameRoom) {
-      const { x, y } = this.viewport;
-      this.set({ ...this.viewport, x: x + before.x - this.place.x, y: y + before.y - this.place.y });
-      if (area) this.holdInSight(area);
-    } else if (!this.shown || !this.moved) {
-      this.shown = true;
-      this.firstLook();
-      this.focus(this.awaited.splice(0), false);
-    } else {
-      const { x, y } = this.viewport;
-      const [right, down] = [(width - was.width) / 2, (height - was.height) / 2];
-      this.set({ ...this.viewport, x: x + right, y: y + down });
-      if (area && wasInSight) this.holdInSight(area);
-    }
+  /** Keeps boxes in sight from now on; somebody has selected them, here or elsewhere. */
+  hold(selected: string[], isHere = false): void {
+    if (isHere) this.rest();
+    this.wish.selected = selected;
+    const areas = this.live ? areasOf(this.live, selected) : [];
+    if (areas.length && !areas.some((area) => overlap(area, this.visible))) this.bring(selected);
   }
 
-  /** Keeps an area in the window that has become smaller; of one that does not fit, some part. */
-  private holdInSight(area: Rectangle): void {
-    const { visible } = this;
-    const fits = area.width < visible.width && area.height < visible.height;
-    if (fits || !overlap(area, visible)) this.glide(bringInto(this.viewport, area, this.window));
+  /** Takes notice of how large its window is. */
+  measure(): boolean {
+    const { width, height } = this.place;
+    const place = this.placeNow();
+    if (width === place.width && height === place.height) return false;
+    // As long as nobody moves it, panels that open and close come to the same whatever their order.
+    if (width > 0) this.before ??= this.look();
+    this.place = place;
+    this.settle();
+    if (width === 0) this.focus(this.awaited.splice(0), false);
+    return true;
   }
 
-  /** Brings boxes into the window, nodes rather than groups; gently: only if none of them can be seen. */
+  private settle(): void {
+    if (this.live && this.place.width > 0) this.set(placement(this.before, this.live, this.place, this.wish));
+  }
+
+  /** What is looked at now is what stays from now on. */
+  private rest(): void {
+    this.moved = true;
+    this.moves += 1;
+    this.before = null;
+    this.wish.some = [];
+  }
+
+  private look(): Look | null {
+    const { live, viewport, place, moved } = this;
+    return live && place.width > 0 ? { live, viewport, place, moved } : null;
+  }
+
+  private keep(look: Look): void {
+    const { svg } = look.live.picture;
+    this.kept.delete(svg);
+    this.kept.set(svg, { ...look, moves: this.moves });
+    if (this.kept.size > MOST_KEPT) this.kept.delete(this.kept.keys().next().value!);
+  }
+
+  /** Brings boxes into the window, nodes rather than groups; gently: the nearest, only if none of them can be seen. */
   focus(boxes: string[], gently: boolean): void {
     const nodes = boxes.filter((id) => this.live?.box(id)?.kind === "op");
-    const areas = this.areasOf(nodes.length ? nodes : boxes);
+    const wanted = nodes.length ? nodes : boxes;
+    const areas = this.live ? areasOf(this.live, wanted) : [];
     const everything = around(areas);
     if (!everything) return;
-    if (this.window.width === 0) {
+    if (this.place.width === 0) {
       this.awaited = boxes;
       return;
     }
     const { visible } = this;
-    if (gently && areas.some((area) => overlap(area, visible))) return;
-    const room = fit(everything, this.window, 1);
+    if (gently) {
+      this.before ??= this.look();
+      this.wish.some = wanted;
+      return this.settle();
+    }
+    const room = fit(everything, this.place, 1);
     if (areas.length > 1 && room.scale >= SMALL_SCALE) return this.go(room);
     const first = areas[0]!;
     const scale = Math.max(this.viewport.scale, NEAR_SCALE);
     if (scale === this.viewport.scale && overlap(first, visible)) return this.reveal(first);
-    this.go(centre(first, this.window, scale));
+    this.go(centre(first, this.place, scale));
   }
 
   /** Brings boxes into the window, all of them if they can be read then. */
   bring(boxes: string[]): void {
-    const areas = this.areasOf(boxes);
-    if (areas.length === 0 || this.window.width === 0) return;
-    const viewport = bringAll(this.viewport, areas, this.window, SMALL_SCALE);
+    const areas = this.live ? areasOf(this.live, boxes) : [];
+    if (areas.length === 0 || this.place.width === 0) return;
+    const viewport = bringAll(this.viewport, areas, this.place, SMALL_SCALE);
     if (viewport.x === this.viewport.x && viewport.y === this.viewport.y) return;
+    this.before = null;
     this.moved = true;
     this.isAway = true;
     this.glide(viewport);
@@ -170,29 +189,31 @@ export class Camera {
 
   /** Moves as little as needed to show an area. */
   reveal(area: Rectangle): void {
-    this.go(bringInto(this.viewport, area, this.window));
+    this.go(bringInto(this.viewport, area, this.place));
   }
 
   centreOn({ x, y }: Point): void {
-    this.go(centre({ x, y, width: 0, height: 0 }, this.window, this.viewport.scale), false);
+    this.go(centre({ x, y, width: 0, height: 0 }, this.place, this.viewport.scale), false);
   }
 
   showAll(): void {
     if (!this.live) return;
+    this.rest();
     this.moved = false;
-    this.glide(fit(this.whole(), this.window));
+    this.glide(fit(wholeOf(this.live), this.place));
   }
 
   /** Zooms around a point of the window; around its middle if none is given. */
   zoomBy(factor: number, at?: Point): void {
-    const { x, y } = at ?? { x: this.window.width / 2, y: this.window.height / 2 };
-    this.go(this.withBox(zoomAt(this.viewport, x, y, factor)), at === undefined);
+    const { x, y } = at ?? { x: this.place.width / 2, y: this.place.height / 2 };
+    const zoomed = zoomAt(this.viewport, x, y, factor);
+    this.go(this.live ? withBox(zoomed, this.live, this.place) : zoomed, at === undefined);
   }
 
   /** Shows what another window shows, at the same place and size, as far as it is here too. */
   lookLike(other: Camera, gliding: boolean): void {
     const { live } = this;
-    if (!live || !other.live || this.window.width === 0) return;
+    if (!live || !other.live || this.place.width === 0) return;
     const seen = middle(other.visible);
     const shared = [...other.live.areas].flatMap(([id, there]): [Rectangle, Rectangle][] => {
       const here = live.box(id)?.kind === "cluster" ? undefined : live.areas.get(id);
@@ -200,42 +221,30 @@ export class Camera {
     });
     const shift = shiftNear(seen, shared);
     if (!shift) return;
+    this.before = null;
     this.moved = other.moved;
     if (this.isAway) this.backUntil = performance.now() + GLIDE_MS;
     this.isAway = false;
     this.layer.classList.toggle("fxi-gliding", gliding || performance.now() < this.backUntil);
     const place = { x: seen.x + shift.x, y: seen.y + shift.y, width: 0, height: 0 };
-    this.set(centre(place, this.window, other.viewport.scale));
+    this.set(centre(place, this.place, other.viewport.scale));
   }
 
   /** Goes where somebody wants to. */
   go(viewport: Viewport, gliding = true): void {
-    this.moved = true;
+    this.rest();
     this.layer.classList.toggle("fxi-gliding", gliding);
-    this.set(this.live ? keepInSight(viewport, this.whole(), this.window) : viewport);
+    this.set(this.live ? keepInSight(viewport, wholeOf(this.live), this.place) : viewport);
     this.events.moved(gliding);
   }
 
-  /** Keeps a box in sight if there was one: between boxes that are far apart there is nothing to see. */
-  private withBox(viewport: Viewport): Viewport {
-    const { live } = this;
-    if (!live) return viewport;
-    const boxes = [...live.areas].filter(([id]) => live.box(id)?.kind !== "cluster").map(([, area]) => area);
-    const shows = (part: Rectangle): boolean => boxes.some((area) => overlap(area, part));
-    const next = visiblePart(viewport, this.window);
-    if (shows(next) || !shows(this.visible)) return viewport;
-    const { x, y } = middle(next);
-    const away = (area: Rectangle): number => Math.hypot(middle(area).x - x, middle(area).y - y);
-    const nearest = boxes.reduce((best, area) => (away(area) < away(best) ? area : best));
-    return keepInSight(viewport, nearest, this.window);
-  }
-
-  private placeNow(): Rectangle {
-    const room = this.element.closest(".fxlab-inspector")?.getBoundingClientRect();
+  private placeNow(): Place {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    const inspector = this.element.closest(".fxlab-inspector");
     const { left, top } = this.element.getBoundingClientRect();
-    return room
-      ? { x: left - room.left, y: top - room.top, width: room.width, height: room.height }
-      : { x: 0, y: 0, width: 0, height: 0 };
+    if (!inspector) return { ...NOWHERE, width, height };
+    const room = inspector.getBoundingClientRect();
+    return { x: left - room.left, y: top - room.top, width, height, room };
   }
 
   private glide(viewport: Viewport): void {
@@ -257,30 +266,4 @@ export class Camera {
     clearTimeout(this.still);
     this.still = setTimeout(() => this.layer.classList.remove("fxi-moving", "fxi-gliding"), STILL_MS);
   }
-
-  private firstLook(): void {
-    this.set(firstLook(this.whole(), this.window));
-  }
-
-  private keepPlace(before: LivePicture, after: LivePicture, selected: string[]): void {
-    const candidates = [this.pendingAnchor, ...selected, ...byDistance(before, middle(this.visible))];
-    const anchor = candidates.find((id) => id && before.areas.has(id) && after.areas.has(id));
-    if (!anchor) return this.firstLook();
-    const [was, is] = [before.areas.get(anchor)!, after.areas.get(anchor)!];
-    this.set(follow(this.viewport, was, is));
-    if (anchor === this.pendingAnchor) this.glide(bringInto(this.viewport, is, this.window));
-  }
-
-  private whole(): Rectangle {
-    return { x: 0, y: 0, width: this.live?.picture.width ?? 1, height: this.live?.picture.height ?? 1 };
-  }
-
-  private areasOf(boxes: string[]): Rectangle[] {
-    return boxes.flatMap((id) => this.live?.areas.get(id) ?? []);
-  }
-}
-
-function byDistance(live: LivePicture, point: Point): string[] {
-  const away = (area: Rectangle): number => Math.hypot(middle(area).x - point.x, middle(area).y - point.y);
-  return [...live.areas].sort(([, a], [, b]) => away(a) - away(b)).map(([id]) => id);
 }

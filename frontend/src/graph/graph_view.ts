@@ -27,6 +27,8 @@ export interface GraphActions {
   moved(gliding: boolean): void;
   /** Somebody wants to see all of the graph. */
   fitted(): void;
+  /** Its window has another size. */
+  measured(): void;
   /** It shows another part, or has got the attention. */
   changed(): void;
 }
@@ -55,8 +57,6 @@ export class GraphView {
   private lastWheelElsewhere = 0;
   private readonly stop = new AbortController();
   private readonly resize: ResizeObserver | null;
-  /** Whether there is no graph beside it, with which it would have to keep step. */
-  isAlone = true;
 
   constructor(private readonly actions: GraphActions) {
     this.element = h("div", { class: "fxi-graph", tabindex: 0, role: "application" });
@@ -80,7 +80,7 @@ export class GraphView {
   }
 
   private measure(): void {
-    this.camera.measure(this.isAlone ? this.highlights.selected : []);
+    if (this.camera.measure()) this.actions.measured();
   }
 
   /** Says to a screen reader what is shown here. */
@@ -108,6 +108,12 @@ export class GraphView {
   setFound(found: Record<string, number> | null): void {
     this.highlights.setFound(found);
     this.minimap.light(found);
+  }
+
+  /** Shows what is selected, which stays in sight. */
+  setSelected(boxes: string[]): void {
+    this.highlights.setSelected(boxes);
+    this.camera.hold(boxes);
   }
 
   /** Brings what is selected into the window. */
@@ -232,6 +238,7 @@ export class GraphView {
     const box = this.live?.box(id);
     if (!box) return;
     this.highlights.setSelected([id]);
+    this.camera.hold([id], true);
     const { painted, changed, found } = this.highlights.wordsOf(id);
     this.announce([box.label, ...box.details, painted, changed, found].filter(Boolean).join(", "));
     const area = this.live?.areas.get(id);

@@ -107,15 +107,19 @@ export class Panes {
   showBefore(picture: Picture | null): void {
     if (!picture) return this.remove();
     this.before ??= this.add();
-    for (const { graph } of [this.shown, this.before]) graph.isAlone = false;
     this.name();
     this.before.graph.show(picture);
-    if (this.isNew) {
-      this.graph.camera.measure();
-      this.before.graph.camera.measure();
-      this.before.graph.lookLike(this.graph);
-    }
+    this.graph.camera.measure();
+    this.before.graph.camera.measure();
+    if (this.isNew || this.isLinked) this.align();
     this.isNew = false;
+    this.pointed = "";
+  }
+
+  /** Lets the graph beside show what the other shows, and what stands there for what is selected. */
+  private align(): void {
+    this.before?.graph.lookLike(this.graph);
+    for (const { graph } of this.before ? [this.shown, this.before] : []) graph.bringSelected();
   }
 
   /** Says which stages are shown. */
@@ -130,9 +134,9 @@ export class Panes {
     const here = before ? this.before : this.shown;
     const there = before ? this.shown : this.before;
     const boxes = counterparts ?? [];
-    here?.graph.highlights.setSelected(box ? [box] : []);
-    there?.graph.highlights.setSelected(boxes);
     const pointed = JSON.stringify([box, before, boxes]);
+    here?.graph.setSelected(box ? [box] : []);
+    there?.graph.highlights.setSelected(boxes);
     if (pointed !== this.pointed) there?.graph.camera.bring(boxes);
     this.pointed = pointed;
     here?.say("");
@@ -192,6 +196,7 @@ export class Panes {
       link: () => other() && this.setLinked(!this.isLinked, graph),
       moved: (gliding) => this.isLinked && other()?.lookLike(graph, gliding),
       fitted: () => this.isLinked && other()?.camera.showAll(),
+      measured: () => this.isLinked && this.align(),
       changed: () => {
         if (focusedIn(graph.element) === graph.element) this.last = graph;
         this.actions.moved();
@@ -224,7 +229,6 @@ export class Panes {
     this.before.graph.dispose();
     this.before = null;
     this.last = null;
-    this.graph.isAlone = true;
     this.isNew = true;
     this.element.replaceChildren(this.shown.element);
     this.name();

@@ -25,6 +25,8 @@ export const SMALLEST_SCALE = 0.02;
 export const LARGEST_SCALE = 6;
 /** Below this, words cannot be read: a first picture starts at its top instead of showing all of itself. */
 export const READABLE_SCALE = 0.62;
+/** Small pictures are enlarged so far. */
+const LARGEST_FIRST = 1.5;
 const MARGIN = 12;
 const NEAR = 40;
 /** As much of a picture is always in sight, in pixels of the window. */
@@ -37,7 +39,7 @@ export function zoomAt(viewport: Viewport, x: number, y: number, factor: number)
   return { x: x - (x - viewport.x) * ratio, y: y - (y - viewport.y) * ratio, scale };
 }
 
-/** Shows a rectangle of the picture as large as the window allows, at most at its natural size. */
+/** Shows a rectangle of the picture as large as the window allows, at most in a given size. */
 export function fit(content: Rectangle, window: Size, largest = 1): Viewport {
   const across = (window.width - 2 * MARGIN) / Math.max(1, content.width);
   const down = (window.height - 2 * MARGIN) / Math.max(1, content.height);
@@ -46,7 +48,7 @@ export function fit(content: Rectangle, window: Size, largest = 1): Viewport {
 
 /** Shows all of a picture if it can be read so, or else where it begins at a size that can. */
 export function firstLook(content: Rectangle, window: Size): Viewport {
-  const all = fit(content, window);
+  const all = fit(content, window, LARGEST_FIRST);
   if (all.scale >= READABLE_SCALE) return all;
   const isLong = content.height / window.height >= content.width / window.width;
   const across = isLong
@@ -104,12 +106,25 @@ export function centre(target: Rectangle, window: Size, scale: number): Viewport
   };
 }
 
-/** Keeps a point of an old picture where it is on the screen, although it lies elsewhere in the new one. */
-export function follow(viewport: Viewport, before: Rectangle, after: Rectangle): Viewport {
+/** Keeps what is seen of a part of an old picture where it is on the screen, although it lies elsewhere in a new one. */
+export function follow(
+  viewport: Viewport,
+  before: Rectangle,
+  after: Rectangle,
+  window: Size,
+  scale = viewport.scale,
+): Viewport {
+  const visible = visiblePart(viewport, window);
+  const x = clamp(middle(before).x, visible.x, visible.x + visible.width);
+  const y = clamp(before.y, visible.y, visible.y + visible.height);
+  const along = (point: number, start: number, length: number): number =>
+    clamp((point - start) / Math.max(1, length), 0, 1);
+  const right = after.x + along(x, before.x, before.width) * after.width;
+  const down = after.y + along(y, before.y, before.height) * after.height;
   return {
-    scale: viewport.scale,
-    x: viewport.x + (middle(before).x - middle(after).x) * viewport.scale,
-    y: viewport.y + (before.y - after.y) * viewport.scale,
+    scale,
+    x: viewport.x + x * viewport.scale - right * scale,
+    y: viewport.y + y * viewport.scale - down * scale,
   };
 }
 

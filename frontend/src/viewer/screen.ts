@@ -31,6 +31,8 @@ export abstract class Screen extends PageModel {
   protected filter = new NodeFilter();
   private readonly overlay: OverlayChoice;
   private selection: Selection | null = null;
+  /** What was selected until a stage came that has it not; it is selected again where it is. */
+  private lost: Selection | null = null;
   protected readonly extras: Extras;
   protected readonly values: NodeValues;
   private queue: Promise<void> = Promise.resolve();
@@ -186,12 +188,15 @@ export abstract class Screen extends PageModel {
     if (selection && !this.panes!.holds(selection))
       throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
     this.selection = selection;
+    this.lost = null;
     this.showDetails();
     this.keepView();
   }
 
   protected keepWhatIsThere(): void {
-    if (this.selection && !this.panes!.holds(this.selection)) this.selection = null;
+    const wanted = this.selection ?? this.lost;
+    this.selection = wanted && this.panes!.holds(wanted) ? wanted : null;
+    this.lost = this.selection ? null : wanted;
     this.showDetails();
   }
 

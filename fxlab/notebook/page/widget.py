@@ -19,6 +19,7 @@ from fxlab.notebook.page.messages import MessageError, answers, parse_message, r
 from fxlab.notebook.page.panel_state import AT_FIRST as PANELS_AT_FIRST
 from fxlab.notebook.page.panel_state import checked_panels
 from fxlab.notebook.page.view_state import AT_FIRST, checked_view
+from fxlab.view_model.graph_data import GoneGraphError
 from fxlab.view_model.pass_state import describe_error
 
 _WRITABLE = frozenset({"height", "_shown_view", "_shown_panels"})
@@ -111,7 +112,8 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
             self._show_error("The page sent an unknown message", error)
             return
         busy = self._busy(message.doing) if message.is_slow else contextlib.nullcontext()
-        with self._reporting(message.doing), busy:
+        late = contextlib.suppress(GoneGraphError)
+        with self._reporting(message.doing), busy, late:
             value = message.answer(self, **fields)
             if self._unanswered is not None:
                 is_file = isinstance(value, bytes)

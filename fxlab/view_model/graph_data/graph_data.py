@@ -42,6 +42,10 @@ MOST_AT_ONCE = 10_000
 """Leaves that are written at once; of a larger graph the groups that are closed at first follow."""
 
 
+class GoneGraphError(ValueError):
+    """A graph is asked for whose stage is gone: the question was late, and nobody waits for the answer."""
+
+
 @dataclass
 class _Written:
     """A graph that is written, and the groups that are left out as yet."""
@@ -224,7 +228,9 @@ class GraphData:
 
     def _of(self, number: int) -> _Written:
         if number not in self._written:
-            raise ValueError(f"There is no graph {number}: its stage is gone.")
+            if number not in range(len(self._graphs.values)):
+                raise ValueError(f"There is no graph {number}.")
+            raise GoneGraphError(f"There is no graph {number}: its stage is gone.")
         return self._written[number]
 
     def _other_looks(self, number: int, marks: Marks, signatures: tuple[str, ...]) -> dict[int, int]:
