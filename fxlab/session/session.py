@@ -510,12 +510,6 @@ class Session(Shortcuts, PassStack):
             "session.inputs). What is on is kept by session.save(path), and read by fxlab.load_session."
         )
 
-    def __reduce__(self) -> str:
-        raise TypeError(
-            "A session is not pickled. session.save(path) keeps what is on, and fxlab.load_session reads it; "
-            "session.graph_module can be pickled."
-        )
-
     def __repr__(self) -> str:
         names = ", ".join(str(pass_.name) for pass_ in self.applied) or "no pass"
         return f"<Session of {type(self.original).__name__}: {names} on, {len(self.passes)} on offer>"

@@ -3,7 +3,6 @@
 import copy
 import functools
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -131,9 +130,8 @@ def test_a_module_stands_for_its_nodes():
 
 
 def test_a_session_says_that_it_is_not_copied(session):
-    for copied in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match=r"session\.save"):
-            copied(session)
+    with pytest.raises(TypeError, match=r"session\.save"):
+        copy.deepcopy(session)
 
 
 def test_a_verdict_is_plain_values(session):
