@@ -90,8 +90,9 @@ function whereItWas(
   const [whole, visible] = [wholeOf(live), visiblePart(viewport, from)];
   const isAll = holds(visible, wholeOf(was));
   const all = fit(whole, place);
-  // What has been seen as a whole stays whole as long as it can be read.
-  if (isAll && all.scale >= READABLE_SCALE && all.scale < viewport.scale) return all;
+  // What has been seen as a whole stays whole as long as it can be read; a panel that opens moves nothing.
+  const isPanel = was === live && isSame(from.room, place.room);
+  if (isAll && !isPanel && all.scale >= READABLE_SCALE && all.scale < viewport.scale) return all;
   const away = (area: Rectangle): number =>
     distance(area, middle(visible)) + (overlap(area, visible) ? 0 : 1e9);
   const inBoth = [...was.areas].filter(([id]) => live.areas.has(id));
