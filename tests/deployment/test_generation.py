@@ -157,6 +157,7 @@ def test_an_encoder_and_a_decoder():
     assert layers(fast)["hits"].sum() >= 6
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_a_classifier_is_trained_called_and_put_into_a_pipeline():
     torch.manual_seed(0)

@@ -81,6 +81,7 @@ def test_a_loop_of_training_and_evaluation_goes_as_eagerly(session, model):
     assert merged["hits"].sum() == 4
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_attention_weights_are_among_the_outputs(session, model):
     fast, ids = session.as_model(), BATCHES[0]["input_ids"]

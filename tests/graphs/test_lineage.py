@@ -85,7 +85,8 @@ def test_nodes_that_are_paired_compute_the_same(name, before, after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "least"), [("bert", 0.95), ("gpt2", 0.95), ("llama", 0.95), ("resnet", 1.0)]
+    ("name", "least"),
+    [("bert", 0.95), pytest.param("gpt2", 0.95, marks=pytest.mark.weekly), ("llama", 0.95), ("resnet", 1.0)],
 )
 def test_calls_of_an_exported_model_lead_to_those_of_its_trace(name, least):
     _, traced, exported, _ = captures(name)
@@ -165,6 +166,7 @@ class Layers(nn.Module):
         return x
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 @settings(max_examples=6)
 @given(LAYERS)

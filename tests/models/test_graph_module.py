@@ -194,6 +194,8 @@ def test_what_is_known_of_results_is_kept_though_it_is_written_once_for_those_al
     assert known(through(module)) == known(module)
 
 
+@pytest.mark.weekly
+@pytest.mark.slow
 def test_the_pickle_of_a_long_graph_grows_by_little_for_each_node():
     sizes = [len(pickle.dumps(symbolic_trace(Chain(n), torch.ones(4, 3), check=False))) for n in (20, 60)]
     assert (sizes[1] - sizes[0]) / 80 < 400

@@ -19,7 +19,7 @@ from fxlab.operators import (
 from fxlab.operators.result_tables import RESHAPES
 from fxlab.values.tensors import storage_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.weekly]
 
 
 @pytest.fixture(scope="module")
