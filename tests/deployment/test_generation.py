@@ -106,6 +106,7 @@ def test_a_pass_that_is_switched_on_serves_all_graphs(fast, model, session):
         session.revert("merge-linears")
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_assisted_generation(fast, model):
     assistant = llama(hidden_size=16)
@@ -114,6 +115,7 @@ def test_assisted_generation(fast, model):
     assert layers(fast)["hits"].sum() > before
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_a_static_cache():
     model = llama()

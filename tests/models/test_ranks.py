@@ -42,7 +42,11 @@ SCRIPT = textwrap.dedent(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("inputs", "expected"), [("alike", {"different"}), ("others", {"same bits", "refused True"})]
+    ("inputs", "expected"),
+    [
+        pytest.param("alike", {"different"}, marks=pytest.mark.weekly),
+        ("others", {"same bits", "refused True"}),
+    ],
 )
 def test_ranks_that_find_something_else_do_not_wait_for_each_other(inputs, expected, tmp_path):
     from subprocess import PIPE, Popen

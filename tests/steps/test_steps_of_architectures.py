@@ -102,7 +102,7 @@ def whisper():
 MODELS = (bert, llama, llama_with_checkpoints, mixtral, gpt2_with_adapters, vit, resnet, whisper)
 
 
-OFTEN = (bert, llama_with_checkpoints, gpt2_with_adapters)
+OFTEN = (bert, gpt2_with_adapters)
 """The models of `make test`."""
 
 
