@@ -110,7 +110,7 @@ def source_of(model: Any, name: str = "model") -> Source:
     if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
         record = step_record(model)
         return Source(model, None if record is None else record.inputs)
-    if isroutine(model) and model is not None:
+    if isroutine(model):
         return Source(cast(torch.nn.Module, model))
     if (made := _of_transformers(model)) is not None:
         return Source(made)

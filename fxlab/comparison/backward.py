@@ -53,7 +53,7 @@ def _judged(
     weights: Iterable[Weight],
     tolerance: float,
 ) -> Iterator[tuple[str, Judgement]]:
-    for name, other in _counterparts(alignment, ours, theirs, weights).items():
+    for name, other in _counterparts(alignment, weights).items():
         mine, its = ours.leaves.get(other), theirs.leaves.get(name)
         if mine is None and its is None:
             continue
@@ -68,9 +68,7 @@ def _judged(
         yield other, Judgement(status, reason, its.numel(), compared=its.numel())
 
 
-def _counterparts(
-    alignment: Alignment, ours: ValueGradients, theirs: ValueGradients, weights: Iterable[Weight]
-) -> dict[str, str]:
+def _counterparts(alignment: Alignment, weights: Iterable[Weight]) -> dict[str, str]:
     """Return inputs and parameters of the candidate, and what they are called in the reference."""
     names = {
         weight.candidate: weight.reference[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from fxlab.checks import described, flag
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
-from fxlab.comparison.pairing import Given, checked_outputs, given_models
+from fxlab.comparison.pairing import checked_outputs, given_models
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
@@ -106,14 +106,17 @@ def compare(
     if weights is not False:
         names = weights if isinstance(weights, Mapping) else {}
         compared = compare_weights(first.holder, second.holder, names)
-    runs = Runs(first.graph, "reference", first.inputs), Runs(second.graph, "candidate", second.inputs)
+    runs = (
+        Runs(first.graph, "reference", first.inputs).beside(second.graph),
+        Runs(second.graph, "candidate", second.inputs).beside(first.graph),
+    )
     returned = [each.observed.returned for each in runs]
     pairs = checked_outputs(outputs, *returned)
     if pairs is None:
         pairs = paired_paths(*({path: t.numel() for path, t in each.items()} for each in returned))
     if not pairs:
         raise ValueError("outputs: one of the models returns no tensors, so there is nothing to compare.")
-    judged, found = _verdict(first, second, pairs, returned)
+    judged, found = _verdict(runs, pairs)
     rounds = not compared or any(weight.status not in (*SAME, *WRONG) for weight in compared)
     ours = Side(judged.runs[0], second.graph if rounds else None)
     theirs = Side(judged.runs[1], first.graph if rounds else None)
@@ -128,33 +131,26 @@ def compare(
     return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward)
 
 
-def _verdict(
-    first: Given, second: Given, pairs: Mapping[str, str], returned: Sequence[Mapping[str, torch.Tensor]]
-) -> tuple[RunsCompared, Verdict]:
+def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCompared, Verdict]:
     """Judge the outputs that are compared; of other dtypes, whether they are the same function."""
-    dtypes = {path: (returned[0][path].dtype, returned[1][other].dtype) for path, other in pairs.items()}
+    (reference, candidate), (ours, theirs) = runs, (each.observed.returned for each in runs)
+    dtypes = {path: (ours[path].dtype, theirs[other].dtype) for path, other in pairs.items()}
     cast = {
         path: torch.promote_types(*both)
         for path, both in dtypes.items()
         if both[0] != both[1] and all(dtype.is_floating_point or dtype.is_complex for dtype in both)
     }
-    ours = Counterparts.of_another(first.graph, first.graph, {path: path for path in pairs}, cast)
+    graphs = reference.graph_module, candidate.graph_module
+    own = Counterparts.of_another(graphs[0], graphs[0], {path: path for path in pairs}, cast)
     names = {other: path for path, other in pairs.items()}
-    theirs = Counterparts.of_another(first.graph, second.graph, names, cast)
-    judged = RunsCompared(*_runs(first, second, ours, theirs))
+    others = Counterparts.of_another(*graphs, names, cast)
+    judged = RunsCompared(reference.named(own), candidate.named(others))
     found = judged.verdict()
     excused = {path: _in_another_dtype(found.outputs[path], *dtypes[path]) for path in cast}
     if not excused:
         return judged, found
     anew = summary(found.outputs | excused, found.in_own_dtype)
     return judged, replace(anew, notes=found.notes, settings=found.settings)
-
-
-def _runs(first: Given, second: Given, ours: Counterparts, theirs: Counterparts) -> tuple[Runs, Runs]:
-    one = Runs(first.graph, "reference", first.inputs, names=ours)
-    return one.beside(second.graph), Runs(second.graph, "candidate", second.inputs, names=theirs).beside(
-        first.graph
-    )
 
 
 def _in_another_dtype(judgement: Judgement, ours: torch.dtype, theirs: torch.dtype) -> Judgement:

@@ -116,9 +116,8 @@ class Comparison:
         nodes = [node for node in found.parted if _is_in(node, candidate)]
         others = [node for node in found.parted_original if _is_in(node, reference)] or found.parted_original
         reads = (each.name for node in nodes for each in node.all_input_nodes if each in found.partners)
-        weights = dict.fromkeys(
-            name for names in found.weights.values() for name in names if self._is_odd(name)
-        )
+        known = self._known_weights()
+        weights = dict.fromkeys(n for names in found.weights.values() for n in names if n not in known)
         first = next(iter(nodes), None)
         return FirstDifference(
             candidate=candidate or (first.name if first is not None else others[0].name),
@@ -149,13 +148,11 @@ class Comparison:
             is_backward=True,
         )
 
-    def _is_odd(self, name: str) -> bool:
-        """Tell whether a node is no weight that the other model has in another form."""
+    def _known_weights(self) -> set[str]:
+        """Return the nodes that are weights which the other model has in another form."""
         known = {weight.candidate for weight in self.weights or () if not weight.is_odd}
-        nodes = (
-            node for side in (self.alignment.transformed, self.alignment.original) for node in side.values
-        )
-        return not any(node.name == name and node.target in known for node in nodes)
+        sides = self.alignment.transformed, self.alignment.original
+        return {node.name for side in sides for node in side.values if node.target in known}
 
     def _modules_that_part(self) -> tuple[str, str]:
         """Return the paths of the modules in which the models part first."""

@@ -15,7 +15,6 @@ from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, given_arguments
 from fxlab.sources import Source, given_inputs, inputs_or_examples, is_session, resolved, traced
-from fxlab.tracing import symbolic_trace
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 
 
@@ -40,8 +39,6 @@ def given_models(
         reference, candidate = Source(reference.original, reference.inputs), reference
     (first, its), (second, others_own) = _source(reference, "reference"), _source(candidate, "candidate")
     known = next((each for each in (inputs, its, others_own) if each is not None), None)
-    if known is None and not isinstance(first, nn.Module):
-        raise TypeError("inputs: expected inputs to call the reference with, got None.")
     known = inputs_or_examples(given_inputs(known, {}), first)
     left: tuple[str, ...] = ()
     others = given_inputs(candidate_inputs, {})
@@ -58,14 +55,13 @@ def _source(model: Any, name: str) -> tuple[Any, Any]:
 
 
 def _given(model: Any, inputs: Inputs, name: str) -> Given:
-    if isroutine(model):
-        graph, holder = symbolic_trace(model, inputs), nn.Module()
-    else:
+    is_function = isroutine(model)
+    if not is_function:
         check_runs(model, name)
-        graph, holder = traced(model, inputs)[0], model
+    graph, _ = traced(model, inputs)
     check_lints(graph, name)
     check_runs_by_node(graph, name)
-    return Given(graph, inputs, holder)
+    return Given(graph, inputs, nn.Module() if is_function else model)
 
 
 def _for_candidate(candidate: Any, inputs: Inputs) -> tuple[Inputs, tuple[str, ...]]:

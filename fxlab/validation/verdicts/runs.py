@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -82,6 +83,13 @@ class Runs:
             return self
         own = self._name, self._inputs, self._parameters
         return Runs(self.graph_module, *own, other, self._weights, self.names)
+
+    def named(self, names: Counterparts) -> "Runs":
+        """Return the runs with other names for inputs, tensors and outputs; it is not run again as it is."""
+        other = copy(self)
+        other.names = names
+        vars(other).pop("observed", None)
+        return other
 
     def visited(self, visit: Visit, widen: Widen | None = None) -> dict[str, torch.Tensor]:
         """Run it in float64, show the result of each node, and return its outputs by their own paths."""
