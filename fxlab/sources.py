@@ -130,12 +130,22 @@ def _of_transformers(model: Any) -> torch.nn.Module | None:
         return cast(torch.nn.Module, model.model)
     if not names & {"PreTrainedConfig", "PretrainedConfig"}:
         return None
-    architectures = getattr(model, "architectures", None) or ()
-    classes = [found for name in architectures if (found := getattr(transformers, name, None)) is not None]
+    cls = model_class(getattr(model, "architectures", None) or ())
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = classes[0](model) if classes else transformers.AutoModel.from_config(model)
+        made = cls(model) if cls is not transformers.AutoModel else cls.from_config(model)
     return cast(torch.nn.Module, made.eval())
+
+
+def model_class(names: Iterable[str]) -> Any:
+    """Return the first class of transformers that these names are, or ``AutoModel``."""
+    import transformers
+
+    for name in names:
+        cls = getattr(transformers, name, None)
+        if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
+            return cls
+    return transformers.AutoModel
 
 
 def given_inputs(inputs: Any, arguments: Mapping[str, Any]) -> Any:

@@ -263,14 +263,12 @@ def _model_class(config: Any, name: str | None) -> Any:
     """Return the class that is asked for, that the configuration names, or the base model of its kind."""
     import transformers
 
-    names = [name] if name else list(getattr(config, "architectures", None) or ())
-    for candidate in names:
-        cls = getattr(transformers, candidate, None)
-        if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
-            return cls
-    if name:
+    from fxlab.sources import model_class
+
+    cls = model_class([name] if name else getattr(config, "architectures", None) or ())
+    if name and cls is transformers.AutoModel:
         raise CommandError(f"--architecture: transformers has no model class {name!r}.")
-    return transformers.AutoModel
+    return cls
 
 
 def device_of(options: argparse.Namespace) -> torch.device:

@@ -126,8 +126,7 @@ def compare(
     if flag(gradients, "gradients"):
         backward = backward_of(alignment, compared or ())
         known = {GRADIENT + name: judgement for name, judgement in backward.judgements.items()}
-        anew = summary(found.outputs | known, found.in_own_dtype)
-        found = replace(anew, notes=found.notes, settings=found.settings)
+        found = _with(found, known)
     return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward)
 
 
@@ -147,10 +146,13 @@ def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCom
     judged = RunsCompared(reference.named(own), candidate.named(others))
     found = judged.verdict()
     excused = {path: _in_another_dtype(found.outputs[path], *dtypes[path]) for path in cast}
-    if not excused:
-        return judged, found
-    anew = summary(found.outputs | excused, found.in_own_dtype)
-    return judged, replace(anew, notes=found.notes, settings=found.settings)
+    return judged, _with(found, excused) if excused else found
+
+
+def _with(verdict: Verdict, judgements: dict[str, Judgement]) -> Verdict:
+    """Return the verdict that these judgements make of another."""
+    anew = summary(verdict.outputs | judgements, verdict.in_own_dtype)
+    return replace(anew, notes=verdict.notes, settings=verdict.settings)
 
 
 def _in_another_dtype(judgement: Judgement, ours: torch.dtype, theirs: torch.dtype) -> Judgement:

@@ -1,7 +1,7 @@
 """Gradients of a graph, as it is and in float64, by inputs and parameters."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.fx import GraphModule, Node
@@ -28,6 +28,8 @@ from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.nested import Path, tensors_inside
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
 from fxlab.values.wide import to_float64
+
+K = TypeVar("K")
 
 
 class Gradients(NamedTuple):
@@ -73,7 +75,7 @@ def gradients_of(
         with given_draws(drawn):
             outputs = tensors_by_path(module(*args, **kwargs))
         flow_from = frozenset(path for path, output in outputs.items() if output.requires_grad)
-        return Gradients(_gradients(outputs, leaves), flow_from)
+        return Gradients(_named(_gradients(outputs, leaves)), flow_from)
 
 
 def gradients_in_float64(
@@ -111,7 +113,7 @@ def gradients_in_float64(
         args, kwargs = _not_leaves((args, kwargs))
         seed_generators(0)
         output = interpreter.run(*bound_values(module, args, kwargs))
-        return _gradients(tensors_by_path(output), leaves, drawn=bool(drawn))
+        return _named(_gradients(tensors_by_path(output), leaves, drawn=bool(drawn)))
 
 
 class ValueGradients(NamedTuple):
@@ -150,23 +152,18 @@ def value_gradients_in_float64(module: GraphModule, inputs: Inputs, outputs: Seq
         args, kwargs = _not_leaves((args, kwargs))
         seed_generators(0)
         returned = tensors_by_path(interpreter.run(*bound_values(module, args, kwargs)))
-        keys = [
-            (node, path)
+        asked: dict[Node | str, dict[Path, torch.Tensor]] = {
+            node: {path: t for path, (t, version) in found.items() if t._version == version}
             for node, found in kept.items()
-            for path, (t, version) in found.items()
-            if t._version == version
-        ]
-        asked = {str(place): kept[node][path][0] for place, (node, path) in enumerate(keys)}
-        given = {path: returned[path] for path in outputs}
-        found = _gradients(given, {**asked, **{f"leaf {name}": t for name, t in leaves.items()}})
+        }
+        asked |= {name: {(): leaf} for name, leaf in leaves.items()}
+        flat = {(of, path): tensor for of, found in asked.items() for path, tensor in found.items()}
+        gradients = _gradients({path: returned[path] for path in outputs}, flat)
     values: dict[Node, dict[Path, torch.Tensor]] = {}
-    for place, (node, path) in enumerate(keys):
-        if (gradient := found.get(f"{GRADIENT}{place}")) is not None:
-            values.setdefault(node, {})[path] = gradient
-    prefix = f"{GRADIENT}leaf "
-    return ValueGradients(
-        values, {path.removeprefix(prefix): g for path, g in found.items() if path.startswith(prefix)}
-    )
+    for (of, path), gradient in gradients.items():
+        if isinstance(of, Node):
+            values.setdefault(of, {})[path] = gradient
+    return ValueGradients(values, {of: g for (of, _), g in gradients.items() if isinstance(of, str)})
 
 
 def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[str, str]:
@@ -247,9 +244,13 @@ def _asked(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.requires_grad_() if is_floating(tensor) else tensor
 
 
+def _named(gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {GRADIENT + name: gradient for name, gradient in gradients.items()}
+
+
 def _gradients(
-    outputs: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor], *, drawn: bool = False
-) -> dict[str, torch.Tensor]:
+    outputs: Mapping[str, torch.Tensor], leaves: Mapping[K, torch.Tensor], *, drawn: bool = False
+) -> dict[K, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     sums = []
     for output in outputs.values():
@@ -266,7 +267,5 @@ def _gradients(
     with given_draws(() if drawn else None):
         found = torch.autograd.grad(sum(sums[1:], sums[0]), list(asked.values()), allow_unused=True)
     return {
-        GRADIENT + name: gradient.detach()
-        for name, gradient in zip(asked, found, strict=True)
-        if gradient is not None
+        name: gradient.detach() for name, gradient in zip(asked, found, strict=True) if gradient is not None
     }
