@@ -1,6 +1,7 @@
 """Gradients of a graph, as it is and in float64, by inputs and parameters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -106,14 +107,26 @@ def gradients_in_float64(
         everywhere=everywhere,
         drawn=drawn,
     )
+    with _run_on_leaves(module, interpreter, args, kwargs, parameters) as (returned, leaves):
+        return _named(_gradients(returned, leaves, drawn=bool(drawn)))
+
+
+@contextmanager
+def _run_on_leaves(
+    module: GraphModule,
+    interpreter: Float64Interpreter,
+    args: Any,
+    kwargs: Any,
+    parameters: Mapping[str, str],
+) -> Iterator[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]]:
+    """Run a graph, and give its outputs and the tensors that they may be differentiated by."""
     kept = interpreter.keep(parameters)
     leaves = {label: kept[name].requires_grad_() for name, label in parameters.items()}
     leaves |= tensors_by_path(named_arguments(module, args, kwargs))
     with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module, watch=False)):
         args, kwargs = _not_leaves((args, kwargs))
         seed_generators(0)
-        output = interpreter.run(*bound_values(module, args, kwargs))
-        return _named(_gradients(tensors_by_path(output), leaves, drawn=bool(drawn)))
+        yield tensors_by_path(interpreter.run(*bound_values(module, args, kwargs))), leaves
 
 
 class ValueGradients(NamedTuple):
@@ -145,13 +158,8 @@ def value_gradients_in_float64(module: GraphModule, inputs: Inputs, outputs: Seq
             kept[node] = found
 
     interpreter = Float64Interpreter(module, own_dtypes=OwnRun(module, inputs).dtypes, visit=note)
-    parameters = interpreter.keep(trained_parameters(module))
-    leaves = {name: parameter.requires_grad_() for name, parameter in parameters.items()}
-    leaves |= tensors_by_path(named_arguments(module, args, kwargs))
-    with RestoringStack(torch.enable_grad(), generators_kept(), state_kept(module, watch=False)):
-        args, kwargs = _not_leaves((args, kwargs))
-        seed_generators(0)
-        returned = tensors_by_path(interpreter.run(*bound_values(module, args, kwargs)))
+    trained = {name: name for name in trained_parameters(module)}
+    with _run_on_leaves(module, interpreter, args, kwargs, trained) as (returned, leaves):
         asked: dict[Node | str, dict[Path, torch.Tensor]] = {
             node: {path: t for path, (t, version) in found.items() if t._version == version}
             for node, found in kept.items()
