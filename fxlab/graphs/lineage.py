@@ -12,15 +12,12 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.line_diff import in_order
+from fxlab.models.naming import have_one_naming
 from fxlab.node_info import ancestry, frames_of, kind_text, module_path, modules_by_path
 from fxlab.torch_private import OpOverload
 from fxlab.transformations.journal.journal import Journal
 
 _CALLS = ("call_function", "call_method", "call_module")
-NAMES = "fxlab.names"
-"""Where in ``graph_module.meta`` a graph says by whom its nodes are named: equal values, equal names."""
-_SAME_CAPTURE = 0.5
-"""The share of calls with a namesake of the same place and kind from which two graphs are of one capture."""
 
 
 @dataclass
@@ -58,40 +55,36 @@ def lineage(original: GraphModule, transformed: GraphModule) -> Lineage:
     return found
 
 
-def share_names(original: GraphModule, transformed: GraphModule) -> bool:
-    """Tell whether both graphs say that their nodes were named together, as those of a compile's stages."""
-    return transformed.meta.get(NAMES) is not None and original.meta.get(NAMES) == transformed.meta[NAMES]
+def is_made_of(original: GraphModule, transformed: GraphModule) -> bool | None:
+    """Tell whether a graph is a copy of another that passes have changed, so that names match.
+
+    ``None`` if nothing says so of graphs that were not captured by fxlab. Two captures of one model have the
+    same names in many places, but for calls that may differ.
+    """
+    known = have_one_naming(original, transformed)
+    is_like = Journal.of(transformed).records or str(original.graph) == str(transformed.graph)
+    return True if known is None and is_like else known
 
 
-def are_apart(original: GraphModule, transformed: GraphModule) -> bool:
-    """Tell whether two graphs are of two models, which share neither names at the same places nor lineage."""
-    if share_names(original, transformed):
-        return False
-    calls = [node for node in transformed.graph.nodes if node.op in _CALLS and _is_placed(node)]
-    if not calls or not any(_is_placed(node) for node in original.graph.nodes if node.op in _CALLS):
-        return False
-    if Journal.of(transformed).records or _share_of_namesakes(original, calls) >= _SAME_CAPTURE:
-        return False
-    return 2 * len(lineage(original, transformed).origins) < len(calls)
-
-
-def _share_of_namesakes(original: GraphModule, calls: list[Node]) -> float:
+def are_mostly_alike(original: GraphModule, transformed: GraphModule) -> bool:
+    """Tell whether at least half of the calls of a graph have a namesake in another that is the same call."""
     named = {node.name: node for node in original.graph.nodes}
+    calls = [node for node in transformed.graph.nodes if node.op in _CALLS]
     alike = [node for node in calls if (other := named.get(node.name)) and _place(node) == _place(other)]
-    return len(alike) / len(calls)
+    return 2 * len(alike) >= len(calls)
 
 
 def is_same_capture(original: GraphModule, transformed: GraphModule) -> bool:
-    """Tell whether the names of one graph are those of the other: one is a copy of it that passes have
-    changed.
+    """Tell whether the names of one graph are those of the other, as far as can be told without a run.
+
+    One is a copy of the other that passes have changed, or nothing but names says what corresponds.
     """
-    if share_names(original, transformed):
+    known = is_made_of(original, transformed)
+    if known or (known is None and are_mostly_alike(original, transformed)):
         return True
-    calls = [node for node in transformed.graph.nodes if node.op in _CALLS and _is_placed(node)]
-    if not calls or not any(_is_placed(node) for node in original.graph.nodes if node.op in _CALLS):
-        return True
-    if _share_of_namesakes(original, calls) >= _SAME_CAPTURE:
-        return True
+    for graph_module in (original, transformed):
+        if not any(_is_placed(node) for node in graph_module.graph.nodes if node.op in _CALLS):
+            return True
     return _dialect(original) == _dialect(transformed) and not _by_ancestry(original, transformed).pairs
 
 
@@ -102,8 +95,8 @@ def _dialect(graph_module: GraphModule) -> tuple[str, bool]:
     return rung, 2 * sum(calls) > len(calls)
 
 
-def _place(node: Node) -> tuple[str, str, str]:
-    return node.op, str(node.target), module_path(node)
+def _place(node: Node) -> tuple[str, ...]:
+    return node.op, str(node.target), module_path(node), str(node.args), str(node.kwargs)
 
 
 def _is_placed(node: Node) -> bool:

@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 from fxlab.checks import flag, names_in
 from fxlab.garbage import only_new_garbage
 from fxlab.interrupts import RestoringStack, interrupts_noted
+from fxlab.models.naming import give_naming, new_naming
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
@@ -369,6 +370,7 @@ def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphM
         tuple(f"{step.rung}: {step.raw}" for step in steps),
     )
     traced.module.meta["trace"] = report
+    give_naming(traced.module, new_naming())
     warn_of_limits(report, steps, stacklevel=4)
     return traced.module
 

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
-from uuid import uuid4
 
 from torch.fx import GraphModule
 
@@ -17,8 +16,8 @@ from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.compiler.story.story import Event
-from fxlab.graphs.lineage import NAMES
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.naming import give_naming, new_naming
 from fxlab.tracing.dynamo.hooks import GraphBreak
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.journal.name_order import merged_order
@@ -67,7 +66,7 @@ class CompilerStack:
         self._with_code = [compiler.first] if has_code else []
         self.options: Mapping[str, Any] = {}
         """Those that are other than at first, for all that is asked from now on."""
-        self._names = uuid4().hex
+        self._names = new_naming()
         self._order: list[str] = []
         self._changing: dict[str, Step] = {}
         self._learn(compiler.first)
@@ -241,7 +240,7 @@ class CompilerStack:
     def _module(self, entries: Entries, snapshot: Snapshot) -> GraphModule:
         module = self._frame.module(snapshot, self._kind)
         module.meta[KEY] = StageOf(self, entries, self.options)
-        module.meta[NAMES] = self._names
+        give_naming(module, self._names)
         ensure_picklable(module)
         return module
 

@@ -10,6 +10,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.containers import close_containers
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.naming import give_naming, new_naming
 from fxlab.models.safe_code import SafeCodeGen, protect
 from fxlab.node_info import model_path
 from fxlab.torch_private import pytree
@@ -69,6 +70,7 @@ def from_exported(program: ExportedProgram) -> GraphModule:
             node.meta["nn_module_stack"] = _plain(stack)
     result.recompile()
     result.meta["trace"] = TraceReport(EXPORTED, tuple(findings))
+    give_naming(result, new_naming())
     close_containers(result)
     ensure_picklable(result)
     return result

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.models.naming import have_one_naming, share_naming
 from fxlab.transformations.signature import digest
 from fxlab.values.tensors import same_bits
 
@@ -36,6 +37,8 @@ def adopt(graph_module: GraphModule, other: GraphModule) -> None:
         if name == "training" or name not in vars(graph_module):
             vars(graph_module)[name] = value
     graph_module.graph = other.graph
+    if have_one_naming(graph_module, other) is False:
+        share_naming(other, graph_module)
 
 
 def _share_tensors(ours: GraphModule, theirs: GraphModule) -> None:

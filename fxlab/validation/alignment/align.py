@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
+from fxlab.graphs.matching import keep_pairs
+from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs
 from fxlab.node_info import kind_text, modules_by_path
 from fxlab.units import listed
@@ -116,6 +118,16 @@ def aligned(original: GraphModule, transformed: GraphModule, inputs: Inputs) -> 
     runs = Runs(original, "original", inputs), Runs(transformed, "transformed", inputs)
     ours, theirs = RunsCompared(*runs).runs
     return align_sides(Side(ours, transformed), Side(theirs, original))
+
+
+def matched_by_values(alignment: Alignment) -> tuple[GraphModule, GraphModule]:
+    """Return copies of two aligned graphs whose nodes match as they are aligned, and not by name."""
+    ours, theirs = (share_tensors_copy(side.module) for side in (alignment.original, alignment.transformed))
+    pairs = {node: other for node, (other, _) in alignment.continued().items()} | alignment.partners
+    names = {node.name: other.name for node, other in pairs.items()}
+    agree = tuple(frozenset(node.name for node in known) for known in (alignment.back, alignment.partners))
+    keep_pairs(ours, theirs, names, agree)
+    return ours, theirs
 
 
 def align_sides(

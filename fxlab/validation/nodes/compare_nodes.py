@@ -8,11 +8,11 @@ import torch
 from torch.fx import GraphModule
 
 from fxlab.checks import flag
-from fxlab.graphs.lineage import are_apart
+from fxlab.graphs.lineage import are_mostly_alike, is_made_of
 from fxlab.models.running import Inputs, generators_kept, takes_derivatives
 from fxlab.node_info import module_path, shape_and_dtype, target_text
 from fxlab.sources import Model, is_session
-from fxlab.validation.alignment.align import Alignment, aligned
+from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
 from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
@@ -46,11 +46,14 @@ def compare_nodes(
 ) -> "pd.DataFrame":
     """Run two graphs in step and compare what their nodes compute.
 
-    Nodes match by name; a fused convolution matches the batch norm that it now stands for, and the slices
-    of a merged linear match the linears they replace. For each pair, two differences are told apart: what
-    has *accumulated* up to the node, and what the node itself *introduces*. For that it is run once more on
-    the original's values, together with the new nodes before it; unchanged nodes introduce nothing and are
-    not run again. Both graphs run in step, and values are dropped after their last use.
+    Nodes of a graph and of what passes have made of it match by name; a fused convolution matches the batch
+    norm that it now stands for, and the slices of a merged linear match the linears they replace. Nodes of
+    graphs that were captured apart match by their values, as in :func:`fxlab.compare`.
+
+    For each pair, two differences are told apart: what has *accumulated* up to the node, and what the node
+    itself *introduces*. For that it is run once more on the original's values, together with the new nodes
+    before it; unchanged nodes introduce nothing and are not run again. Both graphs run in step, and values
+    are dropped after their last use.
 
     Parameters
     ----------
@@ -101,7 +104,11 @@ def compare_nodes(
     """
     import pandas as pd
 
-    pairs = SideBySide(*graphs_to_run(original, transformed, inputs), in_float64=flag(judge, "judge"))
+    first, second, given = graphs_to_run(original, transformed, inputs)
+    by_name = is_made_of(first, second)
+    if by_name is False or (by_name is None and not are_mostly_alike(first, second)):
+        first, second = matched_by_values(aligned(first, second, given))
+    pairs = SideBySide(first, second, given, in_float64=flag(judge, "judge"))
     with generators_kept():
         rows: dict[str, list[Any]] = {}
         for pair in pairs.pairs():
@@ -168,9 +175,13 @@ def first_divergence(
     '_1'
     """
     first, second, given = graphs_to_run(original, transformed, inputs)
-    if are_apart(first, second):
+    by_name = is_made_of(first, second)
+    if by_name is False:
         return _where_they_part(aligned(first, second, given))
     found = _first_of(first, second, given)
+    if found is not None and by_name is None and not is_session(original):
+        by_values = _where_they_part(aligned(first, second, given))  # names of two captures prove nothing
+        return found if by_values is not None and by_values.node == found.node else by_values
     if found is None and is_session(original) and _has_derivatives(first):
         # Their nodes have partners only from where derivatives were written as nodes on.
         written = (stage for stage in original.stages if not _has_derivatives(stage))

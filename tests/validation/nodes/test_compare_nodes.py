@@ -240,10 +240,10 @@ def test_what_cannot_be_compared_is_said_in_words():
 
 
 def test_numbers_that_are_nan_in_both_count_for_nothing():
-    first = fx.symbolic_trace(lambda x: x * 1.0)
-    second = fx.symbolic_trace(lambda x: x * torch.tensor([1.0, 1.0, 2.0]))
+    first = fx.symbolic_trace(lambda x: x * 2.0)
+    second = fx.symbolic_trace(lambda x: x * torch.tensor([2.0, 2.0, 4.0]))
     table = compare_nodes(first, second, torch.tensor([math.nan, 3.0, 4.0]))
-    assert table["accumulated"].iloc[-1] == pytest.approx(4 / 5)
+    assert table["accumulated"].iloc[-1] == pytest.approx(8 / 10)
 
 
 def test_numbers_are_compared_relative_to_those_that_are_no_nan():
@@ -339,3 +339,32 @@ def test_a_write_into_what_a_removed_node_had_shown_introduces_nothing():
     assert (table["introduced"] == 0).all()
     assert (table["accumulated"] == 0).all()
     assert first_divergence(session) is None
+
+
+@pytest.mark.parametrize("trace", [fxlab.symbolic_trace, lambda model, _: fx.symbolic_trace(model)])
+def test_graphs_captured_apart_match_by_values_and_not_by_names(trace):
+    class Block(nn.Module):
+        def __init__(self, low):
+            super().__init__()
+            self.linear, self.low = nn.Linear(6, 6), low
+            self.a, self.b = nn.Linear(6, 2, bias=False), nn.Linear(2, 6, bias=False)
+
+        def forward(self, x):
+            y = self.linear(x)
+            return torch.tanh(y + self.b(self.a(x)) * 2.0 if self.low else y) * 0.5 + x
+
+    torch.manual_seed(0)
+    low, merged = (nn.Sequential(*(Block(low) for _ in range(3))).eval() for low in (True, False))
+    merged.load_state_dict(low.state_dict())
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        for block in merged:
+            block.linear.weight += 2.0 * block.b.weight @ block.a.weight
+    graph = trace(low, x)
+    assert first_divergence(graph, trace(merged, x), x) is None
+    table = compare_nodes(trace(low, x), trace(merged, x), x)
+    assert table["accumulated"].max() < 1e-5
+    assert len(table) >= 9  # of each block the merged linear, the activation and the sum
+    with torch.no_grad():
+        merged[2].linear.weight[0] *= 1.3
+    assert first_divergence(graph, trace(merged, x), x).node == "_2_linear"
