@@ -56,7 +56,7 @@ stage below and with the original, so that a file grows with the number of stage
 
 
 def report(
-    model: ModelLike | Session | Mapping[str, Session],
+    model: ModelLike | Session | tuple[Any, Any] | Mapping[str, Session],
     inputs: Any = None,
     path: str | os.PathLike[str] | None = None,
     *,
@@ -77,9 +77,9 @@ def report(
     ----------
     model
         A :class:`fxlab.Session`, whose passes that are on become the stages; or what one is made of: a
-        model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one. Several
-        sessions by name, such as those of :func:`fxlab.record_compile`, become one file, which begins with
-        a list of them.
+        model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one. A tuple of
+        two models is written as :func:`fxlab.compare` aligns them. Several sessions by name, such as those of
+        :func:`fxlab.record_compile`, become one file, which begins with a list of them.
     inputs
         For a model, as for :func:`fxlab.inspect`.
     path

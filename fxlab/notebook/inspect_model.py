@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model: ModelLike | Session,
+    model: ModelLike | Session | tuple[Any, Any],
     inputs: Any = None,
     *,
     passes: Sequence[Transformation] | None = None,
@@ -30,7 +30,7 @@ def inspect(
     model
         A :class:`fxlab.Session`, which is shared: what is done on the screen is done to it; or what one
         is made of: a model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path
-        of one.
+        of one. A tuple of two models is shown as :func:`fxlab.compare` aligns them.
     inputs
         What the model is traced and compared on: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. Left out, they are made from the configuration of the model.

@@ -73,6 +73,10 @@ class Found(Coded):
     CONSTANT_TENSOR = "constant", "{shape} {dtype}, kept with the graph"
     VALUE_OF_STATE = "constant", "its value is held fixed: {value!r:.60}"
     KEPT_WHOLE = "kept whole", "it {reason}"
+    MODULE_OF_TORCH = (
+        "kept whole",
+        "{paths}: one node each, as modules of torch.nn are; a function as leaf_modules opens them",
+    )
     ATTRIBUTE_CHANGED = "attribute", "is changed when the model runs, not when the graph does"
     BUFFER_REPLACED = "state", "the model replaces it by another shape or dtype, the graph does not"
     DRAWN_BY_PYTHON = "state", "random numbers that the model's Python draws from it are held fixed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ from fxlab.tracing.verification.compare_with_eager import (
 )
 from fxlab.tracing.verification.eager import Eager
 from fxlab.tracing.verification.size_guards import guard_sizes
+from fxlab.units import listed
 
 
 def symbolic_trace(
@@ -365,7 +367,7 @@ def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphM
     """Return a graph module with its report; warn if it is specialised."""
     report = TraceReport(
         traced.rung.name,
-        (*traced.findings, *more),
+        (*traced.findings, *more, *_closed_modules(traced.module)),
         tuple(f"{step.rung}: {step.cause}" for step in steps),
         tuple(f"{step.rung}: {step.raw}" for step in steps),
     )
@@ -373,6 +375,17 @@ def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphM
     give_naming(traced.module, new_naming())
     warn_of_limits(report, steps, stacklevel=4)
     return traced.module
+
+
+def _closed_modules(graph_module: GraphModule) -> Iterator[Finding]:
+    """Yield a finding for each class of torch's modules that are a node, though they have modules inside."""
+    paths = defaultdict[str, list[str]](list)
+    for node in graph_module.graph.find_nodes(op="call_module"):
+        module = graph_module.get_submodule(str(node.target))
+        if any(True for _ in module.children()) and type(module).__module__.startswith("torch.nn."):
+            paths[type(module).__name__].append(str(node.target))
+    for name, places in paths.items():
+        yield Found.MODULE_OF_TORCH(name, paths=listed(places))
 
 
 @contextmanager

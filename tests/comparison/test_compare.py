@@ -468,3 +468,13 @@ def test_a_fingerprint_is_that_of_the_elements(seed, order, dtype):
 def test_odd_tensors_have_fingerprints(tensor):
     assert Fingerprint.of(tensor).is_like(Fingerprint.of(tensor.clone()))
     assert not Fingerprint.of(tensor).is_like(Fingerprint.of(torch.ones(7)))
+
+
+def test_two_models_are_shown_beside_each_other_in_one_call(model, tmp_path):
+    inspector = fxlab.inspect((model, Port(model, "gelu").eval()), {"ids": IDS})
+    assert [pass_.name for pass_ in inspector.session.applied] == ["candidate"]
+    assert "gelu_2" in inspector.session.applied[0].description
+    inspector.close()
+    assert fxlab.report(
+        (model, Port(model).eval()), {"ids": IDS}, tmp_path / "both.html", measure=False
+    ).exists()

@@ -15,6 +15,7 @@ from fxlab.tracing.model_code.function_module import is_function, module_of
 from fxlab.tracing.model_code.model_files import file_of
 
 _SHARDING = ("torch.distributed.fsdp", "torch.distributed._composable")
+_FINDING = {"modules", "named_modules", "parameters", "named_parameters", "buffers", "named_buffers"}
 
 
 def check_is_module(model: object) -> None:
@@ -56,6 +57,7 @@ def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
     assert isinstance(model, nn.Module)
     if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
         model = model.get_submodule("_orig_mod")
+    _check_hides_no_method(model, "")
     if sharded := [name for name, module in model.named_modules() if _is_sharded(module)]:
         raise ValueError(
             f"model: {sharded[0] or 'it'} is sharded by FSDP, whose hooks gather weights while it runs. "
@@ -68,6 +70,20 @@ def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
             "shapes of lazy modules come with the first inputs. Run the model on them once, then trace it."
         )
     return model
+
+
+def _check_hides_no_method(module: nn.Module, path: str) -> None:
+    """Raise if an attribute stands in the place of a method by which modules and tensors are found."""
+    for name in _FINDING.intersection((*vars(module), *module._modules)):
+        if not callable(value := getattr(module, name)) or isinstance(value, nn.Module):
+            raise ValueError(
+                f"model: the attribute self.{name} of {path or type(module).__name__} ({described(value)}) "
+                f"hides the method {name}() of torch.nn.Module, by which others find what is in a module. "
+                "Give the attribute another name."
+            )
+    for name, child in module._modules.items():
+        if child is not None:
+            _check_hides_no_method(child, f"{path}.{name}".lstrip("."))
 
 
 def _is_sharded(module: nn.Module) -> bool:

@@ -34,6 +34,7 @@ from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import Originals
 from fxlab.tracing.shapes.kernels.fake_kernels import fake_result
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber
+from fxlab.tracing.torch_private import FakeTensor
 from fxlab.values.nested import tensors_inside
 
 
@@ -194,8 +195,10 @@ class Run:
 
     def computed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Make a call of torch, without recording what it calls in turn."""
-        if func in (torch.tensor, torch.as_tensor) and _has_symbolic_number(args):
-            return _tensor_of(args[0], kwargs.get("dtype"))
+        if func in (torch.tensor, torch.as_tensor, torch.asarray) and args and _has_symbol(args[0]):
+            return _tensor_of(args[0], kwargs, device=torch.get_default_device())
+        if func is torch.Tensor.new_tensor and len(args) == 2 and _has_symbol(args[1]):
+            return _tensor_of(args[1], kwargs, dtype=args[0].dtype, device=args[0].device)
 
         def make() -> Any:
             # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
@@ -266,16 +269,22 @@ def versions_of(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
-def _has_symbolic_number(value: Any) -> bool:
+def _has_symbol(value: Any) -> bool:
+    """Tell whether a value is a symbolic number, or a list with one or with a fake tensor of one number."""
     if isinstance(value, list | tuple):
-        return any(map(_has_symbolic_number, value))
+        return any(_has_symbol(item) or (isinstance(item, FakeTensor) and item.dim() == 0) for item in value)
     return isinstance(value, SymbolicNumber)
 
 
-def _tensor_of(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
-    """Do as ``torch.tensor``, which fixes symbolic numbers."""
+def _tensor_of(data: Any, given: Mapping[str, Any], **defaults: Any) -> torch.Tensor:
+    """Do as ``torch.tensor``, which fixes symbolic numbers and cannot read those of fake tensors."""
+    options = defaults | {name: value for name, value in given.items() if value is not None}
+    return _stacked(data, options.get("dtype")).detach().to(options["device"])
+
+
+def _stacked(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
     if isinstance(data, list | tuple):
-        return torch.stack([_tensor_of(item, dtype) for item in data])
+        return torch.stack([_stacked(item, dtype) for item in data])
     if isinstance(data, torch.Tensor):
         return data if dtype is None else data.to(dtype)
     kind = torch.int64 if isinstance(data, int | torch.SymInt) else torch.get_default_dtype()

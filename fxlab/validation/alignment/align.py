@@ -125,8 +125,8 @@ def matched_by_values(alignment: Alignment) -> tuple[GraphModule, GraphModule]:
     ours, theirs = (share_tensors_copy(side.module) for side in (alignment.original, alignment.transformed))
     pairs = {node: other for node, (other, _) in alignment.continued().items()} | alignment.partners
     names = {node.name: other.name for node, other in pairs.items()}
-    agree = tuple(frozenset(node.name for node in known) for known in (alignment.back, alignment.partners))
-    keep_pairs(ours, theirs, names, agree)
+    agree, others = (frozenset(node.name for node in known) for known in (alignment.back, alignment.partners))
+    keep_pairs(ours, theirs, names, (agree, others))
     return ours, theirs
 
 

@@ -144,3 +144,29 @@ def test_offloaded_weights_are_refused_in_words():
     with pytest.raises(fxlab.TraceError, match="meta device") as raised:
         fxlab.symbolic_trace(model, X)
     assert raised.value.code == "offloaded"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: x + torch.tensor([torch.tensor(-104)] * 2).sum(),
+        lambda x: torch.tensor([[x.sum(), 2], [x.shape[0], x[0, 0]]]),
+        lambda x: torch.tensor([x.argmax(), 2.5]),
+        lambda x: torch.asarray([x.sum().half(), x.mean()], dtype=torch.float64),
+        lambda x: x.double().new_tensor([x.sum(), 2.0]),
+    ],
+)
+def test_a_tensor_of_numbers_in_tensors_follows_sizes(made):
+    traced = fxlab.symbolic_trace(made, X)
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    other = torch.randn(5, 4)
+    assert torch.equal(traced(other), made(other))
+    assert traced(other).dtype == made(other).dtype
+
+
+@pytest.mark.parametrize("name", ["modules", "parameters", "named_buffers"])
+def test_an_attribute_in_the_place_of_a_method_is_named(name):
+    inside = nn.Linear(4, 4)
+    setattr(inside, name, [1])
+    with pytest.raises(ValueError, match=rf"self\.{name} of 1 \(a list\) hides the method {name}\(\)"):
+        fxlab.symbolic_trace(nn.Sequential(nn.ReLU(), inside), X)
