@@ -171,3 +171,22 @@ def test_a_wrong_partitioner_is_named():
     assert not session.verdict().agrees
     assert fxlab.bisect(session).pass_.name == "AOTAutograd/partition"
     assert all(one.verdict().agrees for name, one in session.graphs.items() if name != "joint")
+
+
+def thin_out(graph):
+    node = next(node for node in graph.nodes if node.target is torch.ops.aten.gt.Scalar)
+    node.args = (node.args[0], node.args[1] + 0.01)
+
+
+def test_a_compile_with_dropout_is_judged_on_what_the_dropout_drops():
+    torch.manual_seed(0)
+    linear, last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+    model = torch.nn.Sequential(linear, torch.nn.Dropout(0.3), last, torch.nn.Dropout(0.1)).train()
+    session = fxlab.compile_session(model, torch.randn(16, 8), training=True)
+    assert "inductor_random" in session.graph_module.code
+    assert session.verdict()
+    assert fxlab.first_divergence(session) is None
+    options = {"joint_custom_post_pass": thin_out}
+    wrong = fxlab.compile_session(model, torch.randn(16, 8), training=True, options=options)
+    assert not wrong.verdict()
+    assert fxlab.bisect(wrong).pass_.name == "joint/thin_out"

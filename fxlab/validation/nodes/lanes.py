@@ -1,6 +1,7 @@
 """Lanes: graphs that are run one node at a time, as they are and in float64."""
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,11 +12,12 @@ from fxlab.models.running import Inputs, placeholder_values, seed_generators, ta
 from fxlab.operators import draws_random_numbers
 from fxlab.torch_private import pytree
 from fxlab.validation.nodes.body_runs import BodyRuns
-from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode
+from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode, first_difference, replayable
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened
 from fxlab.validation.verdicts.new_values import TRIES, NewValues
 from fxlab.validation.verdicts.own_run import Dtypes, dtypes_of
 from fxlab.validation.verdicts.own_state import with_own_state
+from fxlab.validation.verdicts.runs import Runs
 
 NOT_THERE = object()
 """Stands for the value of a node that has none in the run of the original."""
@@ -33,7 +35,9 @@ class Lane:
         self.values: dict[Node, Any] = {}
         self.dtypes: dict[Node, Dtypes] = {}
         self.drawn: dict[Node, list[Draw]] = {}
-        """The random numbers that nodes have drawn."""
+        """The random numbers that nodes have drawn, or were given."""
+        self.to_draw: Mapping[str, list[Draw]] = {}
+        """By name of a node, the random numbers that it is given."""
         self._name = name
         own = with_own_state(module)
         self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
@@ -52,14 +56,14 @@ class Lane:
         self.dtypes[node] = dtypes_of(self.values[node])
 
     def computed(self, node: Node, values: Mapping[Node, Any]) -> Any:
-        """Run a node. Random numbers are the same for every node, so that both graphs draw the same."""
+        """Run a node. Random numbers that it is not given are the same for every node, so of both graphs."""
         if node.op == "placeholder":
             return self.given[node]
         seed_generators(0)
         self._interpreter.env = values  # type: ignore[assignment]
-        draws = Draws()
+        draws = Draws(self.to_draw.get(node.name))
         try:
-            with DrawsMode(draws) if self._may_draw(node) else nullcontext():
+            with DrawsMode(draws) if self.may_draw(node) else nullcontext():
                 result = self._interpreter.run_node(node)
             self.drawn[node] = draws.drawn
             return result
@@ -68,10 +72,34 @@ class Lane:
                 f"{self._name}: node {node.name!r} does not run on these inputs: {error}"
             ) from error
 
-    def _may_draw(self, node: Node) -> bool:
+    def may_draw(self, node: Node) -> bool:
+        """Tell whether a node may draw random numbers."""
+        if node.name in self.to_draw:
+            return True
         if node.op != "call_module":
             return draws_random_numbers(node)
         return any(part.training for part in self.module.get_submodule(str(node.target)).modules())
+
+
+def give_the_same_draws(first: Lane, second: Lane, inputs: Inputs) -> None:
+    """Give the nodes of two graphs the random numbers that those of the first draw, if both draw alike."""
+    if not any(lane.may_draw(node) for lane in (first, second) for node in lane.graph.nodes):
+        return
+    try:
+        runs = Runs(first.module, "original", inputs), Runs(second.module, "transformed", inputs)
+        ours, theirs = (each.draws.drawn for each in runs)
+    except Exception:  # its nodes do not run in their order alone
+        return
+    if ours and not first_difference(ours, theirs):
+        second.to_draw = _by_node(theirs, replayable(ours, theirs))
+        first.to_draw = _by_node(ours, ours)
+
+
+def _by_node(drawn: Sequence[Draw], given: Sequence[Draw]) -> Mapping[str, list[Draw]]:
+    found: dict[str, list[Draw]] = defaultdict(list)
+    for draw, values in zip(drawn, given, strict=True):
+        found[draw.node].append(values)
+    return found
 
 
 def _exact_interpreter(module: GraphModule, lane: Lane, widen: Widen | None = None) -> Float64Interpreter:

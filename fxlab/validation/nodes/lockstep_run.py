@@ -17,7 +17,7 @@ from fxlab.node_info import attribute_at
 from fxlab.operators import written_arguments
 from fxlab.torch_private import pytree
 from fxlab.validation.nodes.body_runs import body_names, matching_bodies
-from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, Lane
+from fxlab.validation.nodes.lanes import NOT_THERE, ExactLanes, Lane, give_the_same_draws
 from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.values.tensors import tensors_by_path
 
@@ -117,6 +117,9 @@ class SideBySide:
         self._second = Lane(transformed, "transformed", inputs, accumulated)
         self._again = Lane(transformed, "transformed", inputs, accumulated)
         """Nodes of the transformed graph on the original's values; holds those without an original."""
+        if body is None:
+            give_the_same_draws(self._first, self._second, inputs)
+            self._again.to_draw = self._second.to_draw
         self._exact = (
             ExactLanes(self._first, self._second, body.new if body else None) if in_float64 else None
         )

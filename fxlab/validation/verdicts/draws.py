@@ -37,6 +37,12 @@ _OF_TENSORS = frozenset({"bernoulli", "multinomial", "poisson", "binomial", "rre
 
 _AROUND = ("around computed means",)
 
+_OF_INDUCTOR = ("inductor_random", "inductor_randint")
+"""Operators of Inductor that draw by torch's when they are run; see :func:`_of_aten`."""
+
+_SEEDS = ("inductor_seed", "inductor_seeds")
+"""Operators of Inductor whose random numbers only seed others, so that any do."""
+
 
 class CannotReplayError(ValueError):
     """Random numbers that cannot be given to another run, as they come about in one operator with others."""
@@ -59,8 +65,26 @@ class Draw:
     """Whether they depend on tensors, such as probabilities."""
 
     def is_alike(self, other: Draw) -> bool:
-        """Tell whether both are drawn in the same way."""
-        return (self.name, self.shape, self.numbers) == (other.name, other.shape, other.numbers)
+        """Tell whether both are drawn in the same way, or one is the choice that the other leads to.
+
+        A dropout chooses, and so does a decomposed one, by uniform numbers that are above its ``p``.
+        """
+        if (self.name, self.shape, self.numbers) == (other.name, other.shape, other.numbers):
+            return True
+        return self.shape == other.shape and (self._chooses(other) or other._chooses(self))
+
+    def _chooses(self, other: Draw) -> bool:
+        is_choice = self.name == "bernoulli" and len(self.numbers) == 1 and not self.is_computed
+        return is_choice and (other.name, other.numbers) == ("uniform", _STANDARD["uniform"])
+
+    def values_for(self, asked: Draw, dtype: torch.dtype) -> torch.Tensor:
+        """Return the values for a draw that is alike: in the place of choices numbers that lead to them."""
+        if asked.name == self.name:
+            return self.values
+        if asked._chooses(self):
+            chosen: torch.Tensor = to_float64(self.values) > 1 - asked.numbers[0]
+            return chosen
+        return _leading_to(self.values, 1 - self.numbers[0], dtype)
 
     def __str__(self) -> str:
         numbers = f" ({', '.join(map(str, self.numbers))})" if self.numbers else ""
@@ -95,6 +119,11 @@ class Draws:
 
     def result(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """Call an operator that draws, or let it return what the given numbers make of it."""
+        if func._opname in _SEEDS:
+            named = _named(func, args, kwargs)
+            size = (named["count"],) if "count" in named else ()
+            return torch.zeros(size, dtype=torch.int64, device=named["device"])
+        func, args, kwargs = _of_aten(func, args, kwargs)
         if self.given is None:
             result = func(*args, **kwargs)
             with modes_disabled():
@@ -107,8 +136,9 @@ class Draws:
         asked = _asked(func, args, kwargs, self._node)
         if not asked.is_alike(given):
             raise CannotReplayError(f"it draws {asked} where {given} was drawn")
-        self.drawn.append(replace(asked, values=given.values))
-        return _replayed(func, args, kwargs, asked, given.values)
+        values = given.values_for(asked, _dtype(func, _named(func, args, kwargs), torch.get_default_dtype()))
+        self.drawn.append(replace(asked, values=values))
+        return _replayed(func, args, kwargs, asked, values)
 
 
 class DrawsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -141,7 +171,9 @@ def given_draws(drawn: Sequence[Draw] | None) -> AbstractContextManager[Any]:
 
 def may_draw(func: Any) -> bool:
     """Tell whether an operator of the dispatcher draws random numbers, if it is asked to."""
-    return isinstance(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags
+    if not isinstance(func, OpOverload):
+        return False
+    return torch.Tag.nondeterministic_seeded in func.tags or func._opname in _OF_INDUCTOR
 
 
 def draws(func: Any, args: Any, kwargs: Any) -> bool:
@@ -151,9 +183,11 @@ def draws(func: Any, args: Any, kwargs: Any) -> bool:
     """
     if not may_draw(func):
         return False
+    func, args, kwargs = _of_aten(func, args, kwargs)
     named = _named(func, args, kwargs)
     is_off = named.get("train", True) is False or named.get("training", True) is False
-    return func.namespace == "aten" and _name_of(func) in _OF_NUMBERS | _OF_TENSORS and not is_off
+    is_known = func.namespace == "aten" and _name_of(func) in _OF_NUMBERS | _OF_TENSORS
+    return func._opname in _SEEDS or (is_known and not is_off)
 
 
 def first_difference(ours: Sequence[Draw], theirs: Sequence[Draw]) -> str:
@@ -178,12 +212,40 @@ def replayable(ours: Sequence[Draw], theirs: Sequence[Draw]) -> list[Draw]:
 
 def same_numbers(ours: Sequence[Draw], theirs: Sequence[Draw]) -> bool:
     """Tell whether two models that draw alike have drawn the same numbers."""
+    if any(one.name != other.name for one, other in zip(ours, theirs, strict=True)):
+        return False
     direct = [
         (to_float64(one.values), to_float64(other.values.to(one.values.device)))
         for one, other in zip(ours, theirs, strict=True)
         if not one.is_computed and one.numbers != _AROUND
     ]
     return all(torch.equal(one.double(), other.double()) for one, other in direct)
+
+
+def _of_aten(func: OpOverload, args: Any, kwargs: Any) -> tuple[OpOverload, Any, Any]:
+    """Return the call of torch that an operator of Inductor makes, and any other as it is."""
+    if func._opname not in _OF_INDUCTOR:
+        return func, args, kwargs
+    named = _named(func, args, kwargs)
+    size, device = named["size"], named["seed"].device
+    if func._opname == "inductor_randint":
+        return torch.ops.aten.randint.low, (named["low"], named["high"], size), {"device": device}
+    drawing = {"rand": torch.ops.aten.rand.default, "randn": torch.ops.aten.randn.default}[named["mode"]]
+    return drawing, (size,), {"dtype": torch.float32, "device": device}
+
+
+def _leading_to(choices: torch.Tensor, p: float, dtype: torch.dtype) -> torch.Tensor:
+    """Return uniform numbers, above ``p`` where it was chosen; one of each kind is close to it."""
+    wide = to_float64(torch.zeros(choices.shape, device=choices.device))
+    part = torch.rand(choices.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    chosen = choices.bool()
+    for is_kind in (chosen, ~chosen):
+        first = is_kind.flatten().nonzero()[:1]
+        part.view(-1)[first.to(part.device)] = 0.0
+    part = part.to(wide)
+    margin = torch.finfo(dtype).eps  # twice what rounding may move a number by
+    above, below = p + margin + (1 - p - margin) * part, (p - margin) * (1 - part)
+    return torch.where(chosen, above, below).clamp(0.0, 1.0)
 
 
 def _asked(func: OpOverload, args: Any, kwargs: Any, node: str) -> Draw:
@@ -264,12 +326,21 @@ def _replayed(func: OpOverload, args: Any, kwargs: Any, asked: Draw, values: tor
     if func._schema.is_mutable:
         filled: torch.Tensor = named["out"] if "out" in named else args[0]
         return filled.copy_(values)
-    like = next((value for value in named.values() if isinstance(value, torch.Tensor)), None)
-    default = torch.get_default_dtype() if values.is_floating_point() else values.dtype
-    is_like = like is not None and _name_of(func) != "multinomial"
-    dtype = named.get("dtype") or (like.dtype if is_like and like is not None else default)
+    like = _like(named)
+    dtype = _dtype(func, named, torch.get_default_dtype() if values.is_floating_point() else values.dtype)
     device = named.get("device") or (values.device if like is None else like.device)
     return values.to(device, dtype, copy=True)
+
+
+def _like(named: dict[str, Any]) -> torch.Tensor | None:
+    return next((value for value in named.values() if isinstance(value, torch.Tensor)), None)
+
+
+def _dtype(func: OpOverload, named: dict[str, Any], default: torch.dtype) -> torch.dtype:
+    """Return the dtype of what a call returns or fills."""
+    like = None if _name_of(func) == "multinomial" else _like(named)
+    dtype: torch.dtype = named.get("dtype") or (default if like is None else like.dtype)
+    return dtype
 
 
 def _normal(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:

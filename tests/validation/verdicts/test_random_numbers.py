@@ -89,6 +89,23 @@ def test_other_numbers_of_the_same_distribution_are_replaced_and_others_not():
     assert "draw 1 of random numbers is bernoulli (0.8)" in less.reason
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_dropout_and_uniform_numbers_that_choose_as_it_does_are_the_same(p, dtype):
+    def decomposed(x, threshold=p, scale=1 / (1 - p), turned=False):
+        numbers = torch.rand_like(x)
+        return (numbers < threshold if turned else numbers > threshold) * x * scale
+
+    whole = Of(lambda x: F.dropout(x, p, training=True))
+    for one, other in ((whole, Of(decomposed)), (Of(decomposed), whole)):
+        found = verdict(one, other, X.to(dtype))
+        assert found, found
+        assert "it was given those of the original" in found.reason
+    wrong = {"threshold": p + 0.02}, {"threshold": p - 0.02}, {"scale": 1.02 / (1 - p)}, {"turned": True}
+    for mistake in wrong:
+        assert not verdict(whole, Of(lambda x, mistake=mistake: decomposed(x, **mistake)), X.to(dtype))
+
+
 def test_samples_of_other_probabilities_are_not_replaced():
     def sampled(x):
         return torch.multinomial(x.softmax(-1), 4)
