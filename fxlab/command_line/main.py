@@ -202,7 +202,8 @@ def _parser() -> argparse.ArgumentParser:
     compiled.add_argument(
         "-m", "--module", action="store_true", help="SCRIPT is the name of a module, as for `python -m`"
     )
-    compiled.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+    words = "the HTML file to write, or a folder for it and for texts of all stages"
+    compiled.add_argument("-o", "--output", type=_page_or_folder, metavar="FILE", help=words)
     compiled.add_argument(
         "--no-measure",
         action="store_true",
@@ -320,6 +321,10 @@ def _page(text: str) -> str:
     if Path(text).suffix.lower() not in (".html", ".htm"):
         raise argparse.ArgumentTypeError(f"expected a file that ends in .html, got {text!r}")
     return _file(text)
+
+
+def _page_or_folder(text: str) -> str:
+    return _page(text) if Path(text).suffix else text
 
 
 def _exported(text: str) -> str:

@@ -1,7 +1,9 @@
 """``fxlab compile``: a script runs as it does without, and what torch.compile made of it is reported."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -91,6 +93,45 @@ def test_each_graph_of_an_unchanged_script_is_in_the_report(fxlab, script, tmp_p
     assert not any("Failed to trace" in note for note in notes)  # that is told where the graph is listed
     assert (sys.argv, sys.modules["__main__"]) == (argv, modules)
     assert str(tmp_path) not in sys.path
+
+
+def test_a_folder_has_texts_of_all_stages_beside_the_report(fxlab, script, tmp_path):
+    folder = tmp_path / "record"
+    assert fxlab("compile", script(text=WRONG), "-o", folder, "--no-measure").code == 0
+    (stages,) = (path for path in folder.iterdir() if path.is_dir())
+    texts = sorted(path.name for path in stages.glob("*.txt"))
+    assert texts[0] == "00 before-all-passes.txt"
+    assert texts[1] == "01 AOTAutograd.txt"
+    changed = (stages / texts[-1]).with_suffix(".diff").read_text()
+    assert [line for line in changed.splitlines() if line.startswith(("+", "-"))][2:]
+    passes = (stages / "passes.csv").read_text().splitlines()
+    assert len(passes) == len(texts)
+    assert "compile" in (folder / "story.csv").read_text()
+    assert contents(folder / "report.html")["graphs"]
+
+
+PROCESSES = """
+import multiprocessing, torch
+
+def work():
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start()
+    work()
+    child.join()
+"""
+
+
+def test_processes_are_recorded_where_the_environment_says_so(tmp_path):
+    (tmp_path / "run.py").write_text(PROCESSES)
+    asked = {"FXLAB_RECORD": str(tmp_path / "records"), "RANK": "3"}
+    subprocess.run([sys.executable, "run.py"], cwd=tmp_path, env=os.environ | asked, check=True)
+    folders = sorted((tmp_path / "records").iterdir())
+    assert [re.sub(r"\d+$", "N", folder.name) for folder in folders] == ["rank-N", "rank-3-process-N"]
+    stage = (folders[-1] / "graph-1-inference" / "00 before-all-passes.txt").read_text()
+    assert stage.splitlines()[1] == "add = operator.add(x, 1)  # float32[2]"
 
 
 def test_a_pass_that_breaks_the_numbers_ends_with_1(fxlab, script, tmp_path):

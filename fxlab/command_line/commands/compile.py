@@ -126,6 +126,8 @@ def _written(
     notes += _story(record)
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
         title = Path(options.script).name
+        if not output.endswith(".html"):
+            output = str(record.write_texts(output) / "report.html")
         report_several(
             record.sessions,
             output,

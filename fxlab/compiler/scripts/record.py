@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +25,7 @@ from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.recording.recorder import WHOLE, Recorder, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
+from fxlab.compiler.scripts.record_folder import write_texts
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, guards_table, story_table
 from fxlab.tracing.dynamo.hooks import origin_of
@@ -119,6 +123,51 @@ class CompileRecord:
             rows.append((number, session.compile_number, stack, *counts_of(session), *ended))
         columns = ["graph", "compile", "stack", *COUNTS, "break_reason", "break_line"]
         return pd.DataFrame(rows, columns=columns)
+
+    def write(self, folder: str | os.PathLike[str]) -> Path:
+        """Write it as a folder of texts, which ``diff -r`` compares with another one, beside a report.
+
+        The folder has ``report.html``, tables (``graphs.csv``, ``story.csv``, ``guards.csv``) and
+        ``remarks.txt``. For each stack of passes there is a folder with each stage (a line for each node,
+        nested by module), its difference to the stage before it, ``passes.csv``, and ``patterns.csv`` with
+        the matches of each pattern and what came of its nearest miss. Nothing is run.
+
+        Parameters
+        ----------
+        folder
+            The folder, which is made if it does not exist.
+
+        Returns
+        -------
+        pathlib.Path
+            The folder.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with record_compile() as record:
+        ...     _ = torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sorted(file.name for file in record.write(folder).iterdir())
+        ['graph-1-inference', 'graphs.csv', 'guards.csv', 'remarks.txt', 'report.html', 'story.csv']
+        """
+        path = self.write_texts(folder)
+        if self.sessions:
+            import_module("fxlab.html_report.report").report_several(
+                self.sessions, path / "report.html", notes=self.remarks, measure=False, skip_failing=True
+            )
+        return path
+
+    def write_texts(self, folder: str | os.PathLike[str]) -> Path:
+        """Write all of :meth:`write` but the report."""
+        tables = {"graphs": self.table(), "story": self.story(), "guards": self.guards()}
+        write_texts(Path(folder), tables, self.remarks, self.sessions)
+        return Path(folder)
 
     def __repr__(self) -> str:
         return f"<CompileRecord: {', '.join(self.sessions) or 'nothing was compiled and run'}>"

@@ -1,0 +1,65 @@
+"""Records a process that one does not start oneself: torch calls :func:`begin` when it is imported.
+
+It does nothing unless the environment variable ``FXLAB_RECORD`` names a folder. Then the first call of
+``torch.compile`` begins a record, which is written at the end of the process.
+"""
+
+import functools
+import os
+import sys
+from typing import Any
+
+_FOLDER = "FXLAB_RECORD"
+
+
+def begin() -> None:
+    """Let the first call of ``torch.compile`` begin a record, if the environment asks for one."""
+    folder = os.environ.get(_FOLDER)
+    if not folder or "fxlab.command_line" in sys.modules:
+        return
+    import torch
+
+    original = torch.compile
+
+    @functools.wraps(original)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        if torch.compile is compile:
+            torch.compile = original
+        _record(folder)
+        return original(*args, **kwargs)
+
+    torch.compile = compile
+
+
+@functools.cache
+def _record(folder: str) -> None:
+    """Record from now on, and write it at the end of this process; what goes wrong is said, and no more."""
+    from contextlib import ExitStack
+    from multiprocessing.util import Finalize
+
+    try:
+        from fxlab.compiler import record_compile
+
+        stack = ExitStack()
+        record = stack.enter_context(record_compile())
+    except Exception as error:
+        print(f"fxlab: nothing is recorded: {error}", file=sys.stderr)
+        return
+    # Not atexit, which processes of multiprocessing do not come to.
+    Finalize(None, _write, (record, stack, folder, os.getpid()), exitpriority=0)
+
+
+def _write(record: Any, stack: Any, folder: str, process: int) -> None:
+    if os.getpid() != process:
+        return
+    stack.close()
+    if record.story().empty:
+        return
+    name, rank = f"process-{process}", os.environ.get("RANK")
+    if rank is not None:
+        is_taken = os.path.exists(os.path.join(folder, f"rank-{rank}"))
+        name = f"rank-{rank}-{name}" if is_taken else f"rank-{rank}"
+    try:
+        record.write(os.path.join(folder, name))
+    except Exception as error:
+        print(f"fxlab: the record is not complete: {error}", file=sys.stderr)
