@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from inspect import isroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast
@@ -146,41 +146,6 @@ def model_class(names: Iterable[str]) -> Any:
         if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
             return cls
     return transformers.AutoModel
-
-
-def given_inputs(inputs: Any, arguments: Mapping[str, Any]) -> Any:
-    """Return inputs with arrays of NumPy as tensors; ``arguments`` are those that were given by keyword.
-
-    Raises
-    ------
-    TypeError
-        If there are both.
-    """
-    if arguments and inputs is not None:
-        raise TypeError(
-            f"inputs: got {described(inputs)} beside the keyword arguments {', '.join(arguments)}. Give one "
-            "mapping of all."
-        )
-    numpy = sys.modules.get("numpy")
-    given = dict(arguments) if arguments else inputs
-    if numpy is None or given is None:
-        return given
-    if isinstance(given, numpy.ndarray):
-        return torch.from_numpy(given)
-    is_array = [isinstance(each, numpy.ndarray) for each in _items(given)]
-    if not any(is_array):
-        return given
-    if isinstance(given, Mapping):
-        return {name: _tensor_of(value, numpy) for name, value in given.items()}
-    return tuple(_tensor_of(value, numpy) for value in given)
-
-
-def _items(given: Any) -> Iterable[Any]:
-    return given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple | list) else ()
-
-
-def _tensor_of(value: Any, numpy: Any) -> Any:
-    return torch.from_numpy(value) if isinstance(value, numpy.ndarray) else value
 
 
 def traced(module: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:

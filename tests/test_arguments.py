@@ -116,7 +116,8 @@ CALLS = [
     (SESSION.move, {"pass_": PASS}, {"place": [None, "a", 1.5, -1, 10**12]}),
     (SESSION.on_change, {}, {"callback": [None, 3, "a", OBJECT]}),
     *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("revert", "toggle", "find")),
-    *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("is_on", "remove", "preview", "explain")),
+    *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("is_on", "remove", "preview")),
+    (SESSION.explain, {}, {"pass_": [value for value in NO_PASS if value is not None]}),
     (fxlab.symbolic_trace, {"model": Model(), "inputs": X}, {"dynamic": NO_FLAG, "check": NO_FLAG}),
     (fxlab.draw, {"model": GRAPH}, {"shapes": NO_FLAG, "inputs": NO_INPUTS}),
     (fxlab.report, {"model": SESSION, "path": "a.html"}, {"measure": NO_FLAG, "values": NO_FLAG}),
@@ -164,6 +165,12 @@ WRONG = [
     for number, wrong in enumerate(values)
     if argument in inspect.signature(function).parameters
 ]
+
+
+@pytest.mark.parametrize("function", [fxlab.draw, fxlab.Session, fxlab.inspect])
+def test_a_misspelt_option_is_no_input(function):
+    with pytest.raises(TypeError, match=r"pases: expected an option, or an input of the graph \("):
+        function(GRAPH, pases=[])
 
 
 @pytest.mark.parametrize(("function", "arguments", "name"), WRONG)

@@ -13,8 +13,8 @@ from torch.fx import GraphModule
 
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, given_arguments
-from fxlab.sources import Source, given_inputs, inputs_or_examples, is_session, resolved, traced
+from fxlab.models.running import Inputs, given_arguments, given_inputs
+from fxlab.sources import Source, inputs_or_examples, is_session, resolved, traced
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 
 

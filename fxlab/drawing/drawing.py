@@ -18,7 +18,7 @@ from fxlab.drawing.rendering.picture import Picture
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.graphs.unfolded import unfolded
-from fxlab.models.running import Inputs, given_arguments
+from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
 from fxlab.overlays.overlay import Overlay, from_table
 from fxlab.sources import Model, graph_of, inputs_of, resolved
 
@@ -143,6 +143,7 @@ def draw(
     budget: int = BUDGET,
     direction: str = DOWN,
     shapes: bool = False,
+    **arguments: Any,
 ) -> Drawing:
     """Draw the graph of a model.
 
@@ -171,6 +172,8 @@ def draw(
         Where lines lead: ``"down"`` or ``"right"``.
     shapes
         Whether lines say the shapes of what flows along them.
+    **arguments
+        The inputs as keyword arguments, such as those of a tokenizer.
 
     Returns
     -------
@@ -189,10 +192,11 @@ def draw(
     positive_int(budget, "budget")
     arrangement = Arrangement(direction, flag(shapes, "shapes"))
     found = resolved(model, "model")
-    given = inputs_of(found, inputs)
+    given = inputs_of(found, given_inputs(inputs, arguments))
     if given is not None:
         given_arguments(given)
     graph_module = graph_of(found, "model", given)
+    check_inputs_named(graph_module, arguments)
     start_layout_worker()
     coloured_by = _overlay(graph_module, overlay, given)
     drawn = unfolded(graph_module)

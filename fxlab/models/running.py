@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.checks import described
 from fxlab.interrupts import RestoringStack
 from fxlab.models.ranks import before_run
 from fxlab.models.settings import requires_gradients
@@ -333,3 +334,47 @@ def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         return clone(tensor)
 
     return put_together(map_tensors(clone_real, parted(leaf)))
+
+
+def given_inputs(inputs: Any, arguments: Mapping[str, Any]) -> Any:
+    """Return inputs with arrays of NumPy as tensors; ``arguments`` are those that were given by keyword.
+
+    Raises
+    ------
+    TypeError
+        If there are both.
+    """
+    if arguments and inputs is not None:
+        raise TypeError(
+            f"inputs: got {described(inputs)} beside the keyword arguments {', '.join(arguments)}. Give one "
+            "mapping of all."
+        )
+    numpy = sys.modules.get("numpy")
+    given = dict(arguments) if arguments else inputs
+    if numpy is None or given is None:
+        return given
+    if isinstance(given, numpy.ndarray):
+        return torch.from_numpy(given)
+    is_array = [isinstance(each, numpy.ndarray) for each in _items(given)]
+    if not any(is_array):
+        return given
+    if isinstance(given, Mapping):
+        return {name: _tensor_of(value, numpy) for name, value in given.items()}
+    return tuple(_tensor_of(value, numpy) for value in given)
+
+
+def check_inputs_named(graph_module: GraphModule, arguments: Iterable[str]) -> None:
+    """Raise the ``TypeError`` for a keyword argument that is no input of a graph: a misspelt option."""
+    names = [str(node.target).lstrip("*") for node in graph_module.graph.find_nodes(op="placeholder")]
+    if unknown := sorted({*arguments} - {*names}):
+        raise TypeError(
+            f"{unknown[0]}: expected an option, or an input of the graph ({', '.join(names) or 'none'})."
+        )
+
+
+def _items(given: Any) -> Iterable[Any]:
+    return given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple | list) else ()
+
+
+def _tensor_of(value: Any, numpy: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, numpy.ndarray) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fxlab.models.running import check_inputs_named, given_inputs
 from fxlab.notebook.inspector import Inspector
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def inspect(
     *,
     passes: Sequence[Transformation] | None = None,
     overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
+    **arguments: Any,
 ) -> Inspector:
     """Show a model's graph, with a switch for each transformation and tables of what they change.
 
@@ -39,6 +41,8 @@ def inspect(
         :func:`fxlab.transformations.offered` returns.
     overlay
         What to colour the graph by at first: see ``Inspector.overlay``.
+    **arguments
+        The inputs as keyword arguments, such as those of a tokenizer.
 
     Returns
     -------
@@ -65,7 +69,9 @@ def inspect(
     """
     from fxlab.session.session_of import session_of
 
-    inspector = Inspector(session_of(model, inputs, passes))
+    session = session_of(model, given_inputs(inputs, arguments), passes)
+    check_inputs_named(session.original, arguments)
+    inspector = Inspector(session)
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector

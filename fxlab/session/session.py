@@ -14,14 +14,14 @@ from torch.fx import GraphModule, Node
 
 from fxlab.checks import flag, items_of
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, call_arguments
+from fxlab.models.running import Inputs, call_arguments, check_inputs_named, given_inputs
 from fxlab.session import saved_file
 from fxlab.session.history import History
 from fxlab.session.offer import Offer, PassOrName
 from fxlab.session.pass_stack import PassStack
 from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
-from fxlab.sources import ModelLike, given_inputs, source_of, traced
+from fxlab.sources import ModelLike, source_of, traced
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.as_pass import as_pass
 
@@ -106,6 +106,7 @@ class Session(Shortcuts, PassStack):
         original, self._inputs = traced(source.module, source.inputs if inputs is None else inputs)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
         check_lints(original, "model")
+        check_inputs_named(original, arguments)
         if weights is not None:
             from fxlab.models.weight_files import with_weights
 
@@ -142,11 +143,15 @@ class Session(Shortcuts, PassStack):
         return self._comparisons.outputs(self._stack, self.graph_module, self.inputs)[0].copy()
 
     @in_turn
-    def verdict(self, *, variants: Variants = False, gradients: bool = False) -> Verdict:
+    def verdict(
+        self, inputs: Inputs | None = None, *, variants: Variants = False, gradients: bool = False
+    ) -> Verdict:
         """Tell whether the present model is the original up to rounding, as :func:`verdict` does.
 
         Parameters
         ----------
+        inputs
+            Other inputs to compare on. Left out, those of the session.
         variants
             Other inputs to compare on as well: ``True`` for those that :func:`input_variants` makes, a
             mapping of inputs by name, or a list or iterator of inputs. The worst decides.
@@ -158,6 +163,11 @@ class Session(Shortcuts, PassStack):
         ValueError
             If the session has no inputs, or its model no weights; or as :func:`verdict`.
         """
+        if inputs is not None:
+            from fxlab.validation import Reference
+
+            asked = Reference(self.original, inputs, variants=variants, gradients=gradients)
+            return asked.verdict(self.graph_module)
         return self._comparisons.verdict(self._stack, self.graph_module, self.inputs, variants, gradients)
 
     @in_turn
@@ -254,8 +264,16 @@ class Session(Shortcuts, PassStack):
         ).copy()
 
     @in_turn
-    def explain(self, pass_: PassOrName) -> pd.DataFrame:
-        """Tell what a transformation changes, and what not and why, on the stage that it is applied to."""
+    def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
+        """Tell what a transformation changes, and what not and why, on the stage that it is applied to.
+
+        Left out, all that are on offer are explained, in a table with a column ``pass``.
+        """
+        if pass_ is None:
+            import pandas as pd
+
+            tables = {str(one.name): self.explain(one) for one in self.passes}
+            return pd.concat([table.assign(**{"pass": name}) for name, table in tables.items()])
         found = self.find(pass_)
         below = self._switches.stack(below=found.name)
         stages = self._stages.of(self._stack)

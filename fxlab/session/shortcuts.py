@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch.fx import Graph, GraphModule
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -23,7 +25,23 @@ def _function(name: str) -> Any:
 
 
 class Shortcuts:
-    """Methods that call the function of the same name with the session."""
+    """Methods that call the function of the same name with the session, and what one looks for on a graph."""
+
+    graph_module: GraphModule
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the present graph."""
+        return self.graph_module(*args, **kwargs)
+
+    @property
+    def graph(self) -> Graph:
+        """The present graph: ``session.graph_module.graph``."""
+        return self.graph_module.graph
+
+    @property
+    def code(self) -> str:
+        """The Python code of the present graph."""
+        return self.graph_module.code
 
     def draw(self, **options: Any) -> Drawing:
         """Draw the present graph: ``fxlab.draw(session, **options)``."""

@@ -17,6 +17,7 @@ from fxlab.checks import flag, names_in
 from fxlab.garbage import only_new_garbage
 from fxlab.interrupts import RestoringStack, interrupts_noted
 from fxlab.models.naming import give_naming, new_naming
+from fxlab.models.running import given_inputs
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
 from fxlab.tracing.bound_inputs import Argument, bound_arguments
@@ -56,6 +57,7 @@ def symbolic_trace(
     dynamic: bool = True,
     leaf_modules: Iterable[Choice] | Choice | None = None,
     check: bool = True,
+    **arguments: Any,
 ) -> GraphModule:
     """Trace a model into a graph module that computes the same, for inputs of any size.
 
@@ -84,6 +86,8 @@ def symbolic_trace(
     check
         Whether to compare the result with the model: on the inputs bit for bit, at other sizes and with
         padded masks. Models without data (on the meta device) are not checked.
+    **arguments
+        The inputs as keyword arguments, such as those of a tokenizer: ``symbolic_trace(model, **encoding)``.
 
     Returns
     -------
@@ -116,15 +120,16 @@ def symbolic_trace(
     torch.Size([7, 8])
     """
     require_all()
+    inputs = given_inputs(inputs, arguments)
     model, leaves = traceable(model), LeafModules(leaf_modules)
     flag(dynamic, "dynamic")
     flag(check, "check")
     leaves.require_known(model)
     given = _inputs_for(model, inputs, None if input_names is None else names_in(input_names, "input_names"))
-    arguments = bound_arguments(model, given)
+    bound = bound_arguments(model, given)
     settings = _not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
     with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
-        return _Pipeline(model, around, arguments, leaves, check).climb_down(dynamic, interrupted)
+        return _Pipeline(model, around, bound, leaves, check).climb_down(dynamic, interrupted)
 
 
 _CALLS_PER_MODULE = 8

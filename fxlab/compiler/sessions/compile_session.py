@@ -67,7 +67,7 @@ class CompileSession(PatternQuestions):
         return story_table(self._compiled.story)
 
     @in_turn
-    def verdict(
+    def verdict(  # type: ignore[override]  # a compile is asked for its passes; inputs are those of the run
         self, pass_: PassOrName | None = None, *, variants: Variants = False, gradients: bool = False
     ) -> Verdict:
         """Tell whether the present stage is the model up to rounding, or one pass alone changes nothing.

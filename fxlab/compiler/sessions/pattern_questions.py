@@ -22,7 +22,7 @@ class PatternQuestions(SwitchedCompile):
     """Questions about the patterns of a compile; see :class:`fxlab.CompileSession`."""
 
     @in_turn
-    def explain(self, pass_: PassOrName) -> pd.DataFrame:
+    def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
         """Tell where the patterns of a pass have matched, and where they have begun to and why they failed.
 
         Takes the passes that have changed nothing as well; see :meth:`fxlab.Session.explain`.
