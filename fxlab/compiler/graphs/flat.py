@@ -38,6 +38,7 @@ from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept
+from fxlab.torch_private import OpOverload
 
 
 class NotRunnable:
@@ -130,6 +131,9 @@ class Frame:
         leaves = self._with_gradients(slots, copies) if self._takes_derivatives(snapshot, kind) else {}
         for node in snapshot.graph.nodes:
             if node.op in ("placeholder", "output"):
+                continue
+            if (written := _read_of_nothing(node)) is not None:
+                copies[node] = copies[written]
                 continue
             target = NotRunnable(node.target.__name__) if inductor_lowering(node.target) else node.target
             args, kwargs = (torch.fx.map_arg(value, copies.__getitem__) for value in (node.args, node.kwargs))
@@ -354,6 +358,20 @@ class Frame:
             if node.name in places and self._input_place(node.meta.get("desc")) is None:
                 value = results[places[node.name]]
                 self._saved[node.name] = Slot(self.name_of(backward, node.name), None, value)
+
+
+def _read_of_nothing(node: Node) -> Node | None:
+    """Return what an operator wrote that returns nothing, for a node that reads it of the result.
+
+    Inductor lets lists be updated in place (``_foreach_add_``), and still reads the results by their places.
+    """
+    if node.target is not operator.getitem or not isinstance(node.args[0], Node):
+        return None
+    call, place = node.args[0], node.args[1]
+    if not isinstance(call.target, OpOverload) or call.target._schema.returns or not call.args:
+        return None
+    updated = call.args[0]
+    return updated[place] if isinstance(updated, list | tuple) else None  # type: ignore[index, return-value]
 
 
 def _returned(graph: Graph) -> Sequence[Any]:
