@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import fxlab
 
@@ -19,6 +20,7 @@ FILES = {
     "github-issue-forms": (".github/ISSUE_TEMPLATE", "[!c]*.yml"),
     "github-issue-config": (".github/ISSUE_TEMPLATE", "config.yml"),
     "dependabot": (".github", "dependabot.yml"),
+    "github-actions": (".", "action.yml"),
     "citation-file-format": (".", "CITATION.cff"),
 }
 
@@ -42,6 +44,28 @@ def test_nothing_is_wrong_with_the_workflows() -> None:
     command = [program, "--offline", "--quiet", "--no-progress", ROOT / ".github"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("passes", "code", "verdict"), [("remove-id", 0, "same bits"), ("none", 2, "none")])
+def test_the_action_tells_the_verdict_and_ends_as_the_command(tmp_path, passes, code, verdict) -> None:
+    run = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][1]["run"]
+    text = "import torch\nmodel = torch.nn.Sequential(torch.nn.Dropout()).eval(), torch.ones(2)\n"
+    (tmp_path / "made.py").write_text(text)
+    environment = os.environ | {
+        "COMMAND": f"verdict made.py:model --passes {passes}",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(["bash", "-e", "-c", run], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == code, done.stderr
+    assert (tmp_path / "output").read_text() == f"verdict={verdict}\n"
+    assert (tmp_path / "fxlab-report.html").exists() == (code == 0)
+
+
+def test_the_hook_names_a_command_that_there_is() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert hook["entry"] in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert (ROOT / "fxlab" / "command_line" / "commands" / f"{hook['args'][0]}.py").exists()
 
 
 def test_citation_and_changelog_have_this_version() -> None:

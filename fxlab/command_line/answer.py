@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fxlab.units import with_unit
@@ -28,9 +28,12 @@ class Answer:
     in_text: dict[str, list[str]] = field(default_factory=dict)
     """Name of a table -> the columns that text has room for; all of a table that is not named."""
 
-    def write(self, file: TextIO, format: str) -> None:
-        """Write it in one of the ``FORMATS``."""
-        if format == "json":
+    def write(self, file: TextIO, format: str, top: int | None = None) -> None:
+        """Write it in one of the ``FORMATS``, with at most ``top`` rows of each table."""
+        if top is not None:
+            shown = {name: table.head(top) for name, table in self.tables.items()}
+            replace(self, tables=shown).write(file, format)
+        elif format == "json":
             tables = {name: _records(table) for name, table in self.tables.items()}
             facts = {name: None if _is_not_finite(value) else value for name, value in self.facts.items()}
             file.write(json.dumps({**facts, **tables}, indent=2) + "\n")

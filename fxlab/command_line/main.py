@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _warnings_of(options):
             answer, code = _command(options.command)(options)
-        _write(answer, options.format)
+        _write(answer, options)
         return code
     except KeyboardInterrupt as error:
         return _failed("interrupted", ExitCode.INTERRUPTED, error if options.traceback else None)
@@ -66,19 +66,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(f"{words} (--traceback shows where)", ExitCode.UNEXPECTED, cause)
 
 
+_NAMED_OTHERWISE = {
+    "nodes": "ask.nodes",
+    "explain": "ask.explain",
+    "why-not": "ask.why_not",
+    "verdict": "report.report",
+}
+"""Commands whose file or function is not of their name."""
+
 _Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]
 
 
 def _command(name: str) -> _Command:
     # Imported on use: `fxlab --help` needs neither torch nor pandas.
-    command: _Command = getattr(import_module(f"fxlab.command_line.commands.{name}"), name)
+    file, _, function = _NAMED_OTHERWISE.get(name, f"{name}.{name}").partition(".")
+    command: _Command = getattr(import_module(f"fxlab.command_line.commands.{file}"), function)
     return command
 
 
-def _write(answer: Answer | str, format: str) -> None:
+def _write(answer: Answer | str, options: argparse.Namespace) -> None:
     try:
         if isinstance(answer, Answer):
-            answer.write(sys.stdout, format)
+            answer.write(sys.stdout, options.format, options.top)
         else:
             sys.stdout.write(visible(answer))
         sys.stdout.flush()
@@ -119,7 +128,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fxlab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    report = _add(commands, "report", "Apply passes to a model, tell whether it is the same, write a report.")
+    words = "Apply passes to a model, tell whether it is the same, write a report."
+    report = _add(commands, "report", words, aliases=["verdict"])
     _add_model(report)
     _add_passes(report)
     report.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
@@ -186,6 +196,20 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=_file, metavar="FILE", help="save the graph module, with torch.save"
     )
 
+    nodes = _add(commands, "nodes", "List the nodes of a model's graph, with passes applied.")
+    _add_model(nodes)
+    _add_passes(nodes)
+    nodes.add_argument("--module", metavar="PATH", help="only those in this module")
+
+    explain = _add(commands, "explain", "Tell what passes would change on a model, and what not and why.")
+    _add_model(explain)
+    _add_passes(explain)
+
+    why_not = _add(commands, "why-not", "Tell where passes do not apply, and why; what came furthest first.")
+    _add_model(why_not)
+    _add_passes(why_not)
+    why_not.add_argument("--node", metavar="NAME", help="only why not at this node, or in this module")
+
     compiled = _add(
         commands,
         "compile",
@@ -242,6 +266,9 @@ def _add(commands: Any, name: str, words: str, **more: Any) -> argparse.Argument
         name, help=words, description=words, epilog=_EXIT_CODES, formatter_class=_Help, **more
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to print (text)")
+    json_words = "as --format json: facts by name, and each table as a list of rows, in a fixed order"
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help=json_words)
+    parser.add_argument("--top", type=_positive, metavar="N", help="print at most so many rows of a table")
     parser.add_argument(
         "--verbose", action="store_true", help="a line for each step, and what other libraries warn of"
     )
@@ -254,8 +281,8 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
         "--passes",
         default=None,
         metavar="NAMES",
-        help="the passes to apply, separated by commas; the beginning of a name will do, `all` is all. They "
-        "are applied in the order in which `fxlab passes` lists them",
+        help="passes, separated by commas; the beginning of a name will do, `all` is all. They are applied "
+        "in the order in which `fxlab passes` lists them, and then those in Python code (file.py:name)",
     )
 
 

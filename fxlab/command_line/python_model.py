@@ -21,7 +21,7 @@ def is_named_in_code(text: str) -> bool:
     return _NAME_IN_CODE.fullmatch(text) is not None
 
 
-def made_in_code(text: str, seed: int) -> Any:
+def made_in_code(text: str, seed: int, *, calls: bool = True) -> Any:
     """Import the code that a text names, and return the object there, or what it returns if it is called.
 
     Parameters
@@ -31,6 +31,8 @@ def made_in_code(text: str, seed: int) -> Any:
         A class or a function is called without arguments; a module of ``torch`` is taken as it is.
     seed
         Of the random numbers that are drawn when the code is imported, and when it is called.
+    calls
+        Whether a class or a function is called.
 
     Raises
     ------
@@ -48,7 +50,7 @@ def made_in_code(text: str, seed: int) -> Any:
             if not hasattr(value, part):
                 raise CommandError(f"{text}: there is no {part} in {found['code']}.")
             value = getattr(value, part)
-        if isinstance(value, torch.nn.Module) or not callable(value):
+        if isinstance(value, torch.nn.Module) or not callable(value) or not calls:
             return value
         torch.manual_seed(seed)
         return value()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import fxlab as package
-from fxlab.command_line.commands import report, trace
+from fxlab.command_line import passed_session
+from fxlab.command_line.commands import trace
 from fxlab.command_line.exit_code import ExitCode
 
 pytestmark = pytest.mark.slow
@@ -118,6 +119,6 @@ def test_ctrl_c_in_this_process_leaves_words(fxlab, config_file, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(report, "traced", interrupted)
+    monkeypatch.setattr(passed_session, "traced", interrupted)
     ended = fxlab("report", config_file)
     assert (ended.code, ended.err) == (130, "fxlab: interrupted\n")

@@ -8,33 +8,20 @@ from pathlib import Path
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 from fxlab.command_line.judged import code_of, facts_of, of_graphs, pass_table
-from fxlab.command_line.model_source import loaded
-from fxlab.command_line.pass_names import chosen_names
 from fxlab.command_line.progress import Progress
-from fxlab.command_line.traced_model import traced
 
 
 def export(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Apply passes to a model, write it as what the file's suffix says, and judge the file by the model."""
+    from fxlab.command_line.passed_session import chosen_passes, session_with_passes
     from fxlab.deployment import files
-    from fxlab.session import Session, TransformationError
-    from fxlab.transformations import offered
 
     path = Path(options.output)
     if missing := files.missing_package(path.suffix):
         raise CommandError(f"-o {path}: {missing}.")
-    passes = offered()
-    chosen = [] if options.passes is None else chosen_names(options.passes, [p.name for p in passes])
-    with Progress(len(chosen) + 4, verbose=options.verbose) as progress:
-        with progress.step("load"):
-            source = loaded(options)
-        if not source.has_data:
-            raise CommandError(f"{options.model}: a model without weights cannot be exported.")
-        with progress.step("trace"):
-            session = Session(*traced(source, options), passes=passes)
-        for name in chosen:
-            with progress.step(name), ends_with(ExitCode.PASS_FAILED, TransformationError):
-                session.apply(name)
+    chosen = chosen_passes(options.passes)
+    with Progress(len(chosen[1]) + 4, verbose=options.verbose) as progress:
+        session, source = session_with_passes(options, progress, chosen, needs_weights=True)
         with (
             progress.step("write"),
             ends_with(ExitCode.NOT_EXPORTED, files.ExportError, TypeError, ValueError),

@@ -1,0 +1,77 @@
+"""``fxlab nodes``, ``explain`` and ``why-not``: tables about a graph and its passes, also for programs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fxlab.command_line.answer import Answer
+from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.command_line.judged import of_graphs
+from fxlab.command_line.progress import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.session import Session
+
+
+def nodes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """List the nodes of a model's graph, with passes applied."""
+    shown = ["op", "target", "module", "shape", "dtype", "marks"]
+
+    def table(session: Session, names: list[str]) -> pd.DataFrame:
+        found = session.nodes()
+        return found[found["module"].map(lambda path: _is_inside(path, options.module))]
+
+    return _answer(options, options.passes, "nodes", table, shown)
+
+
+def explain(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Tell what passes would change on a model, and what not and why."""
+
+    def table(session: Session, names: list[str]) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.concat([session.explain(name).assign(**{"pass": name}) for name in names])
+
+    return _answer(options, options.passes, "candidates", table, apply=False)
+
+
+def why_not(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Tell where passes do not apply, or not at a node, and why; what came furthest first."""
+
+    def table(session: Session, names: list[str]) -> pd.DataFrame:
+        import pandas as pd
+
+        with ends_with(ExitCode.BAD_USAGE, ValueError):
+            return pd.concat([session.why_not(name, options.node) for name in names])
+
+    return _answer(options, options.passes, "reasons", table, apply=False)
+
+
+def _answer(
+    options: argparse.Namespace,
+    words: str | None,
+    title: str,
+    table: Callable[[Session, list[str]], pd.DataFrame],
+    shown: list[str] | None = None,
+    *,
+    apply: bool = True,
+) -> tuple[Answer, ExitCode]:
+    from fxlab.command_line.passed_session import chosen_passes, session_with_passes
+
+    passes, names = chosen_passes(words)
+    if not apply and not names:
+        raise CommandError("--passes: expected names of passes, or `all`.")
+    with Progress(3 + len(names) * apply, verbose=options.verbose) as progress:
+        session, source = session_with_passes(options, progress, (passes, names if apply else []))
+        with progress.step(title):
+            found = table(session, names)
+    facts = {**of_graphs(session, source.words), "rows": len(found)}
+    return Answer(facts, {title: found}, {title: shown} if shown else {}), ExitCode.DONE
+
+
+def _is_inside(path: str, module: str | None) -> bool:
+    return module is None or path == module or path.startswith(f"{module}.")

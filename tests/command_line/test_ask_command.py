@@ -1,0 +1,65 @@
+"""``fxlab nodes``, ``explain`` and ``why-not``, and passes in Python code."""
+
+import json
+
+import pytest
+
+MADE = """
+import torch
+from torch import nn
+
+import fxlab
+
+def make():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout()
+    return nn.Sequential(*layers).eval(), torch.ones(1, 3, 8, 8)
+
+def double(graph_module):
+    graph_module.get_submodule("0").weight.data.mul_(2)
+    return graph_module
+
+class NoReLU(fxlab.Transformation):
+    def transform(self, graph_module):
+        raise KeyError("here")
+"""
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = f"{tmp_path.name}.py"  # Python imports a name once
+    (tmp_path / name).write_text(MADE)
+    return name
+
+
+def test_nodes_are_listed_by_module_and_bounded(fxlab, made):
+    answer = json.loads(fxlab("nodes", f"{made}:make", "--json").out)
+    assert [row["name"] for row in answer["nodes"]] == ["input_1", "_0", "_1", "_2", "_3", "output"]
+    assert fxlab("nodes", f"{made}:make", "--json").out == fxlab("nodes", f"{made}:make", "--json").out
+    inside = json.loads(fxlab("nodes", f"{made}:make", "--json", "--module", "1", "--top", 1).out)
+    assert (inside["rows"], [row["name"] for row in inside["nodes"]]) == (1, ["_1"])
+    fused = json.loads(fxlab("nodes", f"{made}:make", "--json", "--passes", "fuse-batch-norm2d").out)
+    assert "fuse-batch-norm2d-in-conv2d" in {row["marks"] for row in fused["nodes"]}
+
+
+def test_candidates_and_reasons_are_those_of_a_session(fxlab, made):
+    explained = json.loads(fxlab("explain", f"{made}:make", "--passes", "all", "--json").out)
+    assert {(row["node"], row["pass"]) for row in explained["candidates"]} >= {
+        ("_3", "remove-identities"),
+        ("_1", "fuse-batch-norm2d-in-conv2d"),
+    }
+    ended = fxlab("why-not", f"{made}:make", "--passes", "fuse-batch-norm2d", "--node", "nope")
+    assert (ended.code, ended.err) == (2, "fxlab: node: the graph has no node or module named 'nope'.\n")
+    ended = fxlab("explain", f"{made}:make")
+    assert (ended.code, "--passes: expected names" in ended.err) == (2, True)
+
+
+def test_passes_in_python_code_are_applied_after_those_on_offer(fxlab, made):
+    ended = fxlab("verdict", f"{made}:make", "--passes", f"{made}:double,remove-id", "--json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["verdict"], answer["different_since"]) == (1, "different", "double")
+    assert [row["pass"] for row in answer["passes"]] == ["remove-identities", "double"]
+    ended = fxlab("verdict", f"{made}:make", "--passes", f"{made}:NoReLU")
+    assert (ended.code, "here" in ended.err) == (4, True)
+    assert fxlab("verdict", f"{made}:make", "--passes", f"{made}:absent").code == 2
