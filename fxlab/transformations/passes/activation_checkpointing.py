@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from torch.fx import Node
 from torch.fx.node import map_arg
 
 from fxlab.checks import described
-from fxlab.node_info import is_backward, module_stack
+from fxlab.node_info import is_backward, known_result, module_stack, stack_entry
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
+from fxlab.values.nested import tensors_inside
 
 _CALLS = ("call_function", "call_method")
 
@@ -56,6 +59,12 @@ class ModuleInBothPasses:
         return tuple(node for node in self.forward if node in needed)
 
     @cached_property
+    def saved(self) -> int:
+        """The bytes that need not be kept."""
+        again = set(self.again)
+        return sum(_bytes(node) for node in _kept(self.again, self.facts) if node in again)
+
+    @cached_property
     def _there(self) -> set[Node]:
         """The values that are there in the backward pass anyway, or that have no memory of their own."""
         inside = set(self.forward)
@@ -89,7 +98,11 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
     ----------
     modules
         Paths of modules, or patterns such as ``"model.layers.*"``. Of a module and one inside of it, the
-        outer one counts.
+        outer one counts. Left out, with a ``budget``, the blocks that the model repeats, or else its modules.
+    budget
+        How much may be kept for the backward pass: a share of what is kept without the pass (such as
+        ``0.5``), or a number of bytes (an ``int``). Of the modules, those that keep most are computed again,
+        and no more than that takes. Left out, all of them are.
 
     Examples
     --------
@@ -109,6 +122,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
     """
 
     modules: str | tuple[str, ...] = ()
+    budget: float | int | None = None
 
     def __post_init__(self) -> None:
         """Check the patterns."""
@@ -117,15 +131,42 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
             raise TypeError(
                 f"modules: expected a path or pattern, or a tuple of these, got {described(self.modules)}."
             )
+        is_share = isinstance(self.budget, float) and 0 <= self.budget <= 1
+        is_size = type(self.budget) is int and self.budget >= 0
+        if self.budget is not None and not (is_share or is_size):
+            raise ValueError(
+                "budget: expected a share from 0.0 to 1.0, or a number of bytes (an int), got "
+                f"{described(self.budget)}."
+            )
 
     def match(self, facts: GraphFacts) -> Iterator[ModuleInBothPasses]:
-        """Yield the calls of the modules that are asked for."""
+        """Yield the calls of the modules that are asked for; within a budget as few as it takes."""
+        forward = [n for n in facts.graph_module.graph.nodes if n.op in _CALLS and not is_backward(n)]
+        patterns = (self.modules,) if isinstance(self.modules, str) else self.modules
+        if not patterns and self.budget is not None:
+            patterns = tuple(_blocks(forward))
         inside: dict[str, list[Node]] = {}
-        for node in facts.graph_module.graph.nodes:
-            if node.op in _CALLS and not is_backward(node) and (path := self._asked_for(node)) is not None:
+        for node in forward:
+            if (path := _asked_for(node, patterns)) is not None:
                 inside.setdefault(path, []).append(node)
-        for path, nodes in inside.items():
-            yield ModuleInBothPasses(path, tuple(nodes), facts)
+        calls = [ModuleInBothPasses(path, tuple(nodes), facts) for path, nodes in inside.items()]
+        return iter(calls if self.budget is None else self._within_budget(calls, facts, forward))
+
+    def _within_budget(
+        self, calls: list[ModuleInBothPasses], facts: GraphFacts, forward: list[Node]
+    ) -> list[ModuleInBothPasses]:
+        """Return the calls that save most, in the order of the graph, as many as it takes."""
+        kept = sum(map(_bytes, _kept(forward, facts)))
+        assert self.budget is not None
+        most = self.budget * kept if isinstance(self.budget, float) else self.budget
+        chosen = set[str]()
+        for call in sorted(calls, key=lambda call: -call.saved):
+            if kept <= most or not call.saved:
+                break
+            if self.refuse(call, facts) is None:
+                chosen.add(call.path)
+                kept -= call.saved
+        return [call for call in calls if call.path in chosen]
 
     def refuse(self, candidate: ModuleInBothPasses, facts: GraphFacts) -> Refusal | None:
         """Refuse modules of which nothing is kept, and those that read what is written in place."""
@@ -157,10 +198,41 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
             edit.change(reader, args=copied(reader.args), kwargs=copied(reader.kwargs))
         return tuple(copies.values())
 
-    def _asked_for(self, node: Node) -> str | None:
-        """Return the outermost call around a node that is asked for."""
-        patterns = (self.modules,) if isinstance(self.modules, str) else self.modules
-        for path in module_stack(node):
-            if path and any(fnmatchcase(str(path).partition("@")[0], pattern) for pattern in patterns):
-                return str(path)
-        return None
+
+def _asked_for(node: Node, patterns: Collection[str]) -> str | None:
+    """Return the outermost call around a node that is asked for."""
+    for path in module_stack(node):
+        if path and any(fnmatchcase(str(path).partition("@")[0], pattern) for pattern in patterns):
+            return str(path)
+    return None
+
+
+def _blocks(forward: Iterable[Node]) -> list[str]:
+    """Return the outermost modules of which there are several of one class side by side, or else all."""
+    entries = (stack_entry(key, value) for node in forward for key, value in module_stack(node).items())
+    classes = {path.partition("@")[0]: str(owner) for path, owner in entries if path}
+    alike = Counter((path.rpartition(".")[0], owner) for path, owner in classes.items())
+    several = [path for path, owner in classes.items() if alike[path.rpartition(".")[0], owner] > 1]
+    outermost = [p for p in several if not any(p.startswith(f"{other}.") for other in several)]
+    return outermost or [path for path in classes if "." not in path]
+
+
+def _kept(nodes: Iterable[Node], facts: GraphFacts) -> set[Node]:
+    """Return what has the memory of values that the backward pass reads, but for parameters and inputs."""
+    found = set[Node]()
+    for node in nodes:
+        if any(map(is_backward, node.users)):
+            while may_return_view(node, facts.graph_module) and node.all_input_nodes:
+                node = node.all_input_nodes[0]
+            if node.op in _CALLS:
+                found.add(node)
+    return found
+
+
+def _bytes(node: Node) -> int:
+    """Return the bytes of the tensors that a node returns, of symbolic sizes those of the run."""
+    value = known_result(node)
+    return sum(
+        tensor.element_size() * prod(getattr(getattr(s, "node", None), "hint", s) for s in tensor.shape)
+        for _, tensor in tensors_inside(value)
+    )

@@ -101,3 +101,23 @@ def test_a_loop_with_checkpoints_trains_the_same():
 def test_modules_are_paths_or_patterns():
     with pytest.raises(TypeError, match="expected a path or pattern"):
         ActivationCheckpointing(["blocks"])
+
+
+def test_a_budget_chooses_as_few_blocks_as_it_takes(step):
+    whole, chosen = most_activations(step), []
+    for budget in (1.0, 0.8, int(0.8 * whole), 0.0):
+        session = fxlab.Session(step, passes=[ActivationCheckpointing(budget=budget)])
+        session.apply("activation-checkpointing")
+        nodes = session.graph_module.graph.nodes
+        chosen.append({node.meta["recomputed"] for node in nodes if "recomputed" in node.meta})
+        if budget == 0.8:
+            assert most_activations(session) <= budget * whole
+            assert session.verdict().status == "same bits"
+    assert [len(blocks) for blocks in chosen] == [0, len(chosen[1]), len(chosen[1]), 3]
+    assert 0 < len(chosen[1]) < 3
+
+
+@pytest.mark.parametrize("budget", [1.5, -1, True, "2GB"])
+def test_what_is_no_budget_is_refused_in_words(budget):
+    with pytest.raises(ValueError, match="budget: expected a share"):
+        ActivationCheckpointing(budget=budget)
