@@ -51,6 +51,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"@import|url\([\"']?(https?:)?//", sheet.read_text())
 
 
+@pytest.mark.weekly
 def test_axe_finds_nothing_wrong_with_a_page_of_each_kind(site: Path) -> None:
     """Light and dark, wide and narrow: two of the four for each page, so that neighbours have all."""
     from accessibility import violations

@@ -17,7 +17,17 @@ MACHINE = re.compile(
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+LONG = ("quickstart", "from_switch_to_production", "too_big_for_the_machine", "what_torch_compile_does")
+"""Those that take half a minute; the first of them is run by the tests in a browser."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.weekly if path.stem in LONG else ())
+        for path in NOTEBOOKS
+    ],
+)
 def test_the_notebook_runs_without_errors_or_warnings(path):
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()

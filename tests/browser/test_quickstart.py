@@ -20,6 +20,8 @@ def page(lab_page: LabPage) -> LabPage:
     lab_page.run_all()
     lab_page.inspector(1)
     lab_page.wait_until_idle()
+    told = lab_page.page.locator('[data-mime-type="application/vnd.jupyter.stderr"]').all_inner_texts()
+    assert not [text for text in told if "No CUDA runtime is found" not in text]
     return lab_page
 
 
