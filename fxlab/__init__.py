@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fxlab.deployment.files import ExportedFile as ExportedFile
     from fxlab.deployment.files import ExportError as ExportError
     from fxlab.deployment.files import export as export
+    from fxlab.deployment.files import repro as repro
     from fxlab.drawing import Drawing as Drawing
     from fxlab.drawing import draw as draw
     from fxlab.graphs.changes_made import Changes as Changes
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
     "comparison": "Comparison assert_same compare",
-    "deployment.files": "ExportError ExportedFile export",
+    "deployment.files": "ExportError ExportedFile export repro",
     "drawing": "Drawing draw",
     "graphs.changes_made": "Changes changes_made",
     "graphs.code_diff": "CodeDiff code_diff",

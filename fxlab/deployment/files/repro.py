@@ -1,0 +1,177 @@
+"""A script of one graph that needs torch alone, for an issue upstream."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from fxlab.checks import path_text
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.running import Inputs, call_arguments
+from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, resolved
+from fxlab.validation.arguments import check_runs
+
+_MOST_INSIDE = 200_000
+"""Bytes of weights and inputs that stand in the script itself; more stand in a file beside it."""
+_SCRIPT = '''\
+"""One graph, run as it is and compiled: python {name} (torch {version})."""
+
+import base64
+import io
+import pathlib
+
+{imports}
+
+{code}
+
+DATA = {data}
+held, args, kwargs = torch.load(io.BytesIO(DATA), weights_only=False)
+
+if __name__ == "__main__":
+    expected = forward(held, *args, **kwargs)
+    held, args, kwargs = torch.load(io.BytesIO(DATA), weights_only=False)
+    compiled = torch.compile(forward)(held, *args, **kwargs)
+    leaves = (torch.utils._pytree.tree_leaves(result) for result in (expected, compiled))
+    for number, (one, other) in enumerate(zip(*leaves, strict=True)):
+        if isinstance(one, torch.Tensor):
+            same = (one == other) | ((one != one) & (other != other))
+            difference = (one.double() - other.double()).abs().masked_fill(same, 0.0)
+            most = difference.max().item() if one.numel() else 0.0
+            print(f"output {{number}}: {{tuple(one.shape)}} {{one.dtype}}, largest difference {{most:.3g}}")
+'''
+
+
+def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None = None) -> Path:
+    """Write a script that runs one graph, as it is and compiled, and needs nothing but torch.
+
+    It has the generated code of the graph, its weights and inputs; if these are large, they stand in a file
+    beside it, with the suffix ``.pt``. The guards that fxlab has added are left out.
+
+    Parameters
+    ----------
+    model
+        A session, of which the present stage is written (such as one of :func:`fxlab.compile_session`, with
+        passes off); or a graph module.
+    path
+        The script, ending in ``.py``.
+    inputs
+        What the graph is called with. Left out, those of the session.
+
+    Returns
+    -------
+    pathlib.Path
+        The script.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what is expected, the model has no weights, or the graph calls something that
+        no package has under a name.
+    OSError
+        If the script cannot be written.
+
+    Examples
+    --------
+    >>> import runpy, tempfile, fxlab
+    >>> session = fxlab.compile_session(nn.Sequential(nn.Linear(4, 4), nn.GELU()).eval(), torch.ones(2, 4))
+    >>> script = fxlab.repro(session, f"{tempfile.mkdtemp()}/repro.py")
+    >>> "aten.addmm" in script.read_text()
+    True
+    >>> sorted(runpy.run_path(str(script))["kwargs"])
+    ['input_1']
+    """
+    path_text(path, "path")
+    script = Path(path)
+    if script.suffix != ".py":
+        raise ValueError(f"path: expected a file that ends in .py, got {os.fspath(path)!r}.")
+    found = resolved(model, "model")
+    given = inputs_of(found, inputs)
+    graph_module = graph_of(found, "model", given)
+    check_runs(graph_module, "model")
+    plain = _without_guards(graph_module)
+    code = plain.graph.python_code("self")
+    args, kwargs = call_arguments(inputs_or_examples(given, graph_module))
+    buffer = io.BytesIO()
+    torch.save((_held(plain), args, kwargs), buffer)
+    data = f'base64.b64decode("{base64.b64encode(buffer.getvalue()).decode()}")'
+    if len(data) > _MOST_INSIDE:
+        script.with_suffix(".pt").write_bytes(buffer.getvalue())
+        data = 'pathlib.Path(__file__).with_suffix(".pt").read_bytes()'
+    text = _SCRIPT.format(
+        name=script.name,
+        version=torch.__version__,
+        imports="\n".join(_imports(code.globals, code.src)),
+        code=code.src.strip(),
+        data=data,
+    )
+    script.write_text(text, "utf-8")
+    return script
+
+
+def _without_guards(graph_module: GraphModule) -> GraphModule:
+    """Return a copy without calls of fxlab's own, and without what only they read."""
+    copy = share_tensors_copy(graph_module)
+    read = set[Node]()
+    for node in reversed(copy.graph.nodes):
+        home = str(getattr(node.target, "__module__", ""))
+        is_guard = node.target is torch._assert or home.startswith("fxlab.")
+        if node.op == "call_function" and not node.users and (is_guard or node in read):
+            read.update(node.all_input_nodes)
+            copy.graph.erase_node(node)
+    return copy
+
+
+def _held(graph_module: GraphModule) -> nn.Module:
+    """Return modules that hold what the graph reads, under its names, and nothing else."""
+    root = nn.Module()
+    for node in graph_module.graph.nodes:
+        if node.op not in ("get_attr", "call_module"):
+            continue
+        *parents, name = str(node.target).split(".")
+        source: Any = graph_module
+        place = root
+        for part in parents:
+            source = getattr(source, part)
+            if part not in place._modules:
+                place.add_module(part, nn.Module())
+            place = getattr(place, part)
+        if not hasattr(place, name):
+            setattr(place, name, getattr(source, name))
+    return root
+
+
+def _imports(names: Mapping[str, Any], code: str) -> Iterator[str]:
+    """Yield lines by which a script has the names of generated code."""
+    yield "import torch"
+    if "torch.ops.prims.inductor" in code:
+        yield "import torch._inductor.inductor_prims"
+    for name, value in sorted(names.items()):
+        if not re.search(rf"\b{name}\b", code):
+            continue
+        if inspect.ismodule(value):
+            if name != "torch":
+                yield f"import {value.__name__} as {name}"
+        elif isinstance(value, float):
+            yield f'{name} = float("{value}")'
+        elif name == "NoneType":
+            yield "NoneType = type(None)"
+        elif name == "device":
+            yield "from torch import device"
+        else:
+            home, called = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+            if not home or home in ("__main__", "builtins") or not called.isidentifier():
+                raise ValueError(
+                    f"model: its code reads {name} ({value!r:.80}), which no package has under a name, so "
+                    "that a script cannot import it."
+                )
+            yield f"from {home} import {called} as {name}"

@@ -1,0 +1,63 @@
+"""A graph as a script that needs torch alone."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import fxlab
+
+
+class Outputs(nn.Module):
+    def forward(self, x):
+        return {"a": x * float("inf"), "b": torch.where(x > 0, x, float("nan")), "c": x.to(torch.bfloat16)}
+
+
+def compiled():
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Dropout(0.5)).train()
+    return fxlab.compile_session(model, torch.randn(2, 4), training=True)
+
+
+LAYERS = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+MADE = {
+    "stage of a compile": (compiled, 3),
+    "trace": (
+        lambda: fxlab.Session(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), torch.randn(2, 3, 8, 8)),
+        1,
+    ),
+    "large weights": (lambda: fxlab.Session(nn.Linear(300, 300), torch.randn(2, 300)), 1),
+    "constants": (lambda: fxlab.Session(Outputs(), torch.randn(2, 3)), 3),
+}
+
+
+@pytest.mark.weekly
+def test_each_script_runs_alone_and_compares(tmp_path):
+    runs = {}
+    for number, (name, (make, _)) in enumerate(MADE.items()):
+        runs[name] = fxlab.repro(make(), tmp_path / f"repro_{number}.py")
+        assert "import fxlab" not in runs[name].read_text()
+    # One process for all: most of the time is taken by importing torch.
+    run = "import runpy, sys; [(print(p), runpy.run_path(p, run_name='__main__')) for p in sys.argv[1:]]"
+    command = [sys.executable, "-c", run, *map(str, runs.values())]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name, script in runs.items():
+        said = done.stdout.partition(f"{script}\n")[2].splitlines()[: MADE[name][1]]
+        assert all(line.startswith("output ") for line in said)
+        assert name == "stage of a compile" or all(line.endswith("largest difference 0") for line in said)
+    assert runs["large weights"].with_suffix(".pt").exists()
+
+
+def test_what_cannot_be_written_is_refused_in_words(tmp_path):
+    graph = torch.fx.symbolic_trace(nn.Sequential(nn.ReLU()))
+    with pytest.raises(ValueError, match=r"ends in \.py"):
+        fxlab.repro(graph, tmp_path / "a.txt", inputs=torch.ones(2))
+    (node,) = graph.graph.find_nodes(op="call_module")
+    with graph.graph.inserting_after(node):
+        new = graph.graph.call_function(lambda x: x, (node,))
+    graph.graph.output_node().args = (new,)
+    graph.recompile()
+    with pytest.raises(ValueError, match="no package has under a name"):
+        fxlab.repro(graph, tmp_path / "a.py", inputs=torch.ones(2))
