@@ -84,7 +84,7 @@ class Replay:
                 self.spoil()
             return result
         _, result = self._next
-        if whole and not _is_same(_metadata(make()), _metadata(result)):
+        if whole and _metadata(make()) != _metadata(result):
             self.spoil()
         self._next = next(self._ahead, None)
         return result
@@ -101,9 +101,10 @@ def _attributes(result: Any) -> list[set[str]]:
 
 
 def _metadata(result: Any) -> list[tuple[Any, ...]]:
+    # A size that was asked for once is known to be one: it is a one by its expression, and no plain number.
     return [
-        (path, type(t), t.dtype, t.device, t.layout, t.requires_grad, tuple(t.shape))
-        + (t.stride() if t.layout is torch.strided else ())
+        (path, type(t), t.dtype, t.device, t.layout, t.requires_grad, *map(expression_of, t.shape))
+        + (tuple(map(expression_of, t.stride())) if t.layout is torch.strided else ())
         for path, t in tensors_inside(result)
     ]
 
