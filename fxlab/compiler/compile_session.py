@@ -46,7 +46,8 @@ def compile_session(
     mode
         A set of options by name, as for ``torch.compile(mode=...)``.
     options
-        Settings of Inductor, as for ``torch.compile(options=...)``.
+        Settings of Inductor, as for ``torch.compile(options=...)``, and AOTAutograd's
+        ``activation_memory_budget``.
     dynamic
         Whether sizes are symbols, as for ``torch.compile(dynamic=...)``.
 

@@ -190,3 +190,16 @@ def test_a_compile_with_dropout_is_judged_on_what_the_dropout_drops():
     wrong = fxlab.compile_session(model, torch.randn(16, 8), training=True, options=options)
     assert not wrong.verdict()
     assert fxlab.bisect(wrong).pass_.name == "joint/thin_out"
+
+
+def test_a_budget_of_memory_is_an_option():
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(*[torch.nn.Linear(16, 16), torch.nn.GELU()] * 3), torch.randn(64, 16)
+    plain, less = (
+        fxlab.compile_session(model, x, training=True, options=options)
+        for options in ({}, {"activation_memory_budget": 0.1})
+    )
+    saved = [len(one.graphs["forward"].graph_module.graph.output_node().args[0]) for one in (plain, less)]
+    assert saved[1] < saved[0]
+    assert less.verdict().agrees
+    assert torch._functorch.config.activation_memory_budget == 1.0

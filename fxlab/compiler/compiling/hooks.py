@@ -18,6 +18,7 @@ from fxlab.compiler.graphs.held_modules import plain_function
 from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.heard_calls import Call
 from fxlab.compiler.hooks import Listener, Patches, listening
+from fxlab.compiler.options.hooks import OF_AUTOGRAD
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
 from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
@@ -69,11 +70,14 @@ def compile_once(
         from torch._dynamo.exc import BackendCompilerFailed
         from torch._inductor import compile_fx
 
+    of_autograd = {name: value for name, value in options.items() if name in OF_AUTOGRAD}
+    of_inductor = {name: value for name, value in options.items() if name not in OF_AUTOGRAD}
+
     def backend(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         eager = GraphModule(graph_module, protect(copy.deepcopy(graph_module.graph)))
         inner = compile_fx.compile_fx_inner if generates else _without_code
         code: Any = compile_fx.compile_fx(
-            graph_module, example_inputs, inner_compile=inner, config_patches=dict(options) or None
+            graph_module, example_inputs, inner_compile=inner, config_patches=of_inductor or None
         )
         if generates:
             listener.generated(code)
@@ -100,6 +104,9 @@ def compile_once(
         if training:
             lost = "The backward graph is not seen, as it is compiled when it first runs"
             patches.setting("torch._functorch.config", lost=lost, force_non_lazy_backward_lowering=True)
+        if of_autograd:
+            lost = f"{', '.join(of_autograd)} is left as it was"
+            patches.setting("torch._functorch.config", lost=lost, **of_autograd)
         try:
             torch.compile(_fresh(model), backend=backend, dynamic=dynamic)(*args, **kwargs)
         except BackendCompilerFailed as error:

@@ -24,6 +24,10 @@ _ELSEWHERE = {"freezing": "Dynamo reads it too. Set torch._inductor.config.freez
 """Options that more than passes read, and why they are no switches."""
 
 
+OF_AUTOGRAD = ("activation_memory_budget",)
+"""Options of AOTAutograd: the share of activations that is kept for the backward pass."""
+
+
 @dataclass(frozen=True)
 class Option:
     """An option that passes read."""
@@ -67,10 +71,11 @@ def options_of_passes() -> dict[str, Option]:
 
 
 def values() -> dict[str, Any]:
-    """Return all options of Inductor as they are now."""
+    """Return all options of Inductor as they are now, and those of AOTAutograd that are taken as well."""
+    from torch._functorch import config as of_autograd
     from torch._inductor import config
 
-    return dict(config.get_config_copy())
+    return {name: getattr(of_autograd, name) for name in OF_AUTOGRAD} | config.get_config_copy()
 
 
 def mode_options(mode: str) -> dict[str, Any]:
