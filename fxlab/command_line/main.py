@@ -43,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     own, of_script = _with_script_arguments(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
+    if not own:
+        parser.print_help()
+        return ExitCode.DONE
     options, unknown = parser.parse_known_args(own)
     if unknown:
         hint = "; put those of the script behind --" if options.command == "compile" else ""

@@ -79,7 +79,6 @@ def test_every_exit_code_is_documented():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "required: COMMAND"),
         (("draw",), "invalid choice: 'draw'"),
         (("trace",), "required: MODEL"),
         (("trace", "x.json", "--batch-size", "0"), "expected a positive integer, got '0'"),
@@ -113,6 +112,11 @@ def test_what_was_not_foreseen_ends_with_70_in_words(fxlab, config_file, monkeyp
     ended = fxlab("trace", config_file)
     assert ended.code == 70
     assert ended.err == "fxlab: RuntimeError: a bug (--traceback shows where)\n"
+
+
+def test_without_a_command_it_prints_its_help(fxlab):
+    ended = fxlab()
+    assert (ended.code, ended.out.startswith("usage: fxlab")) == (0, True)
 
 
 def test_ctrl_c_in_this_process_leaves_words(fxlab, config_file, monkeypatch):

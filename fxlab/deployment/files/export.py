@@ -36,9 +36,9 @@ def export(
 ) -> ExportedFile:
     """Write the present model of a session as a program of ``torch.export`` or as ONNX, and judge the file.
 
-    The file takes and returns tensors alone: caches and other objects are taken apart, with names such as
-    ``past_key_values_layers_0_keys``. Numbers and other arguments are held as they are in the session's
-    inputs.
+    The file takes and returns tensors alone, one where the model returns one: caches and other objects are
+    taken apart, with names such as ``past_key_values_layers_0_keys``. Numbers and other arguments are held as
+    they are in the session's inputs.
 
     Parameters
     ----------
@@ -85,8 +85,7 @@ def export(
     >>> file = export(session, f"{tempfile.mkdtemp()}/model.pt2")
     >>> file.verdict.agrees, file.outputs
     (True, ('output',))
-    >>> (output,) = torch.export.load(file.path).module()(torch.ones(3, 4))
-    >>> output.shape
+    >>> torch.export.load(file.path).module()(torch.ones(3, 4)).shape
     torch.Size([3, 4])
     """
     checked = checked_session(session)

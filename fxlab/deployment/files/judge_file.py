@@ -40,15 +40,18 @@ def file_verdict(session: SessionLike, path: str | os.PathLike[str]) -> Verdict 
         return _named(written, graph.output_names)
     with torch.no_grad():
         outputs = runs_file(*graph.inputs)
-    by_place = {str(place): tensor for place, tensor in enumerate(outputs)}
-    found = verdict_on_outputs(reference, by_place, graph.inputs)
+    paths = [*map(str, range(len(outputs)))] if len(outputs) > 1 else [*written.outputs]
+    found = verdict_on_outputs(reference, dict(zip(paths, outputs, strict=True)), graph.inputs)
     own = "in float64 the graph was judged that it was written of, not the file"
     return _named(replace(found, reason=f"{found.reason}; {own}"), graph.output_names)
 
 
 def _named(verdict: Verdict, names: Sequence[str]) -> Verdict:
     """Return a verdict on outputs by place with their names."""
-    by_name = {names[int(place)]: judgement for place, judgement in verdict.outputs.items()}
+    by_name = {
+        names[int(place)] if place.isdecimal() else place: judgement
+        for place, judgement in verdict.outputs.items()
+    }
     place, colon, words = verdict.reason.partition(": ")
     reason = f"{names[int(place)]}{colon}{words}" if place.isdecimal() else verdict.reason
     return replace(verdict, outputs=by_name, reason=reason)

@@ -23,7 +23,7 @@ from fxlab.values.tensors import tensors_by_path
 
 @dataclass(frozen=True)
 class TensorGraph:
-    """A graph that takes tensors by place and returns a tuple of tensors.
+    """A graph that takes tensors by place and returns a tuple of tensors, or the one tensor of its model.
 
     Caches and other objects are taken apart, numbers and other constants are held.
     """
@@ -136,8 +136,9 @@ def _hold(placeholder: Node, value: Any) -> None:
 
 def _flatten_outputs(graph: Graph, output: Any, input_names: list[str]) -> tuple[str, ...]:
     node = graph.output_node()
-    with graph.inserting_before(node):
-        node.args = (graph.call_function(TensorsIn(), (node.args[0],)),)
+    if not isinstance(output, torch.Tensor):
+        with graph.inserting_before(node):
+            node.args = (graph.call_function(TensorsIn(), (node.args[0],)),)
     names: list[str] = []
     for path in tensors_by_path(output):
         name = _identifier(path, names)
