@@ -4,5 +4,7 @@ from fxlab.comparison.assert_same import assert_same as assert_same
 from fxlab.comparison.compare import compare as compare
 from fxlab.comparison.comparison import Comparison as Comparison
 from fxlab.comparison.comparison import FirstDifference as FirstDifference
+from fxlab.comparison.recorded.record_run import record_run as record_run
+from fxlab.comparison.recorded.recorded_run import RecordedRun as RecordedRun
 
-__all__ = ["Comparison", "FirstDifference", "assert_same", "compare"]
+__all__ = ["Comparison", "FirstDifference", "RecordedRun", "assert_same", "compare", "record_run"]

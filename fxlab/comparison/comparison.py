@@ -83,10 +83,13 @@ class Comparison:
     """Each weight of the candidate, and what it is in the reference; ``None`` if that was not asked for."""
     inputs_left: tuple[str, ...]
     """Inputs of the reference that the candidate does not take."""
-    inputs: Inputs = field(repr=False)
-    candidate_inputs: Inputs = field(repr=False)
+    inputs: Inputs | None = field(repr=False)
+    """``None`` where runs were compared that were recorded."""
+    candidate_inputs: Inputs | None = field(repr=False)
     backward: Backward | None = field(default=None, repr=False)
     """What was found of gradients, if they were asked for."""
+    notes: tuple[str, ...] = ()
+    """What could not be seen, and what else differs, of runs that were recorded."""
 
     @property
     def agrees(self) -> bool:
@@ -299,7 +302,7 @@ class Comparison:
         elif not self.agrees:
             yield f"No node is named: {self.alignment}"
         aligned, total = len(self.alignment.partners), len(self.alignment.transformed.values)
-        notes = [f"{aligned} of {total} values have a partner"]
+        notes = [f"{aligned} of {total} values have a partner", *self.notes]
         if self.alignment.only_in_one:
             notes.append(f"only one has the outputs {', '.join(self.alignment.only_in_one)}, not compared")
         if self.inputs_left:
@@ -320,6 +323,7 @@ class Comparison:
             "reason": self.verdict.reason,
             "first": None if self.first is None else vars(self.first) | {"text": str(self.first)},
             "not_compared": [*self.alignment.only_in_one],
+            "notes": [*self.notes],
             "weights": _records(self.weights_table),
             "modules": _records(self.modules),
             "nodes": _records(self.table),
