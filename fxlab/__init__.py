@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
+    from fxlab.overlays.overlay import Overlay as Overlay
     from fxlab.session import *
     from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
@@ -70,6 +71,7 @@ _EXPORTS = {
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
+    "overlays.overlay": "Overlay",
     "session": "Session TransformationError expect expect_no_match load_session",
     "steps": "trace_step",
     "tracing": """
