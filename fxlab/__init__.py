@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fxlab.comparison.assert_same import assert_same as assert_same
     from fxlab.comparison.compare import compare as compare
     from fxlab.comparison.comparison import Comparison as Comparison
+    from fxlab.comparison.recorded.compare_runs import compare_runs as compare_runs
     from fxlab.comparison.recorded.record_run import record_run as record_run
     from fxlab.comparison.recorded.recorded_run import RecordedRun as RecordedRun
     from fxlab.compiler import *
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
-    "comparison": "Comparison RecordedRun assert_same compare record_run",
+    "comparison": "Comparison RecordedRun assert_same compare compare_runs record_run",
     "deployment.files": "ExportError ExportedFile export repro",
     "drawing": "Drawing draw",
     "graphs.changes_made": "Changes changes_made",

@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from fxlab.checks import described, flag
 from fxlab.garbage import only_new_garbage
-from fxlab.html_report.contents import contents
+from fxlab.html_report.contents import Judged, contents
 from fxlab.html_report.made import made_lines
 from fxlab.html_report.page import checked_path, page, write
 from fxlab.html_report.written_values import written_values
@@ -159,10 +160,12 @@ def report_several(
     measure: bool = True,
     values: bool = False,
     skip_failing: bool = False,
+    judged: Mapping[str, Judged] = MappingProxyType({}),
 ) -> Path:
     """Write sessions to one HTML file, which begins with a title, notes and a list of them.
 
-    With ``skip_failing``, a session that cannot be written is a note, unless none can.
+    With ``skip_failing``, a session that cannot be written is a note, unless none can. ``judged`` has what is
+    known of some, so that it is not judged here.
     """
     file, told, data = checked_path(path), [*notes], {}
     for name, session in sessions.items():
@@ -175,7 +178,7 @@ def report_several(
     shown = {name: sessions[name] for name in data}
     heading = title or " · ".join(dict.fromkeys(map(model_name, shown.values())))
     written = {f"fxlab-session-{number}": one for number, one in enumerate(data.values(), 1)}
-    first = contents(shown, heading, told, judge=measure)
+    first = contents(shown, heading, told, judge=measure, judged=judged)
     write(file, page(heading, {"fxlab-contents": first, **written}))
     return file
 

@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+import re
 import sys
 import textwrap
 import threading
@@ -265,6 +266,30 @@ def test_a_file_runs_no_code(model, record, tmp_path):
     found.report(tmp_path / "both.html")
     with pytest.raises(RuntimeError, match="cannot run"):
         found.alignment.original.module(X)
+
+
+def test_a_folder_of_runs_is_one_page_with_the_first_differences(model, record, tmp_path):
+    record(model, name="a.run")
+    record(model, name="b.run")
+    record(with_mistake(model), name="c.run")
+    table = fxlab.compare_runs(tmp_path, tmp_path / "index.html")
+    assert table["agrees"].to_dict() == {"b": True, "c": False}
+    assert table.loc["c", "first"] == "blocks.2"
+    text = (tmp_path / "index.html").read_text()
+    index = json.loads(re.search(r'id="fxlab-contents">(.*?)</script>', text)[1])
+    assert [row["verdict"] for row in index["graphs"]] == ["agrees", "differs from blocks.2 on"]
+    assert index["title"] == "2 runs compared with a"
+    assert fxlab.compare_runs([*tmp_path.glob("[ac].run")], reference="c").loc["a", "first"] == "blocks.2"
+    for wrong, error, words in (
+        (tmp_path / "nowhere", ValueError, "there is no folder"),
+        ([tmp_path / "a.run"], ValueError, "at least two runs"),
+        ({"a": 1}, TypeError, "RecordedRun under each name"),
+        (3, TypeError, "a folder, a list of files"),
+    ):
+        with pytest.raises(error, match=words):
+            fxlab.compare_runs(wrong)
+    with pytest.raises(ValueError, match="no run 'd'"):
+        fxlab.compare_runs(tmp_path, reference="d")
 
 
 SCRIPT = textwrap.dedent(
