@@ -17,7 +17,7 @@ from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.sources import Model
 from fxlab.validation.alignment.align import align_sides, paired_paths
-from fxlab.validation.alignment.side import Side
+from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict, summary
@@ -151,6 +151,8 @@ def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCom
     names = {other: path for path, other in pairs.items()}
     others = Counterparts.of_another(*graphs, names, cast)
     judged = RunsCompared(reference.named(own), candidate.named(others))
+    for each in judged.runs:
+        each.visit = Noted()  # the run that is judged is aligned, too
     found = judged.verdict()
     excused = {path: _in_another_dtype(found.outputs[path], *dtypes[path]) for path in cast}
     return judged, _with(found, excused) if excused else found

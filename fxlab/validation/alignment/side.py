@@ -12,7 +12,6 @@ from torch.fx import GraphModule, Node
 from fxlab.models.running import Inputs
 from fxlab.node_info import module_path
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
-from fxlab.validation.verdicts.float64_run import Widen
 from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.nested import Path, tensors_inside
@@ -28,6 +27,18 @@ _LARGEST = 0.05
 
 
 Values = dict[Node, dict[Path, Fingerprint]]
+
+
+class Noted:
+    """The fingerprints of what a run shows."""
+
+    def __init__(self) -> None:
+        self.values: Values = {}
+
+    def __call__(self, node: Node, result: Any) -> None:
+        """Note the result of a node."""
+        if node.op != "output" and (tensors := list(tensors_inside(result))):
+            self.values[node] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
 
 
 class Side:
@@ -80,11 +91,17 @@ class Side:
             merged or cast one differs from what it was made of by that much. ``None`` if there are no such
             weights.
         """
-        side = cls(runs.graph_module, *_fingerprints(runs), runs.inputs)
+        if not isinstance(runs.visit, Noted):
+            runs.visit = Noted()
+        outputs = {path: Fingerprint.of(tensor) for path, tensor in runs.returned_in_float64.items()}
+        side = cls(runs.graph_module, runs.visit.values, outputs, runs.inputs)
         if other is not None and (new := NewValues(other, side.module)):
             generator = torch.Generator().manual_seed(0)
             for _ in range(_TRIES):
-                side._widen_tolerance(*_fingerprints(runs, lambda t: new.rounded_anew(t, generator)))
+                noted = Noted()
+                returned = runs.visited(noted, lambda tensor: new.rounded_anew(tensor, generator))
+                moved = {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
+                side._widen_tolerance(noted.values, moved)
         return side
 
     def _widen_tolerance(
@@ -213,17 +230,6 @@ class Side:
             for node in nodes
         }
         return {name: weights for name, weights in odd.items() if weights}
-
-
-def _fingerprints(runs: Runs, widen: Widen | None = None) -> tuple[Values, dict[str, Fingerprint]]:
-    values: Values = {}
-
-    def note(node: Node, result: Any) -> None:
-        if node.op != "output" and (tensors := list(tensors_inside(result))):
-            values[node] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
-
-    returned = runs.visited(note, widen)
-    return values, {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
 
 
 def _moved(before: Fingerprint, after: Fingerprint) -> float:
