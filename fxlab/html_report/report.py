@@ -147,7 +147,8 @@ def report(
     colours = _Colours.of(overlay)
     session = session_of(model, inputs, passes)
     colours.check(session)
-    write(file, page(model_name(session), {"fxlab-session": _data(session, measure, values, colours)}))
+    text = page(model_name(session), {"fxlab-session": _data(session, measure, values, colours)})
+    write(file, text.encode())
     return file
 
 
@@ -179,7 +180,7 @@ def report_several(
     heading = title or " · ".join(dict.fromkeys(map(model_name, shown.values())))
     written = {f"fxlab-session-{number}": one for number, one in enumerate(data.values(), 1)}
     first = contents(shown, heading, told, judge=measure, judged=judged)
-    write(file, page(heading, {"fxlab-contents": first, **written}))
+    write(file, page(heading, {"fxlab-contents": first, **written}).encode())
     return file
 
 

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab._version import __version__
 from fxlab.author_frames import author_line, error_words
-from fxlab.checks import described, flag
+from fxlab.checks import described, flag, path_text
 from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.recorded.recorder import Recorder
 from fxlab.comparison.recorded.run_file import write_run
@@ -62,7 +62,7 @@ def record_run(
         Whether to run the model once more, with each result rounded anew, to measure how far rounding moves
         each value: up to four times that far, values count as the same. Left out, it is run once more unless
         it is a function, which may have effects, or one of several ranks, which all have to do the same;
-        rounding is then estimated.
+        rounding is then estimated. What a function writes in a second run stays rounded anew.
 
     Returns
     -------
@@ -75,6 +75,8 @@ def record_run(
         If ``model`` is none of these.
     ValueError
         If there is nothing to differentiate.
+    OSError
+        If the file cannot be written, for example because its folder does not exist.
     Exception
         Whatever the run raises; the file then has the run up to there, and says so.
 
@@ -97,7 +99,12 @@ def record_run(
     flag(backward, "backward")
     if measure is not None:
         flag(measure, "measure")
-    os.fspath(path)
+    path_text(path, "path")
+    file = Path(path)
+    if file.is_dir():
+        raise IsADirectoryError(f"path: {file} is a folder; give the name of a file in it.")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"path: there is no folder {file.parent}; make it first.")
     run = RecordedRun("")
     try:
         record(run, model, inputs, backward=backward, measure=measure)
@@ -106,7 +113,7 @@ def record_run(
             line = author_line(error)
             run.error = f"{error_words(error)}{f' ({line.place})' if line is not None else ''}"
             write_run(run, path)
-            error.add_note(f"fxlab: the run up to here is in {Path(path)}.")
+            error.add_note(f"fxlab: the run up to here is in {file}.")
         raise
     write_run(run, path)
     return run

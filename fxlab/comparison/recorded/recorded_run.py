@@ -87,7 +87,11 @@ class RecordedRun:
         """A name for each step, as the nodes of a graph have them."""
         graph = Graph()
         bases = (
-            step.target.split(".")[1] if step.kind == OPERATOR and "." in step.target else step.target
+            step.target.split(".")[1]
+            if step.kind == OPERATOR and "." in step.target
+            else step.target.rpartition(".")[2]
+            if step.kind == COMPILED
+            else step.target
             for step in self.steps
         )
         names = (_NO_NAME.sub("_", base) for base in bases)

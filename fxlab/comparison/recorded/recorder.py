@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from pathlib import Path
@@ -27,42 +27,40 @@ from fxlab.comparison.recorded.recorded_run import (
     Step,
     Value,
 )
+from fxlab.comparison.recorded.rounding_anew import Rounding
+from fxlab.comparison.recorded.seen import (
+    Undisturbed,
+    fingerprint_of,
+    has_values,
+    is_faked,
+    is_unseen,
+    key_of,
+    local_part,
+    wait_for,
+    written_by,
+)
 from fxlab.models.model_state import ModelState, memory_of
 from fxlab.models.tensor_state import named_tensors
 from fxlab.node_info import dtype_name
 from fxlab.torch_private import (
     FakeTensor,
-    FakeTensorMode,
-    OpOverload,
     TorchDispatchMode,
-    dispatch_modes,
     found,
-    modes_disabled,
 )
 from fxlab.validation.alignment.fingerprint import Fingerprint, fills_its_memory
 from fxlab.values.nested import parted, tensors_inside
-from fxlab.values.tensors import is_floating, is_plain
 
-_NAMES = "runs are not recorded"
-_WeakStorage: Any = found("torch.multiprocessing.reductions.StorageWeakRef", _NAMES, None)
 _number_of_operator: Callable[[], int] = found(
     "torch.autograd._get_sequence_nr", "operations of a backward pass have no module", lambda: 0
 )
 _derivative: Callable[[], Any] = found(
     "torch._C._current_autograd_node", "operations of a backward pass have no module", lambda: None
 )
-_UNWRITTEN = "empty", "new_empty"
-_ALIASES = "detach", "alias", "lift_fresh", "_local_scalar_dense"
-_NO_VALUES = "profiler", "prim", "_dtensor"
-_PRODUCTS = "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "cudnn_convolution"
 _MOST_FRAMES = 12
 _MOST_TEXT = 200
-_NOISE = 2**17
 _ENDS_SEEN = ": its inputs and outputs are recorded, and nothing in between"
 _COMPILED_CODE = "torchinductor_"
 _RECORDING = str(Path(__file__).with_name("record_run.py"))
-_LESS_EXACT = {"high": 2.0**-10, "medium": 2.0**-8}
-"""Roundings of products in float32, by ``torch.get_float32_matmul_precision()``."""
 
 
 @dataclass
@@ -122,10 +120,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """By the number of an operator that has a derivative, its call and lines."""
         self._node_place: tuple[int, int] | None = None
         self._is_astray = False
-        self._noise: dict[torch.device, torch.Tensor] = {}
+        self._rounding = Rounding()
         for prefix, module in holders.items():
             for name, tensor in named_tensors(module):
-                if (key := _key(_local(tensor))) is not None:
+                if (key := key_of(local_part(tensor))) is not None:
                     self._weights.setdefault(key, f"{prefix}{name}".replace("_orig_mod.", ""))
 
     # Module calls
@@ -195,7 +193,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _call_compiled(
         self, inner: Callable[..., Any], module: nn.Module, cls: str, args: Any, kwargs: Any
     ) -> Any:
-        with _Undisturbed():
+        with Undisturbed():
             held = [self._described(tensor) for _, tensor in named_tensors(module)]
             step = self._new(COMPILED, cls, [*map(self._described, parted([*args, kwargs])), held])
         self._inside_compiled += 1
@@ -204,7 +202,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._inside_compiled -= 1
         self._note(f"code inside of {self.run.calls[self._call][0] or cls} is compiled{_ENDS_SEEN}")
-        with _Undisturbed():
+        with Undisturbed():
             self._note_results(step, parted(result))
         return result
 
@@ -223,45 +221,46 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(each not in _PLAIN for each in types):
             return NotImplemented  # what it does inside comes here by itself
         derivative = _derivative()
-        if self._inside_compiled or _is_unseen(func) or "CompiledFunction" in _name_of(derivative):
+        if self._inside_compiled or is_unseen(func) or "CompiledFunction" in _name_of(derivative):
             return func(*args, **kwargs)
         place = self._place(derivative)
         if place is None:
             self._note(f"a compiled function has run{_ENDS_SEEN}")
             return func(*args, **kwargs)
-        with _Undisturbed():
+        with Undisturbed():
             described = [self._described(each) for each in args]
             described += [[name, self._described(value)] for name, value in kwargs.items()]
-            written = [*_written(func, args, kwargs)]
+            written = [*written_by(func, args, kwargs)]
             for tensor in written if self._state is not None else ():
                 self._state.save(memory_of(tensor))  # type: ignore[union-attr]
         result = func(*args, **kwargs)
-        if isinstance(result, FakeTensor) or (getattr(result, "is_meta", False) and _is_faked()):
+        if is_faked(result):
             return result
-        with _Undisturbed():
-            _wait(func, result)
+        with Undisturbed():
+            wait_for(func, result)
             if not written and self._is_view_of_weight(result):
                 return result
-            step = self._new(OPERATOR, _target(func), described, place, derivative is not None)
+            step = self._new(OPERATOR, str(func), described, place, derivative is not None)
             if self._first is not None:
-                self._round(func, [tensor for _, tensor in tensors_inside(result)] + written, args, kwargs)
-            self._note_results(step, result, written, has_values=_has_values(func))
+                results = [tensor for _, tensor in tensors_inside(result)]
+                self._rounding.round(func, results + written, args, kwargs)
+            self._note_results(step, result, written, has_values=has_values(func))
         return result
 
     def given(self, name: str, tensor: torch.Tensor) -> None:
         """Note a tensor that the run is given."""
-        key = _key(tensor)
+        key = key_of(tensor)
         if key is not None and key not in self._weights and key[0] not in self._memory:
-            with _Undisturbed():
+            with Undisturbed():
                 self._note_results(self._new(INPUT, name), tensor)
 
     def returned(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Note what the run returns."""
-        with _Undisturbed():
+        with Undisturbed():
             for path, tensor in tensors.items():
-                tensor = _local(tensor)
+                tensor = local_part(tensor)
                 at = self._described(tensor).get("step", -1)
-                if (found := _fingerprint(tensor)) is not None:
+                if (found := fingerprint_of(tensor)) is not None:
                     self.run.outputs[path] = at, found
 
     def _new(
@@ -314,7 +313,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _described(self, value: Any) -> Any:
         """Return an argument as plain values, with the steps that have computed its tensors."""
         if isinstance(value, torch.Tensor):
-            return self._step_of(_local(value))
+            return self._step_of(local_part(value))
         if isinstance(value, list | tuple):
             return [self._described(each) for each in value]
         if isinstance(value, Mapping):
@@ -328,7 +327,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {"text": str(value) if is_plain_text else type(value).__name__}
 
     def _step_of(self, tensor: torch.Tensor) -> dict[str, Any]:
-        key = _key(tensor)
+        key = key_of(tensor)
         if key is None:
             return {"text": type(tensor).__name__}
         memory = self._memory.get(key[0])
@@ -356,18 +355,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         self._time += 1
         found = [*tensors_inside(result)]
-        returned = {_key(tensor) for _, tensor in found}
+        returned = {key_of(tensor) for _, tensor in found}
         for number, tensor in enumerate(written or ()):
-            key = _key(tensor)
+            key = key_of(tensor)
             if key is not None:
                 self._memory.setdefault(key[0], _Memory()).latest = step, self._time
                 if key not in returned:
                     found.append((("written", number), tensor))
         for path, tensor in found:
-            tensor = _local(tensor)
+            tensor = local_part(tensor)
             value = Value(path, tuple(int(size) for size in tensor.shape), dtype_name(tensor.dtype), None)
             self.run.steps[step].values.append(value)
-            key = _key(tensor)
+            key = key_of(tensor)
             memory = None if key is None else self._memory.setdefault(key[0], _Memory())
             if has_values and key is not None:
                 self._take_fingerprint(value, step, tensor, key[1], memory)
@@ -390,7 +389,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if is_same and filled.fingerprint is not None and fills_its_memory(shape, stride):
                 source = filled
         if source is None:
-            value.fingerprint = _fingerprint(tensor)
+            value.fingerprint = fingerprint_of(tensor)
         elif first is None:
             assert source.fingerprint is not None
             value.fingerprint = Fingerprint.of_view(tensor, source.fingerprint, its_shape, its_stride)
@@ -406,7 +405,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _is_view_of_weight(self, result: Any) -> bool:
         """Tell whether an operator has returned a weight in another shape or order, and note that it has."""
-        key = _key(result) if isinstance(result, torch.Tensor) else None
+        key = key_of(result) if isinstance(result, torch.Tensor) else None
         memory = None if key is None else self._memory.get(key[0])
         if key is None or memory is None or memory.weight is None or memory.latest[0] >= 0:
             return False
@@ -415,31 +414,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return False
         memory.views.setdefault(key[1], (memory.weight, self._time))
         return True
-
-    # The second run
-
-    def _round(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> None:
-        """Round results anew: each element times one plus a random share of the last place."""
-        keys = (_key(tensor) for _, tensor in tensors_inside([args, kwargs]))
-        given = {key[0] for key in keys if key is not None}
-        written = {_key(tensor) for tensor in _written(func, args, kwargs)}
-        for key, tensor in {_key(tensor): tensor for tensor in tensors}.items():
-            if key is None or not tensor.numel() or not is_floating(tensor):
-                continue
-            is_view = key[0] in given and key not in written
-            if not is_view and tensor.element_size() > 1:
-                unit = max(torch.finfo(tensor.dtype).eps, _unit_of_product(func, tensor))
-                tensor.mul_(self._factors(tensor, unit))
-
-    def _factors(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
-        if tensor.device not in self._noise:
-            generator = torch.Generator().manual_seed(0)
-            noise = torch.rand(_NOISE, generator=generator, dtype=torch.float64) * 2 - 1
-            self._noise[tensor.device] = noise.to(tensor.device)
-        count, start = tensor.numel(), (self._time * 7919) % (_NOISE // 2)
-        noise = self._noise[tensor.device][start : start + min(count, _NOISE // 2)]
-        factors = (1 + noise * unit).to(tensor.real.dtype)
-        return factors.repeat(-(-count // len(factors)))[:count].view(tensor.shape)
 
     def _value_of_first(self, step: int) -> Value | None:
         """Return the value of the first run that the last value of a step is beside."""
@@ -462,106 +436,10 @@ _ABSENT: Any = object()
 _PLAIN = torch.Tensor, nn.Parameter, nn.Buffer
 
 
-def _is_faked() -> bool:
-    """Tell whether shapes are computed on fake tensors, as where tensors are distributed."""
-    return any(isinstance(mode, FakeTensorMode) for mode in dispatch_modes())
-
-
 def _is_compiled(module: nn.Module) -> bool:
     """Tell whether a module is what ``torch.compile`` returns; if that is so, Dynamo is loaded."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
-
-
-class _Undisturbed:
-    """Computes without gradients and modes."""
-
-    def __enter__(self) -> None:
-        self._modes = modes_disabled() if dispatch_modes() else nullcontext()
-        self._gradients = torch.no_grad()
-        self._modes.__enter__()
-        self._gradients.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._gradients.__exit__(*error)
-        self._modes.__exit__(*error)
-
-
-def _key(tensor: torch.Tensor) -> tuple[Any, tuple[Any, ...]] | None:
-    """Return the memory of a tensor and how it lies there; ``None`` of one that has no memory of its own."""
-    if not isinstance(tensor, torch.Tensor) or not is_plain(tensor) or tensor.layout is not torch.strided:
-        return None
-    if tensor.is_meta or tensor.is_quantized:
-        return None
-    geometry = tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
-    return _WeakStorage(tensor.untyped_storage()), geometry
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the part of a distributed tensor that this process has."""
-    if is_plain(tensor):
-        return tensor
-    if hasattr(tensor, "trigger_wait"):  # the result of a collective that nobody has waited for
-        return _local(tensor.trigger_wait())
-    return _local(tensor._local_tensor) if hasattr(tensor, "_local_tensor") else tensor
-
-
-def _fingerprint(tensor: torch.Tensor) -> Fingerprint | None:
-    if _key(tensor) is None:
-        return None
-    try:
-        return Fingerprint.of(tensor)
-    except (RuntimeError, NotImplementedError):  # a dtype without arithmetic
-        return None
-
-
-def _written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors that an operator writes."""
-    if not isinstance(func, OpOverload):
-        return
-    for place, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[place] if place < len(args) else kwargs.get(argument.name)
-            yield from (_local(tensor) for _, tensor in tensors_inside(value))
-
-
-def _is_unseen(func: Any) -> bool:
-    if not isinstance(func, OpOverload):
-        return False
-    return func.namespace in _NO_VALUES or func._schema.name.partition("::")[2] in _ALIASES
-
-
-def _has_values(func: Any) -> bool:
-    """Tell whether the results of an operator are there when it returns, and are no fresh memory."""
-    if not isinstance(func, OpOverload):
-        return True
-    name = func._schema.name.partition("::")[2]
-    is_awaited = func.namespace == "_c10d_functional" and name != "wait_tensor"
-    return not (is_awaited or name.startswith(_UNWRITTEN))
-
-
-def _wait(func: Any, result: Any) -> None:
-    """Wait for a collective that writes into its arguments."""
-    if getattr(func, "namespace", "") == "c10d":
-        for each in result if isinstance(result, tuple) else (result,):
-            if isinstance(each, torch.ScriptObject) and hasattr(each, "wait"):
-                each.wait()
-
-
-def _unit_of_product(func: Any, tensor: torch.Tensor) -> float:
-    """Return the rounding of a product in float32 where a setting allows a larger one."""
-    if tensor.dtype is not torch.float32 or not isinstance(func, OpOverload):
-        return 0.0
-    name = func._schema.name.partition("::")[2]
-    if name not in _PRODUCTS:
-        return 0.0
-    if tensor.is_cuda and "conv" in name and torch.backends.cudnn.allow_tf32:
-        return _LESS_EXACT["high"]
-    return _LESS_EXACT.get(torch.get_float32_matmul_precision(), 0.0)
-
-
-def _target(func: Any) -> str:
-    return str(func)
 
 
 def _name_of(derivative: Any) -> str:

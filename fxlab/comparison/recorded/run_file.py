@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from fxlab.checks import path_text
 from fxlab.comparison.recorded.recorded_run import KINDS, RecordedRun, Step, Value
+from fxlab.html_report.page import write
 from fxlab.validation.alignment.fingerprint import Fingerprint
 
 FORMAT = 1
@@ -42,16 +42,12 @@ def write_run(run: RecordedRun, path: str | os.PathLike[str]) -> Path:
             for name, (at, found) in run.outputs.items()
         ],
     }
-    array = io.BytesIO()
+    array, packed = io.BytesIO(), io.BytesIO()
     np.save(array, np.array(numbers, dtype="<f8"), allow_pickle=False)
-    unfinished = file.with_name(f".{file.name[:100]}.{uuid.uuid4().hex}")
-    try:
-        with zipfile.ZipFile(unfinished, "x", zipfile.ZIP_DEFLATED) as members:
-            members.writestr(_DOCUMENT, json.dumps(document, separators=(",", ":")))
-            members.writestr(_NUMBERS, array.getvalue())
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as members:
+        members.writestr(_DOCUMENT, json.dumps(document, separators=(",", ":")))
+        members.writestr(_NUMBERS, array.getvalue())
+    write(file, packed.getvalue())
     return file
 
 
