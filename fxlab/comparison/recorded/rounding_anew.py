@@ -11,7 +11,7 @@ from fxlab.torch_private import OpOverload
 from fxlab.values.nested import tensors_inside
 from fxlab.values.tensors import is_floating
 
-_NOISE = 2**17
+_NOISE = 2**15
 _STEP = 7919
 """How far the noise of one result is from that of the next."""
 _PRODUCTS = "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "cudnn_convolution"
@@ -23,7 +23,7 @@ class Rounding:
     """Rounds the results of operators anew."""
 
     def __init__(self) -> None:
-        self._noise: dict[torch.device, torch.Tensor] = {}
+        self._known: dict[tuple[torch.device, torch.dtype, float], torch.Tensor] = {}
         self._count = 0
 
     def round(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> None:
@@ -38,17 +38,25 @@ class Rounding:
             is_view = key[0] in given and key not in written
             if not is_view and tensor.element_size() > 1:
                 unit = max(torch.finfo(tensor.dtype).eps, _unit_of_product(func, tensor))
-                tensor.mul_(self._factors(tensor, unit))
+                self._round(tensor, unit)
 
-    def _factors(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
-        if tensor.device not in self._noise:
+    def _round(self, tensor: torch.Tensor, unit: float) -> None:
+        factors = self._factors(tensor.device, tensor.real.dtype, unit)
+        count, start = tensor.numel(), (self._count * _STEP) % _NOISE
+        if not tensor.is_contiguous():
+            factors = factors[start : start + _NOISE]
+            tensor.mul_(factors.repeat(-(-count // _NOISE))[:count].view(tensor.shape))
+            return
+        flat, whole = tensor.view(-1), count // _NOISE * _NOISE
+        flat[:whole].view(-1, _NOISE).mul_(factors[start : start + _NOISE])
+        flat[whole:].mul_(factors[start : start + count - whole])
+
+    def _factors(self, device: torch.device, dtype: torch.dtype, unit: float) -> torch.Tensor:
+        if (device, dtype, unit) not in self._known:
             generator = torch.Generator().manual_seed(0)
-            noise = torch.rand(_NOISE, generator=generator, dtype=torch.float64) * 2 - 1
-            self._noise[tensor.device] = noise.to(tensor.device)
-        count, start = tensor.numel(), (self._count * _STEP) % (_NOISE // 2)
-        noise = self._noise[tensor.device][start : start + min(count, _NOISE // 2)]
-        factors = (1 + noise * unit).to(tensor.real.dtype)
-        return factors.repeat(-(-count // len(factors)))[:count].view(tensor.shape)
+            noise = torch.rand(2 * _NOISE, generator=generator, dtype=torch.float64) * 2 - 1
+            self._known[device, dtype, unit] = (1 + noise * unit).to(device, dtype)
+        return self._known[device, dtype, unit]
 
 
 def _unit_of_product(func: Any, tensor: torch.Tensor) -> float:

@@ -17,12 +17,17 @@ TOLERANCE = 1e-9
 
 Two ways to compute the same differ by some 1e-13; weights that are rounded otherwise are measured apart.
 """
-_LONGEST = 2**16
+_LONGEST = 2**14
 """The length from which directions are products of shorter ones, which need no memory."""
 _MOST_SORTED = 2**13
 _MEANS = 8
 _AT_ONCE, _AT_ONCE_ELSEWHERE = 2**16, 2**25
 """How many elements are measured at once: what the cache of a processor holds, and others' memory."""
+_SMALL = 1e-70
+"""Powers of what is larger than this, and smaller than its inverse, are numbers of float64."""
+_SINGLE = torch.float32, torch.float16, torch.bfloat16
+_SMALL_SINGLE = 1e-9
+"""The same of float32, for numbers that have no more digits."""
 _HAVE_FLOAT64 = "cpu", "cuda", "xpu"
 _UNSIGNED = torch.uint16, torch.uint32, torch.uint64
 _LOOSE = 1e-5
@@ -62,8 +67,8 @@ class Fingerprint:
             low, high = (float(bound) for bound in finite.aminmax()) if len(finite) else (0.0, 0.0)
         scale = max(abs(low), abs(high))
         unit = scale or 1.0
-        if values.numel() <= _AT_ONCE:
-            finite, values = (_widened(each, unit) for each in (finite, values))
+        if values.numel() <= _AT_ONCE or not _SMALL < unit < 1 / _SMALL:
+            finite, values = (each.to(torch.float64) / unit for each in (finite, values))
             low, high, unit = low / unit, high / unit, 1.0
         sizes = [size for size in shape if size > 1]
         parts = [_without_order(finite, low, high, unit), _projected(values.reshape(-1), unit)]
@@ -86,7 +91,7 @@ class Fingerprint:
     ) -> Fingerprint:
         """Take that of a tensor that has all elements of another, of this shape and stride, from its own."""
         values, unit = _measurable(view), source.scale or 1.0
-        if any(source.special):
+        if any(source.special) or not _SMALL < unit < 1 / _SMALL:
             return cls.of(view)
         flat, along = source.flat, source.along
         sizes = [size for size in view.shape if size > 1]
@@ -226,11 +231,13 @@ def _without_order(values: torch.Tensor, low: float, high: float, unit: float) -
         return values.new_zeros(0, dtype=torch.float64)
     sums = values.new_zeros(_MEANS - 2, dtype=torch.float64)
     for _, block in _blocks(values, 1):
-        part = _widened(block, unit)
+        part = block.to(_width(block, unit))
         square, size = part.square(), part.abs()
-        first = part.sum(), square.sum(), part.dot(square)
-        sums += torch.stack([*first, size.sum(), square.dot(square), part.dot(size)])
-    means = torch.cat([sums.new_tensor([low / unit, high / unit]), sums / len(values)])
+        first = part.sum(), part.dot(part), part.dot(square)
+        more = size.sum(), square.dot(square), part.dot(size)
+        sums += torch.stack([*first, *more]).to(torch.float64)
+    powers = sums.new_tensor([unit**power for power in (1, 2, 3, 1, 4, 2)]) * len(values)
+    means = torch.cat([sums.new_tensor([low / unit, high / unit]), sums / powers])
     if len(values) > _MOST_SORTED:
         return means
     at = torch.arange(_QUANTILES, device=values.device) * (len(values) - 1) // (_QUANTILES - 1)
@@ -240,15 +247,18 @@ def _without_order(values: torch.Tensor, low: float, high: float, unit: float) -
 def _projected(values: torch.Tensor, unit: float = 1.0, *, mixed: bool = False) -> torch.Tensor:
     """Return random projections of elements in units, in their order, or of these with their squares."""
     size, device = len(values), values.device
-    widened = _mixed if mixed else _widened
-    root = math.sqrt(max(size, 1))
+    root = math.sqrt(max(size, 1)) * unit
+
+    def wide(block: torch.Tensor) -> torch.Tensor:
+        return _mixed(block, unit) if mixed else block.to(torch.float64)
+
     if size <= _LONGEST:
-        return widened(values, unit) @ _directions(size, device) / root
+        return _directions(size, device) @ wide(values) / root
     whole = size // _LONGEST * _LONGEST
     short, long = _directions(-(-size // _LONGEST), device), _directions(_LONGEST, device)
-    found = (widened(values[whole:], unit) @ long[: size - whole]) * short[-1]
+    found = (long[:, : size - whole] @ wide(values[whole:])) * short[:, -1]
     for start, block in _blocks(values[:whole].view(-1, _LONGEST), _LONGEST):
-        found += ((widened(block, unit) @ long) * short[start : start + len(block)]).sum(0)
+        found += ((long @ wide(block).T) * short[:, start : start + len(block)]).sum(1)
     return found / root
 
 
@@ -268,30 +278,32 @@ def _along(values: torch.Tensor, dims: int, unit: float) -> Iterator[torch.Tenso
     for start, block in _blocks(table, table[0].numel()):
         part = _mixed(block, unit)
         part = part.squeeze(2) if part.shape[2] == 1 else part.mean(2)
-        rows[start : start + len(block)] = part.mean(1)
+        rows[start : start + len(block)] = part.sum(1)
         columns += part.sum(0)
-    rows = rows.view(shape[:-1])
+    rows = rows.view(shape[:-1]) / (shape[-1] * unit)
     for dim, size in enumerate(shape):
         if size > 1:
             others = [other for other in range(rows.dim()) if other != dim]
             inside = rows.mean(others) if others else rows
-            yield _projected(columns / len(table) if dim == len(shape) - 1 else inside)[:1]
+            yield _projected(columns / (len(table) * unit) if dim == len(shape) - 1 else inside)[:1]
 
 
-def _widened(block: torch.Tensor, unit: float) -> torch.Tensor:
-    wide = block.to(torch.float64)
-    return wide if unit == 1.0 else wide / unit
+def _width(values: torch.Tensor, unit: float) -> torch.dtype:
+    """Return the dtype in which the powers of many elements are summed up, of a block at a time."""
+    is_single = values.dtype in _SINGLE and _SMALL_SINGLE < unit < 1 / _SMALL_SINGLE
+    return torch.float32 if is_single else torch.float64
 
 
 def _mixed(block: torch.Tensor, unit: float) -> torch.Tensor:
-    part = _widened(block, unit)
-    return torch.addcmul(part, part, part)
+    """Return elements with their squares in units, times the unit."""
+    part = block.to(torch.float64)
+    return torch.addcmul(part, part, part, value=1 / unit)
 
 
 @lru_cache(maxsize=64)
 def _directions(size: int, device: torch.device) -> torch.Tensor:
     generator = torch.Generator().manual_seed(size)
-    return torch.randn(size, _PROJECTIONS, generator=generator, dtype=torch.float64).to(device)
+    return torch.randn(_PROJECTIONS, size, generator=generator, dtype=torch.float64).to(device)
 
 
 class Found:
