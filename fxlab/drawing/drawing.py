@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from os import PathLike
@@ -139,7 +140,7 @@ def draw(
     inputs: Inputs | None = None,
     *,
     highlight: Any = None,
-    overlay: str | PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
+    overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
     opened: Iterable[str] | None = None,
     budget: int = BUDGET,
     direction: str = DOWN,

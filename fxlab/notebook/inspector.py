@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -165,7 +165,7 @@ class Inspector(StackScreen):
         self._look(query=(query or "").strip())
 
     def overlay(
-        self, overlay: str | PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | Sequence[Any] | None
+        self, overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | Sequence[Any] | None
     ) -> None:
         """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 from fxlab.checks import described
 from fxlab.overlays.overlay import Overlay, from_table
@@ -99,7 +99,7 @@ def _of_json(name: str, value: Any) -> Overlay:
 
 @contextmanager
 def module_ranges(model: nn.Module) -> Iterator[None]:
-    """Name each call of a module in profiles of ``torch.profiler``, for :func:`from_profiler`.
+    """Name each call of a module in profiles of ``torch.profiler``, for :func:`fxlab.overlays.from_profiler`.
 
     Examples
     --------
@@ -140,8 +140,8 @@ def from_profiler(profile: Any, *, name: str = "profile", device: bool | None = 
     Parameters
     ----------
     profile
-        A profile, of a run in :func:`module_ranges`, or with ``torch.profiler.record_function(name)`` around
-        what is to be told apart.
+        A profile, of a run in :func:`fxlab.overlays.module_ranges`, or with
+        ``torch.profiler.record_function(name)`` around what is to be told apart.
     name
         The name of the overlay.
     device
@@ -173,7 +173,7 @@ def from_profiler(profile: Any, *, name: str = "profile", device: bool | None = 
 
 def from_etdump(
     events: pd.DataFrame | str | os.PathLike[str],
-    graph_module: fx.GraphModule | None = None,
+    graph_module: torch.fx.GraphModule | None = None,
     *,
     column: str = "avg",
     scale: str = "ms",

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from torch.fx import GraphModule
+
 from fxlab.checks import described
 from fxlab.node_info import module_path
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import fx
 
 
 Value = float | str
@@ -118,7 +119,7 @@ class Overlay:
         numbers_ = [float(value) for value in values]
         return math.fsum(numbers_) if self.combine == "sum" else max(numbers_)
 
-    def on(self, graph_module: fx.GraphModule) -> Overlay:
+    def on(self, graph_module: GraphModule) -> Overlay:
         """Return the overlay with values of modules given to nodes: to single ones, or of a category to all.
 
         Parameters
@@ -142,7 +143,7 @@ class Overlay:
                     found.setdefault(node.name, found[known])
         return replace(self, values=values, labels=labels)
 
-    def check_is_of(self, graph_module: fx.GraphModule) -> None:
+    def check_is_of(self, graph_module: GraphModule) -> None:
         """Raise the ``ValueError`` for an overlay that has no value for any node or module of a graph."""
         for node in graph_module.graph.nodes:
             if not {node.name, str(node.target), *_enclosing(module_path(node))}.isdisjoint(self.values):

@@ -176,11 +176,11 @@ SOURCES: tuple[Source, ...] = (
 
 
 def offered() -> tuple[Source, ...]:
-    """Return all kinds of overlays: :data:`SOURCES`, and those of installed packages.
+    """Return all kinds of overlays: :data:`fxlab.overlays.SOURCES`, and those of installed packages.
 
-    A package adds one by an entry point in the group ``fxlab.overlays``. It names a :class:`Source`, or a
-    function that takes a :class:`Subject` and returns values by node or module, or an
-    :class:`fxlab.Overlay`. It is imported when it is first asked for.
+    A package adds one by an entry point in the group ``fxlab.overlays``. It names a
+    :class:`fxlab.overlays.Source`, or a function that takes a :class:`fxlab.overlays.Subject` and returns
+    values by node or module, or an :class:`fxlab.Overlay`. It is imported when it is first asked for.
     """
     own = {known.name for known in SOURCES}
     found = {entry.name: _of_package(entry) for entry in entry_points(group=GROUP) if entry.name not in own}

@@ -104,7 +104,7 @@ class RecordedRun:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each value, in the order of the run: where it is computed, and statistics of it."""
+        """A row for each value, in the order of the run, with its place in the model and statistics."""
         import pandas as pd
 
         rows = []
