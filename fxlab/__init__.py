@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fxlab.comparison.assert_same import assert_same as assert_same
     from fxlab.comparison.compare import compare as compare
     from fxlab.comparison.comparison import Comparison as Comparison
+    from fxlab.comparison.recorded.compare_runs import compare_runs as compare_runs
+    from fxlab.comparison.recorded.record_run import record_run as record_run
+    from fxlab.comparison.recorded.recorded_run import RecordedRun as RecordedRun
     from fxlab.compiler import *
     from fxlab.deployment.files import ExportedFile as ExportedFile
     from fxlab.deployment.files import ExportError as ExportError
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
+    from fxlab.overlays.overlay import Overlay as Overlay
     from fxlab.session import *
     from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
@@ -57,7 +61,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
-    "comparison": "Comparison assert_same compare",
+    "comparison": "Comparison RecordedRun assert_same compare compare_runs record_run",
     "deployment.files": "ExportError ExportedFile export repro",
     "drawing": "Drawing draw",
     "graphs.changes_made": "Changes changes_made",
@@ -68,6 +72,7 @@ _EXPORTS = {
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
+    "overlays.overlay": "Overlay",
     "session": "Session TransformationError expect expect_no_match load_session",
     "steps": "trace_step",
     "tracing": """

@@ -17,7 +17,7 @@ ENTRY = re.compile(r"^( *)\.\. auto(\w+):: ([\w.]+)(\(.*\))?$", re.M)
 PUBLIC = [
     *(f"fxlab.{name}" for name in fxlab.__all__ if name != "__version__"),
     *(f"fxlab.rewriting.{name}" for name in fxlab.rewriting.__all__),
-    *(f"fxlab.overlays.{name}" for name in fxlab.overlays.__all__),
+    *(f"fxlab.overlays.{name}" for name in fxlab.overlays.__all__ if name not in fxlab.__all__),
     *(f"fxlab.transformations.{name}" for name in ("available", "installed", "offered")),
     # Results of functions, which nobody makes.
     "fxlab.comparison.FirstDifference",

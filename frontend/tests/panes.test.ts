@@ -278,6 +278,35 @@ describe("the colours of two stages", () => {
     ]);
   });
 
+  it("write labels on boxes, and take them away", () => {
+    showBoth();
+    const labels = (): (string | null)[] =>
+      [...panes.element.querySelectorAll(".fxi-overlay-label")].map((e) => e.textContent);
+    const labelled = { ...overlay({ x: 1, relu: 2 }), labels: { relu: "npu 3" } };
+    panes.setPaint(
+      paintTogether([
+        [labelled, AFTER],
+        [overlay({ x: 1 }), BEFORE],
+      ]),
+    );
+    expect(labels()).toEqual(["npu 3"]);
+    panes.setPaint([]);
+    expect(labels()).toEqual([]);
+  });
+
+  it("colour nothing where values are texts", () => {
+    showBoth();
+    const text = { ...overlay({ x: "spills" }, false), isText: true };
+    const painted = paintTogether([
+      [text, AFTER],
+      [text, BEFORE],
+    ]);
+    panes.setPaint(painted);
+    expect(painted[0]!.kinds).toEqual([]);
+    expect(painted[0]!.boxes.get("x")!.words).toBe("Time: spills");
+    expect(panes.element.querySelectorAll(".fxi-kind-0, .fxi-heat")).toHaveLength(0);
+  });
+
   it("go together", () => {
     showBoth();
     panes.setPaint(

@@ -4,5 +4,16 @@ from fxlab.comparison.assert_same import assert_same as assert_same
 from fxlab.comparison.compare import compare as compare
 from fxlab.comparison.comparison import Comparison as Comparison
 from fxlab.comparison.comparison import FirstDifference as FirstDifference
+from fxlab.comparison.recorded.compare_runs import compare_runs as compare_runs
+from fxlab.comparison.recorded.record_run import record_run as record_run
+from fxlab.comparison.recorded.recorded_run import RecordedRun as RecordedRun
 
-__all__ = ["Comparison", "FirstDifference", "assert_same", "compare"]
+__all__ = [
+    "Comparison",
+    "FirstDifference",
+    "RecordedRun",
+    "assert_same",
+    "compare",
+    "compare_runs",
+    "record_run",
+]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch.fx import Node
 
 from fxlab.comparison.weights import SAME, Weight
@@ -13,6 +15,7 @@ from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
 from fxlab.validation.alignment.side import Side
 from fxlab.validation.verdicts.gradients import ValueGradients, value_gradients_in_float64
 from fxlab.validation.verdicts.judgement import Judgement, Status
+from fxlab.values.row_digests import row_digests
 
 _ROUNDINGS = 4
 """How much farther than values the rounding of weights moves their gradients."""
@@ -31,7 +34,7 @@ class Backward:
     """
 
 
-def backward_of(alignment: Alignment, weights: Iterable[Weight]) -> Backward:
+def backward_of(alignment: Alignment, weights: Collection[Weight]) -> Backward:
     """Compare the gradients of the outputs that were compared, each times the same random numbers."""
     ours, theirs = (
         value_gradients_in_float64(side.module, side.inputs, [pair[place] for pair in alignment.outputs])
@@ -46,11 +49,40 @@ def backward_of(alignment: Alignment, weights: Iterable[Weight]) -> Backward:
     return Backward(judgements, _parted(alignment.transformed, theirs, ours, tolerance))
 
 
+def _joined_gradient(
+    weight: Weight, alignment: Alignment, gradients: Mapping[str, torch.Tensor]
+) -> torch.Tensor | None:
+    """Return the gradient that a merged weight, or a part of one, has to have by those of the reference.
+
+    The rows of the weight, or its columns, are found among those of the reference; ``None`` if one is there
+    twice, or nowhere.
+    """
+    sides = alignment.transformed, alignment.original
+    held, theirs = (dict(side.module.named_parameters(remove_duplicate=False)) for side in sides)
+    own = held.get(weight.candidate)
+    if own is None or any(name not in theirs or name not in gradients for name in weight.reference):
+        return None
+    turns = (False, True) if own.dim() > 1 else (False,)
+    for is_turned, are_turned in itertools.product(turns, turns):
+        of_reference = [_rows(theirs[name], are_turned) for name in weight.reference]
+        digests = [digest for rows in of_reference for digest in row_digests(rows)]
+        places = {digest: place for place, digest in enumerate(digests)}
+        found = [places.get(digest, -1) for digest in row_digests(_rows(own, is_turned))]
+        if len(places) == len(digests) and min(found, default=-1) >= 0:
+            joined = torch.cat([_rows(gradients[name], are_turned) for name in weight.reference])[found]
+            return joined.transpose(0, 1) if is_turned else joined
+    return None
+
+
+def _rows(tensor: torch.Tensor, turn: bool) -> torch.Tensor:
+    return tensor.detach().transpose(0, 1).contiguous() if turn else tensor.detach()
+
+
 def _judged(
     alignment: Alignment,
     ours: ValueGradients,
     theirs: ValueGradients,
-    weights: Iterable[Weight],
+    weights: Collection[Weight],
     tolerance: float,
 ) -> Iterator[tuple[str, Judgement]]:
     for name, other in _counterparts(alignment, weights).items():
@@ -61,14 +93,24 @@ def _judged(
             which = "candidate" if mine is None else "reference"
             yield other, Judgement(Status.DIFFERENT, f"only the {which} has a gradient here", 0)
             continue
-        apart = Fingerprint.of(its).distance(Fingerprint.of(mine))
-        agrees = apart <= tolerance
-        status = Status.WITHIN_ROUNDING if agrees else Status.DIFFERENT
-        reason = f"the gradients are {apart:.2g} apart in float64, relative to the largest"
-        yield other, Judgement(status, reason, its.numel(), compared=its.numel())
+        yield other, _beside(mine, its, tolerance)
+    for weight in weights:
+        its = theirs.leaves.get(weight.candidate)
+        if its is not None and weight.status in ("merged", "part"):
+            joined = _joined_gradient(weight, alignment, ours.leaves)
+            if joined is not None:
+                name = f"{', '.join(weight.reference)} ({weight.status} in {weight.candidate})"
+                yield name, _beside(joined, its, tolerance)
 
 
-def _counterparts(alignment: Alignment, weights: Iterable[Weight]) -> dict[str, str]:
+def _beside(mine: torch.Tensor, its: torch.Tensor, tolerance: float) -> Judgement:
+    apart = Fingerprint.of(its).distance(Fingerprint.of(mine))
+    status = Status.WITHIN_ROUNDING if apart <= tolerance else Status.DIFFERENT
+    reason = f"the gradients are {apart:.2g} apart in float64, relative to the largest"
+    return Judgement(status, reason, its.numel(), compared=its.numel())
+
+
+def _counterparts(alignment: Alignment, weights: Collection[Weight]) -> dict[str, str]:
     """Return inputs and parameters of the candidate, and what they are called in the reference."""
     names = {
         weight.candidate: weight.reference[0]

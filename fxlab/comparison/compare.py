@@ -11,12 +11,13 @@ from fxlab.checks import described, flag
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models
+from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.sources import Model
 from fxlab.validation.alignment.align import align_sides, paired_paths
-from fxlab.validation.alignment.side import Side
+from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.outputs.computed_tensors import GRADIENT
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict, summary
@@ -45,7 +46,8 @@ def compare(
     ----------
     reference, candidate
         A module or function, which is traced; a graph module, exported program, file of one, or session. A
-        session alone is compared with its own original.
+        session alone is compared with its own original. Or runs that :func:`fxlab.record_run` recorded,
+        or their files; a model beside one is recorded here as well, on ``inputs``.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.
@@ -101,6 +103,11 @@ def compare(
     """
     if not isinstance(weights, bool | Mapping):
         raise TypeError(f"weights: expected True, False or a mapping of names, got {described(weights)}.")
+    if is_recorded(reference) or is_recorded(candidate):
+        if isinstance(weights, Mapping):
+            raise TypeError("weights: expected True or False, as recorded runs have them by fingerprint.")
+        others = candidate_inputs, outputs, weights is not False, flag(gradients, "gradients")
+        return compare_recorded(reference, candidate, inputs, *others)
     first, second, left = given_models(reference, candidate, inputs, candidate_inputs)
     compared: list[Weight] | None = None
     if weights is not False:
@@ -118,8 +125,8 @@ def compare(
         raise ValueError("outputs: one of the models returns no tensors, so there is nothing to compare.")
     judged, found = _verdict(runs, pairs)
     rounds = not compared or any(weight.status not in (*SAME, *WRONG) for weight in compared)
-    ours = Side(judged.runs[0], second.graph if rounds else None)
-    theirs = Side(judged.runs[1], first.graph if rounds else None)
+    ours = Side.of_runs(judged.runs[0], second.graph if rounds else None)
+    theirs = Side.of_runs(judged.runs[1], first.graph if rounds else None)
     wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
     alignment = align_sides(ours, theirs, pairs, wrong)
     backward = None
@@ -144,6 +151,8 @@ def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCom
     names = {other: path for path, other in pairs.items()}
     others = Counterparts.of_another(*graphs, names, cast)
     judged = RunsCompared(reference.named(own), candidate.named(others))
+    for each in judged.runs:
+        each.visit = Noted()  # the run that is judged is aligned, too
     found = judged.verdict()
     excused = {path: _in_another_dtype(found.outputs[path], *dtypes[path]) for path in cast}
     return judged, _with(found, excused) if excused else found

@@ -15,6 +15,7 @@ from torch.fx import Node
 
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.modules import Module, compared_modules, enclosing
+from fxlab.comparison.rounding import rounds_worse
 from fxlab.comparison.two_stages import session_of_both
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.html_report import report
@@ -25,6 +26,7 @@ from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.fingerprint import TOLERANCE
 from fxlab.validation.verdicts.comparison import Verdict
+from fxlab.validation.verdicts.judgement import Status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,10 +56,17 @@ class FirstDifference:
     """The line of the candidate's code, where it is known."""
     is_backward: bool = False
     """Whether it is the gradient of these nodes that differs, and their values agree."""
+    errors: tuple[float, float] | None = None
+    """Where only rounding is worse: the errors of the candidate's own value and of the reference's."""
 
     def __str__(self) -> str:
         if self.is_backward:
             words = f"{self.candidate}: the gradient of {listed(self.nodes)} differs, not its value"
+            return words + (f" [{self.line}]" if self.line else "")
+        if self.errors is not None:
+            own, other = map(with_unit, self.errors)
+            words = f"{self.candidate}: {listed(self.nodes)} computes the same and rounds worse, with an "
+            words += f"error of {own} where the reference has {other} (relative)"
             return words + (f" [{self.line}]" if self.line else "")
         here = listed(self.nodes) or "a step is missing"
         there = f"; the reference ({self.reference or 'at its place'}) has {listed(self.reference_nodes)}"
@@ -83,10 +92,13 @@ class Comparison:
     """Each weight of the candidate, and what it is in the reference; ``None`` if that was not asked for."""
     inputs_left: tuple[str, ...]
     """Inputs of the reference that the candidate does not take."""
-    inputs: Inputs = field(repr=False)
-    candidate_inputs: Inputs = field(repr=False)
+    inputs: Inputs | None = field(repr=False)
+    """``None`` where runs were compared that were recorded."""
+    candidate_inputs: Inputs | None = field(repr=False)
     backward: Backward | None = field(default=None, repr=False)
     """What was found of gradients, if they were asked for."""
+    notes: tuple[str, ...] = ()
+    """What could not be seen, and what else differs, of runs that were recorded."""
 
     @property
     def agrees(self) -> bool:
@@ -111,7 +123,7 @@ class Comparison:
         if self.agrees:
             return None
         if not (found.parted or found.parted_original):
-            return self._first_backward()
+            return self._first_backward() or self._first_rounded()
         candidate, reference = self._modules_that_part()
         nodes = [node for node in found.parted if _is_in(node, candidate)]
         others = [node for node in found.parted_original if _is_in(node, reference)] or found.parted_original
@@ -146,6 +158,30 @@ class Comparison:
             error=None,
             line=_line(first),
             is_backward=True,
+        )
+
+    def _first_rounded(self) -> FirstDifference | None:
+        """Return the first place where only rounding is worse, if all values agree in float64."""
+        if self.inputs is None or self.backward is not None or not self.alignment.agrees:
+            return None
+        judged = (j.errors for j in self.verdict.outputs.values() if j.status is Status.DIFFERENT)
+        if not any(errors is not None and errors.same_function for errors in judged):
+            return None
+        found = rounds_worse(self.alignment)
+        if not found:
+            return None
+        first = next(iter(found))
+        partner = self.alignment.partners[first]
+        return FirstDifference(
+            candidate=module_path(first) or first.name,
+            reference=module_path(partner),
+            nodes=tuple(node.name for node in found),
+            reference_nodes=(partner.name,),
+            reads=tuple(node.name for node in first.all_input_nodes),
+            weights=(),
+            error=None,
+            line=_line(first),
+            errors=found[first],
         )
 
     def _known_weights(self) -> set[str]:
@@ -299,7 +335,7 @@ class Comparison:
         elif not self.agrees:
             yield f"No node is named: {self.alignment}"
         aligned, total = len(self.alignment.partners), len(self.alignment.transformed.values)
-        notes = [f"{aligned} of {total} values have a partner"]
+        notes = [f"{aligned} of {total} values have a partner", *self.notes]
         if self.alignment.only_in_one:
             notes.append(f"only one has the outputs {', '.join(self.alignment.only_in_one)}, not compared")
         if self.inputs_left:
@@ -320,6 +356,7 @@ class Comparison:
             "reason": self.verdict.reason,
             "first": None if self.first is None else vars(self.first) | {"text": str(self.first)},
             "not_compared": [*self.alignment.only_in_one],
+            "notes": [*self.notes],
             "weights": _records(self.weights_table),
             "modules": _records(self.modules),
             "nodes": _records(self.table),

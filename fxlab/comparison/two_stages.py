@@ -50,8 +50,8 @@ def session_of_both(
     pairs: Mapping[Node, Node],
     parted: Collection[Node],
     description: str,
-    inputs: Inputs,
-    candidate_inputs: Inputs,
+    inputs: Inputs | None,
+    candidate_inputs: Inputs | None,
 ) -> Session:
     """Return a session of the reference in which the candidate is on; nodes match as they are aligned.
 

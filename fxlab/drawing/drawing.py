@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from os import PathLike
@@ -19,7 +20,8 @@ from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
-from fxlab.overlays.overlay import Overlay, from_table
+from fxlab.overlays.given import is_overlay_file, overlays_of
+from fxlab.overlays.overlay import Overlay
 from fxlab.sources import Model, graph_of, inputs_of, resolved
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ def draw(
     inputs: Inputs | None = None,
     *,
     highlight: Any = None,
-    overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
+    overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
     opened: Iterable[str] | None = None,
     budget: int = BUDGET,
     direction: str = DOWN,
@@ -161,8 +163,8 @@ def draw(
     overlay
         What to colour the graph by, with a legend below it: ``"time"``, ``"flops"``, ``"memory"``,
         ``"parameters"`` or ``"dtype"``; a Series, or a DataFrame of one column, indexed by node names, such
-        as ``fxlab.compare_nodes(original, transformed, inputs)["accumulated"]``; or a
-        ``fxlab.overlays.Overlay``. Groups have the sum of their nodes' values.
+        as ``fxlab.compare_nodes(original, transformed, inputs)["accumulated"]``; a CSV or JSON file; or a
+        :class:`fxlab.Overlay`. Groups have the sum of their nodes' values.
     opened
         Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many top levels as stay
         readable.
@@ -219,19 +221,16 @@ def draw(
 def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:
     if wanted is None:
         return None
-    if isinstance(wanted, str):
+    if isinstance(wanted, str) and not is_overlay_file(wanted):
         from fxlab.overlays import Subject, source
 
         return source(wanted).overlay(Subject(graph_module, inputs=inputs))
-    own = [wanted] if isinstance(wanted, Overlay) else from_table(wanted)
+    own = overlays_of(wanted)
     if len(own) != 1:
         names = ", ".join(repr(column.name) for column in own)
         raise ValueError(f"overlay: expected a DataFrame of one column, got {len(own)}: {names}. Choose one.")
-    if not any(node.name in own[0].values for node in graph_module.graph.nodes):
-        raise ValueError(
-            "overlay: it has no value for any node; expected an index of names of nodes of the graph."
-        )
-    return own[0]
+    own[0].check_is_of(graph_module)
+    return own[0].on(graph_module)
 
 
 def _marks(graph_module: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fxlab.html_report.made import made_lines
 from fxlab.validation import Status
@@ -19,10 +20,17 @@ if TYPE_CHECKING:
 MOST_NAME = 200
 """Characters of the name of a session."""
 NOT_JUDGED = "not judged"
+Judged: TypeAlias = tuple[str, bool | None, str]
+"""The verdict on a session in a few words, whether it agrees, and the reason in full."""
 
 
 def contents(
-    sessions: Mapping[str, Session], title: str, notes: Iterable[str], *, judge: bool
+    sessions: Mapping[str, Session],
+    title: str,
+    notes: Iterable[str],
+    *,
+    judge: bool,
+    judged: Mapping[str, Judged] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return what the first page says of the sessions of a report.
 
@@ -36,6 +44,8 @@ def contents(
         What is said of all of them, a paragraph each.
     judge
         Whether to run the models for verdicts that there are not yet.
+    judged
+        What is known of some sessions: a few words, whether it agrees, and the reason.
     """
     remarks = dict.fromkeys(
         words for one in sessions.values() if one.compiled is not None for words in one.compiled.remarks
@@ -44,12 +54,15 @@ def contents(
         "title": clip(title, MOST_NAME),
         "notes": [clip(words) for words in notes],
         "remarks": [clip(words) for words in remarks],
-        "graphs": [_row(name, session, judge=judge) for name, session in sessions.items()],
+        "graphs": [
+            _row(name, session, judged.get(name) or verdict_words(session, judge=judge))
+            for name, session in sessions.items()
+        ],
         "made": made_lines(next(iter(sessions.values())).original)[0],
     }
 
 
-def verdict_words(session: Session, *, judge: bool) -> tuple[str, bool | None, str]:
+def verdict_words(session: Session, *, judge: bool) -> Judged:
     """Return the verdict on a session in a few words, whether it agrees, and the reason in full.
 
     ``None`` is for a session that was not judged.
@@ -70,8 +83,8 @@ def verdict_words(session: Session, *, judge: bool) -> tuple[str, bool | None, s
     return str(verdict.status), agrees, str(verdict)
 
 
-def _row(name: str, session: Session, *, judge: bool) -> dict[str, Any]:
-    words, agrees, reason = verdict_words(session, judge=judge)
+def _row(name: str, session: Session, judged: Judged) -> dict[str, Any]:
+    words, agrees, reason = judged
     ended = session.compiled.graph_break if session.compiled is not None else None
     return {
         "name": clip(name, MOST_NAME),
@@ -79,7 +92,7 @@ def _row(name: str, session: Session, *, judge: bool) -> dict[str, Any]:
         "stages": len(session.stages),
         "nodesBefore": len(session.original.graph.nodes),
         "nodesAfter": len(session.graph_module.graph.nodes),
-        "verdict": words,
+        "verdict": clip(words, MOST_NAME),
         "agrees": agrees,
         "reason": clip(reason, 600),
         "ended": None if ended is None else break_remark(ended),

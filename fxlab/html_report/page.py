@@ -101,12 +101,12 @@ def page(title: str, data: Mapping[str, Any]) -> str:
     )
 
 
-def write(file: Path, text: str) -> None:
+def write(file: Path, data: bytes) -> None:
     """Write a file completely or not at all."""
     unfinished = file.with_name(f".{file.name[:100]}.{uuid.uuid4().hex}")
     try:
-        with unfinished.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        with unfinished.open("xb") as stream:
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         unfinished.replace(file)

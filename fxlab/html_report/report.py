@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from fxlab.checks import described, flag
 from fxlab.garbage import only_new_garbage
-from fxlab.html_report.contents import contents
+from fxlab.html_report.contents import Judged, contents
 from fxlab.html_report.made import made_lines
 from fxlab.html_report.page import checked_path, page, write
 from fxlab.html_report.written_values import written_values
-from fxlab.overlays import SOURCES, Overlay, Subject
+from fxlab.overlays import Overlay, Subject, offered, source
+from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.session import Session
 from fxlab.session.session_of import session_of
 from fxlab.view_model.details import Describer
@@ -63,6 +66,7 @@ def report(
     passes: Sequence[Transformation] | None = None,
     measure: bool = True,
     values: bool = False,
+    overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | Sequence[Any] | None = None,
 ) -> Path:
     """Write a session to one HTML file: the interactive graph of every stage, and the tables.
 
@@ -94,6 +98,9 @@ def report(
         Whether to write the values of the nodes that passes have changed and of those that read them, the
         original's, their difference and the weights: statistics, a histogram and a map of at most 48 x 48
         cells of each, of at most 24 nodes. It takes two runs or three for each node, and at most 2 MB.
+    overlay
+        What to colour the graph by at first, as for :func:`fxlab.draw`; or a list, of which the page offers
+        all. Those with values have a table, too.
 
     Returns
     -------
@@ -134,9 +141,14 @@ def report(
         sessions = {_name(name): session_of(_one(model, name), inputs, passes) for name in model}
         if not sessions:
             raise ValueError("model: there is no session in this mapping, so there is nothing to report.")
+        if overlay is not None:
+            raise ValueError("overlay: expected one session to colour, got several. Report each by itself.")
         return report_several(sessions, file, measure=measure, values=values)
+    colours = _Colours.of(overlay)
     session = session_of(model, inputs, passes)
-    write(file, page(model_name(session), {"fxlab-session": _data(session, measure, values)}))
+    colours.check(session)
+    text = page(model_name(session), {"fxlab-session": _data(session, measure, values, colours)})
+    write(file, text.encode())
     return file
 
 
@@ -149,10 +161,12 @@ def report_several(
     measure: bool = True,
     values: bool = False,
     skip_failing: bool = False,
+    judged: Mapping[str, Judged] = MappingProxyType({}),
 ) -> Path:
     """Write sessions to one HTML file, which begins with a title, notes and a list of them.
 
-    With ``skip_failing``, a session that cannot be written is a note, unless none can.
+    With ``skip_failing``, a session that cannot be written is a note, unless none can. ``judged`` has what is
+    known of some, so that it is not judged here.
     """
     file, told, data = checked_path(path), [*notes], {}
     for name, session in sessions.items():
@@ -165,8 +179,8 @@ def report_several(
     shown = {name: sessions[name] for name in data}
     heading = title or " · ".join(dict.fromkeys(map(model_name, shown.values())))
     written = {f"fxlab-session-{number}": one for number, one in enumerate(data.values(), 1)}
-    first = contents(shown, heading, told, judge=measure)
-    write(file, page(heading, {"fxlab-contents": first, **written}))
+    first = contents(shown, heading, told, judge=measure, judged=judged)
+    write(file, page(heading, {"fxlab-contents": first, **written}).encode())
     return file
 
 
@@ -182,17 +196,63 @@ def _one(sessions: Mapping[str, Session], name: str) -> Session:
     raise TypeError(f"model: expected a Session under {name!r}, got {described(sessions[name])}.")
 
 
+@dataclass(frozen=True)
+class _Colours:
+    """The overlays that a report is given, and the one that it shows at first."""
+
+    first: str = ""
+    own: tuple[Overlay, ...] = ()
+
+    @classmethod
+    def of(cls, given: Any) -> _Colours:
+        several = given if isinstance(given, list | tuple) else [] if given is None else [given]
+        names: list[str] = []
+        own: list[Overlay] = []
+        for each in several:
+            if isinstance(each, str) and not is_overlay_file(each):
+                names.append(source(each).name)
+            else:
+                found = overlays_of(each)
+                names += [overlay.name for overlay in found]
+                own += found
+        return cls(names[0] if names else "", tuple(own))
+
+    def check(self, session: Session) -> None:
+        """Raise a ``ValueError`` for values of another graph."""
+        for overlay in self.own:
+            for stage in session.stages:
+                with contextlib.suppress(ValueError):
+                    overlay.check_is_of(stage)
+                    break
+            else:
+                overlay.check_is_of(session.original)
+
+    def tables(self) -> list[dict[str, Any]]:
+        """Return a table of the values that were given."""
+        if not self.own:
+            return []
+        columns = {overlay.title: pd.Series(dict(overlay.values)) for overlay in self.own}
+        frame = pd.DataFrame(columns)
+        frame = frame.where(frame.notna() | frame.dtypes.map(pd.api.types.is_numeric_dtype), "")
+        words = "The values by which the graph can be coloured, of nodes and modules."
+        return [_table("overlays", "Overlays", words, frame, "Node", jumps=True)]
+
+
 @only_new_garbage()
-def _data(session: Session, measure: bool, values: bool = False) -> dict[str, Any]:
+def _data(
+    session: Session, measure: bool, values: bool = False, colours: _Colours | None = None
+) -> dict[str, Any]:
     with session.held():
-        return _data_now(session, measure, values)
+        return _data_now(session, measure, values, colours or _Colours())
 
 
-def _data_now(session: Session, measure: bool, values: bool) -> dict[str, Any]:
+def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) -> dict[str, Any]:
     explained = explain_all(session)
     cards = pass_states(session, explained)
     unchanged = explain_unchanged(session)
-    graphs = _graphs(session, explained | unchanged, measure)
+    graphs = _graphs(session, explained | unchanged, measure, colours.own)
+    tables = _tables(session, explained, unchanged, measure)
+    tables["more"] += colours.tables()
     return {
         "data": graphs.data.take()
         | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
@@ -207,7 +267,8 @@ def _data_now(session: Session, measure: bool, values: bool) -> dict[str, Any]:
             "fixed": True,
             "made": made_lines(session.original),
         },
-        "tables": _tables(session, explained, unchanged, measure),
+        "tables": tables,
+        "colours": colours.first,
         "values": written_values(session, _graphs_of_last(session, graphs)) if values else None,
     }
 
@@ -218,7 +279,12 @@ def _graphs_of_last(session: Session, graphs: SessionGraphs) -> list[int]:
     return [graphs.alone(last), *([graphs.merged(last, 0)] if last else [])]
 
 
-def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure: bool) -> SessionGraphs:
+def _graphs(
+    session: Session,
+    explained: dict[str, pd.DataFrame | str],
+    measure: bool,
+    given: Sequence[Overlay] = (),
+) -> SessionGraphs:
     """Write every stage, and what is different from others, as one graph and as two."""
     graphs, last = SessionGraphs(session), len(session.applied)
     weights: dict[tuple[Any, ...], Statistics] = {}
@@ -228,7 +294,7 @@ def _graphs(session: Session, explained: dict[str, pd.DataFrame | str], measure:
         graphs.code(number)
         measured = _overlays(Subject(stage, session.original, session.inputs, weights), measure)
         own = session.compiled.overlays() if session.compiled else []
-        for overlay in (*measured, *own):
+        for overlay in (*measured, *own, *given):
             data.add_overlay(alone, overlay)
         for before in _compared_with(number, last + 1):
             graphs.merged(number, before)
@@ -250,9 +316,9 @@ def _compared_with(number: int, stages: int) -> list[int]:
 def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
     """Measure what can be: a model may have no inputs or no weights."""
     found = []
-    for source in SOURCES:
+    for known in offered():
         with contextlib.suppress(Exception):
-            found.append(source.overlay(subject, run=measure))
+            found.append(known.overlay(subject, run=measure))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ def inspect(
     inputs: Any = None,
     *,
     passes: Sequence[Transformation] | None = None,
-    overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
+    overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | Sequence[Any] | None = None,
     **arguments: Any,
 ) -> Inspector:
     """Show a model's graph, with a switch for each transformation and tables of what they change.

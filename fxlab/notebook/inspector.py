@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -11,7 +13,8 @@ from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
-from fxlab.overlays import Overlay, from_table
+from fxlab.overlays import Overlay
+from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.sources import is_session
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
@@ -161,7 +164,9 @@ class Inspector(StackScreen):
             raise TypeError(f"query: expected a str or None, got {described(query)}.")
         self._look(query=(query or "").strip())
 
-    def overlay(self, overlay: str | pd.Series[Any] | pd.DataFrame | Overlay | None) -> None:
+    def overlay(
+        self, overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | Sequence[Any] | None
+    ) -> None:
         """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
 
         Parameters
@@ -169,8 +174,8 @@ class Inspector(StackScreen):
         overlay
             The name of one of :data:`fxlab.overlays.SOURCES`, such as ``"output-error"``, ``"time"`` or
             ``"flops"``, which is measured; a Series or a DataFrame indexed by node names, whose columns are
-            then offered in the page as well; an :class:`fxlab.overlays.Overlay`; or ``None`` for the colours
-            of kinds of nodes.
+            then offered in the page as well; a CSV or JSON file of such a table; an :class:`fxlab.Overlay`; a
+            list of these; or ``None`` for the colours of kinds of nodes.
 
         Raises
         ------
@@ -182,8 +187,8 @@ class Inspector(StackScreen):
         if overlay is None:
             return self._look(overlay="")
         name = overlay
-        if not isinstance(overlay, str):
-            own = [overlay] if isinstance(overlay, Overlay) else from_table(overlay)
+        if not isinstance(overlay, str) or is_overlay_file(overlay):
+            own = overlays_of(overlay)
             if not own:
                 raise ValueError("overlay: expected a column, got a DataFrame without any.")
             for one in own:

@@ -12,15 +12,25 @@ from typing import TYPE_CHECKING
 from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
+    from fxlab.overlays.given import from_etdump as from_etdump
+    from fxlab.overlays.given import from_profiler as from_profiler
+    from fxlab.overlays.given import module_ranges as module_ranges
+    from fxlab.overlays.given import read_overlays as read_overlays
     from fxlab.overlays.overlay import Overlay as Overlay
     from fxlab.overlays.overlay import Value as Value
     from fxlab.overlays.overlay import from_table as from_table
     from fxlab.overlays.sources import SOURCES as SOURCES
     from fxlab.overlays.sources import Source as Source
     from fxlab.overlays.sources import Subject as Subject
+    from fxlab.overlays.sources import offered as offered
     from fxlab.overlays.sources import source as source
 
 if not TYPE_CHECKING:  # type checkers go by the imports
     __all__, __getattr__ = on_first_use(
-        __name__, {"overlay": "Overlay Value from_table", "sources": "SOURCES Source Subject source"}
+        __name__,
+        {
+            "given": "from_etdump from_profiler module_ranges read_overlays",
+            "overlay": "Overlay Value from_table",
+            "sources": "SOURCES Source Subject offered source",
+        },
     )

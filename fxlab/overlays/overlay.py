@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from torch.fx import GraphModule
+
 from fxlab.checks import described
+from fxlab.node_info import module_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,60 +20,153 @@ if TYPE_CHECKING:
 
 Value = float | str
 Combine = Literal["sum", "max"]
+Kind = Literal["number", "category", "text"]
 MIXED = "mixed"
 """The value of a group whose nodes have different ones that cannot be combined."""
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """A value for each node: a number, or a word such as a dtype.
+    """A value for each node or module: a number by which boxes are coloured, a category, or a text.
 
     Parameters
     ----------
     name
-        What it is known by.
-    title
-        What it is called on the screen.
+        The name under which it is chosen.
     values
-        Node name -> value. Nodes may be missing.
+        Name of a node, or else path of a module -> value. Some may be missing. The value of a module is that
+        of its box while that is closed; other boxes combine the values in them.
+    title
+        The heading of the legend; the name, if left out.
+    kind
+        ``"number"`` is a scale of colours, ``"category"`` has a colour for each value, and ``"text"`` is
+        written on boxes and colours none. Left out, numbers are numbers, and anything else categories.
     combine
-        What a group is shown with, where values are numbers: the ``"sum"`` of its nodes' (costs) or their
-        ``"max"`` (errors).
+        The value of a group, where values are numbers: the ``"sum"`` of its nodes' (costs) or their ``"max"``
+        (errors).
     unit
         ``"s"``, ``"B"`` or nothing; numbers are shown with it.
+    labels
+        Name of a node, or path of a module -> a few words that are written on its box.
 
     Examples
     --------
-    >>> overlay = Overlay("time", "Time", {"a": 1.0, "b": 2.0}, unit="s")
-    >>> overlay.of(["a", "b"])
+    >>> Overlay("time", {"a": 1.0, "b": 2.0}, unit="s").of(["a", "b"])
     3.0
+    >>> Overlay("partition", {"encoder": 0, "head": 1}, kind="category").of([], "encoder")
+    '0'
     """
 
     name: str
-    title: str
     values: Mapping[str, Value]
-    combine: Combine = "sum"
-    unit: str = ""
+    title: str = field(default="", kw_only=True)
+    kind: Kind | Literal[""] = field(default="", kw_only=True)
+    combine: Combine = field(default="sum", kw_only=True)
+    unit: str = field(default="", kw_only=True)
+    labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"name: expected a text, got {described(self.name)}.")
         if self.combine not in get_args(Combine):
             raise ValueError(f"combine: expected 'sum' or 'max', got {self.combine!r}.")
+        for argument in ("values", "labels"):
+            if not isinstance(getattr(self, argument), Mapping):
+                given = described(getattr(self, argument))
+                raise TypeError(f"{argument}: expected a mapping of names of nodes or modules, got {given}.")
+        values = cleaned(self.values)
+        kind = self.kind or ("category" if any(isinstance(v, str) for v in values.values()) else "number")
+        if kind not in get_args(Kind):
+            raise ValueError(f"kind: expected 'number', 'category' or 'text', got {self.kind!r}.")
+        wrong = [name for name, value in values.items() if isinstance(value, str)]
+        if self.kind == "number" and wrong:
+            raise ValueError(f"values: expected numbers, got {values[wrong[0]]!r} for {wrong[0]!r}.")
+        if kind != "number":
+            values = {name: _word(value) for name, value in values.items()}
+        labels = {str(name): str(label) for name, label in self.labels.items()}
+        labels = {name: str(value) for name, value in values.items()} | labels if kind == "text" else labels
+        own = {"title": self.title or self.name, "kind": kind, "values": values, "labels": labels}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
 
     @property
     def is_numeric(self) -> bool:
-        """Whether all values are numbers."""
-        return not any(isinstance(value, str) for value in self.values.values())
+        """Whether boxes are coloured by a scale."""
+        return self.kind == "number"
 
-    def of(self, names: Iterable[str]) -> Value | None:
-        """Return the value of a box that draws some nodes; ``None`` if none of them has one."""
-        values = [self.values[name] for name in names if name in self.values]
+    def of(self, names: Iterable[str], path: str = "") -> Value | None:
+        """Return the value of a box that draws some nodes; ``None`` if none of them has one.
+
+        Parameters
+        ----------
+        names
+            The nodes.
+        path
+            The module that these are, if they are one; its own value goes before those of its nodes.
+        """
+        if path in self.values:
+            return self.values[path]
+        return self.combined(self.values[name] for name in names if name in self.values)
+
+    def combined(self, found: Iterable[Value]) -> Value | None:
+        """Return the value of a box that draws several; ``None`` for none."""
+        values = [*found]
         if not values:
             return None
-        if any(isinstance(value, str) for value in values):
+        if not self.is_numeric:
             words = {str(value) for value in values}
             return words.pop() if len(words) == 1 else MIXED
         numbers_ = [float(value) for value in values]
         return math.fsum(numbers_) if self.combine == "sum" else max(numbers_)
+
+    def on(self, graph_module: GraphModule) -> Overlay:
+        """Return the overlay with values of modules given to nodes: to single ones, or of a category to all.
+
+        Parameters
+        ----------
+        graph_module
+            The graph that is coloured.
+        """
+        values, labels = dict[str, Any](self.values), dict[str, Any](self.labels)
+        names = {node.name for node in graph_module.graph.nodes}
+        called = set[str]()
+        for node in graph_module.graph.nodes:
+            paths = [str(node.target)] if node.op == "call_module" else []
+            if self.kind == "category":
+                paths += reversed([*_enclosing(module_path(node))])
+            elif called.issuperset(paths):
+                continue  # a second call, of which a cost would count twice
+            called.update(paths)
+            for found in (values, labels):
+                known = next((path for path in paths if path in found and path not in names), None)
+                if known is not None:
+                    found.setdefault(node.name, found[known])
+        return replace(self, values=values, labels=labels)
+
+    def check_is_of(self, graph_module: GraphModule) -> None:
+        """Raise the ``ValueError`` for an overlay that has no value for any node or module of a graph."""
+        for node in graph_module.graph.nodes:
+            if not {node.name, str(node.target), *_enclosing(module_path(node))}.isdisjoint(self.values):
+                return
+        raise ValueError(
+            f"overlay: {self.name!r} has no value for any node; expected names of nodes of the graph, or "
+            "paths of its modules."
+        )
+
+    def label_of(self, names: Iterable[str], path: str = "") -> str:
+        """Return the words that are written on a box; empty if there are none."""
+        known = (self.labels[name] for name in (path, *names) if name in self.labels)
+        return next(known, "")
+
+
+def _enclosing(path: str) -> Iterator[str]:
+    """Yield a path and those around it, outermost first."""
+    return itertools.accumulate(path.split("."), "{}.{}".format)
+
+
+def _word(value: Value) -> str:
+    """Return a number as the category that it stands for."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum") -> list[Overlay]:
@@ -93,12 +190,10 @@ def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum"
         table = table.to_frame(table.name if table.name is not None else "value")
     if not isinstance(table, pd.DataFrame):
         raise TypeError(
-            "overlay: expected a name, a pandas.Series or pandas.DataFrame indexed by node names, or an "
-            f"fxlab.overlays.Overlay, got {described(table)}."
+            "overlay: expected a name, a pandas.Series or pandas.DataFrame indexed by node names, a file "
+            f"(.csv or .json), or an fxlab.Overlay, got {described(table)}."
         )
-    return [
-        Overlay(str(name), str(name), cleaned(column.to_dict()), combine) for name, column in table.items()
-    ]
+    return [Overlay(str(name), cleaned(column.to_dict()), combine=combine) for name, column in table.items()]
 
 
 def cleaned(values: Mapping[Any, Any]) -> dict[str, Value]:

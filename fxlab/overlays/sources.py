@@ -1,11 +1,12 @@
-"""The overlays that screens offer. To add one, write an entry in :data:`SOURCES`."""
+"""The overlays that screens offer: those in :data:`SOURCES`, and those of installed packages."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
@@ -22,6 +23,10 @@ from fxlab.validation.tensor_values.statistics import Statistics
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+GROUP = "fxlab.overlays"
+"""The group of entry points by which packages add overlays."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class Source:
 
     name: str
     title: str
-    measure: Callable[[Subject], Mapping[Any, Any]]
+    measure: Callable[[Subject], Mapping[Any, Any] | Overlay]
     combine: Combine = "sum"
     unit: str = ""
     runs: bool = True
@@ -95,6 +100,8 @@ class Source:
         """
         if not self.runs or (run and subject.can_run):
             measured = self.measure(subject)
+            if isinstance(measured, Overlay):
+                return replace(measured, name=self.name)
             values = cleaned(measured)
         else:
             measured = self.traced(subject) if self.traced else {}
@@ -106,7 +113,7 @@ class Source:
                 raise ValueError(f"{self.title}: the model has to be run, and {why if run else 'is not'}.")
         is_lower_bound = self.combine == "sum" and any(value != value for value in measured.values())
         title = f"{self.title} (at least)" if is_lower_bound else self.title
-        return Overlay(self.name, title, values, self.combine, self.unit)
+        return Overlay(self.name, values, title=title, combine=self.combine, unit=self.unit)
 
 
 def _traced_flops(subject: Subject) -> Mapping[Any, Any]:
@@ -168,10 +175,34 @@ SOURCES: tuple[Source, ...] = (
 )
 
 
+def offered() -> tuple[Source, ...]:
+    """Return all kinds of overlays: :data:`fxlab.overlays.SOURCES`, and those of installed packages.
+
+    A package adds one by an entry point in the group ``fxlab.overlays``. It names a
+    :class:`fxlab.overlays.Source`, or a function that takes a :class:`fxlab.overlays.Subject` and returns
+    values by node or module, or an :class:`fxlab.Overlay`. It is imported when it is first asked for.
+    """
+    own = {known.name for known in SOURCES}
+    found = {entry.name: _of_package(entry) for entry in entry_points(group=GROUP) if entry.name not in own}
+    return (*SOURCES, *found.values())
+
+
+def _of_package(entry: EntryPoint) -> Source:
+    def measure(subject: Subject) -> Mapping[Any, Any] | Overlay:
+        made = entry.load()
+        found: Mapping[Any, Any] | Overlay = (made.measure if isinstance(made, Source) else made)(subject)
+        return found
+
+    # The title of a source is known without importing the package.
+    return Source(
+        entry.name, entry.name.replace("_", " ").replace("-", " ").capitalize(), measure, runs=False
+    )
+
+
 def source(name: str) -> Source:
     """Return an overlay's source by its name; raises ``ValueError`` if there is none."""
-    for known in SOURCES:
+    for known in offered():
         if known.name == name:
             return known
-    names = ", ".join(known.name for known in SOURCES)
+    names = ", ".join(known.name for known in offered())
     raise ValueError(f"overlay: there is none of the name {name!r}. There are: {names}.")

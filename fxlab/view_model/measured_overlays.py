@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import fx
 
 from fxlab.models.tensor_state import ModuleState
-from fxlab.overlays import SOURCES, Overlay, Source, Subject, source
+from fxlab.overlays import Overlay, Source, Subject, offered, source
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class MeasuredOverlays:
 
     def offered(self) -> list[dict[str, str]]:
         """Return name and title of each overlay there is."""
-        known: list[Source | Overlay] = [*SOURCES, *self._known().values()]
+        known: list[Source | Overlay] = [*offered(), *self._known().values()]
         return [{"name": overlay.name, "title": clip(overlay.title, 80)} for overlay in known]
 
     def of(self, stage: fx.GraphModule, name: str) -> Overlay:

@@ -181,7 +181,7 @@ def test_layers_that_are_exchanged_are_told_by_their_weights(model):
     assert "Weights: layers.1 and layers.2 are exchanged" in str(found)
 
 
-def test_a_mistake_of_own_rounding_alone_names_no_node(model):
+def test_a_cast_that_only_rounds_is_named(model):
     class Rounded(nn.Module):
         def __init__(self):
             super().__init__()
@@ -192,9 +192,8 @@ def test_a_mistake_of_own_rounding_alone_names_no_node(model):
 
     found = fxlab.compare(model, Rounded(), (IDS,))
     assert not found
-    assert found.first is None
-    assert "No node is named" in str(found)
-    assert "rounds worse" in str(found)
+    assert found.first.nodes == ("bfloat16",)
+    assert "rounds worse" in str(found.first)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -373,11 +372,48 @@ def test_gradients_are_compared_if_they_are_asked_for(model, mistake):
         found = fxlab.compare(model, port.eval(), {"ids": IDS}, gradients=True)
     assert found.agrees is (not mistake)
     assert "gradient of layers.0.query.bias" not in found.verdict.outputs  # merged with others
+    merged = [path for path in found.verdict.outputs if "(merged in blocks.0.qkv" in path]
+    assert len(merged) == 2
+    statuses = {found.verdict.outputs[path].status for path in merged}
+    assert (statuses == {"different"}) is bool(mistake)
     assert found.verdict.outputs["gradient of last.weight"].status != "different"
     if mistake:
         assert found.first.is_backward
         assert found.first.candidate == "blocks.2"
         assert "the gradient of" in str(found)
+
+
+class OwnNorm(nn.Module):
+    def __init__(self, is_naive):
+        super().__init__()
+        self.is_naive = is_naive
+
+    def forward(self, x):
+        mean = x.mean(-1, keepdim=True)
+        naive = (x * x).mean(-1, keepdim=True) - mean * mean
+        variance = naive if self.is_naive else (x - mean).square().mean(-1, keepdim=True)
+        return (x - mean) * torch.rsqrt(variance + 1e-5)
+
+
+class Normed(nn.Module):
+    def __init__(self, is_naive):
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.norms, self.down = nn.Linear(16, 16), nn.ModuleList(), nn.Linear(16, 4)
+        self.norms.extend([OwnNorm(False), OwnNorm(is_naive)])
+
+    def forward(self, x):
+        return self.down(self.norms[1](self.norms[0](self.up(x)) + 300).tanh())
+
+
+def test_the_place_that_only_rounds_worse_is_named():
+    x = torch.randn(6, 16, generator=torch.Generator().manual_seed(1))
+    found = fxlab.compare(Normed(False), Normed(True), x)
+    assert not found.agrees
+    assert found.first.candidate == found.first.reference == "norms.1"
+    assert found.first.errors[0] > 100 * found.first.errors[1]
+    assert "rounds worse" in str(found.first)
+    assert fxlab.compare(Normed(False), Normed(False), x).first is None
 
 
 def test_models_that_draw_are_compared_on_the_same_numbers():

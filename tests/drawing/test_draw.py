@@ -102,7 +102,7 @@ def small() -> fx.GraphModule:
 
 def test_a_drawing_is_coloured_by_a_name_a_table_or_an_overlay(small):
     table = pd.DataFrame({"rank": [1, 2]}, index=["_0", "_1"])
-    own = Overlay("rank", "rank", {"_0": 1.0, "_1": 2.0})
+    own = Overlay("rank", title="rank", values={"_0": 1.0, "_1": 2.0})
     pictures = {draw(small, overlay=what).svg for what in (table, table["rank"], own)}
     assert len(pictures) == 1
     assert ">rank</text>" in pictures.pop()

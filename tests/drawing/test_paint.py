@@ -39,7 +39,7 @@ def legend_of(svg: str) -> list[str]:
 
 
 def test_costs_are_painted_in_proportion_and_groups_with_their_sum(view: View):
-    overlay = Overlay("flops", "FLOPs", {"_0": 100, "_1": 0, "_2_0": 20, "_2_1": 30})
+    overlay = Overlay("flops", title="FLOPs", values={"_0": 100, "_1": 0, "_2_0": 20, "_2_1": 30})
     shown = fills(view, overlay)
     assert shown["0"] == HEAT[1]
     assert shown["1"] == HEAT[0]
@@ -49,7 +49,9 @@ def test_costs_are_painted_in_proportion_and_groups_with_their_sum(view: View):
 
 
 def test_the_scale_of_the_legend_has_the_colours_and_words_of_its_ends(view: View):
-    (graph,) = ET.fromstring(render(view, overlay=Overlay("f", "F", {"_0": 100.0})).svg).findall(f"{SVG}g")
+    (graph,) = ET.fromstring(render(view, overlay=Overlay("f", title="F", values={"_0": 100.0})).svg).findall(
+        f"{SVG}g"
+    )
     (gradient,) = graph.iter(f"{SVG}linearGradient")
     assert [re.search("#[0-9a-f]{6}", stop.attrib["style"])[0] for stop in gradient] == [*HEAT]
     assert [s.get("fill") for s in graph if s.get("fill", "").startswith("url")] == [
@@ -62,7 +64,9 @@ def test_the_scale_of_the_legend_has_the_colours_and_words_of_its_ends(view: Vie
 
 
 def test_errors_are_painted_by_their_order_of_magnitude(view: View):
-    overlay = Overlay("e", "Error", {"_0": 1e-9, "_1": 1e-3, "_2_0": 1e-6, "input_1": 0.0}, combine="max")
+    overlay = Overlay(
+        "e", title="Error", values={"_0": 1e-9, "_1": 1e-3, "_2_0": 1e-6, "input_1": 0.0}, combine="max"
+    )
     shown = fills(view, overlay)
     assert shown["0"] == heat_colours(0.12).fill
     assert shown["2"] == heat_colours(0.56).fill
@@ -71,18 +75,18 @@ def test_errors_are_painted_by_their_order_of_magnitude(view: View):
 
 
 def test_negative_numbers_are_painted_from_the_lowest_to_the_highest(view: View):
-    shown = fills(view, Overlay("x", "x", {"_0": -2.0, "_1": 2.0, "_2_0": 0.0}))
+    shown = fills(view, Overlay("x", title="x", values={"_0": -2.0, "_1": 2.0, "_2_0": 0.0}))
     assert [shown[name] for name in ("0", "2", "1")] == [heat_colours(level).fill for level in (0, 0.5, 1)]
 
 
 def test_infinite_values_are_the_highest_and_no_scale(view: View):
-    overlay = Overlay("x", "x", {"_0": math.inf, "_1": 1.0, "_2_0": 2.0}, combine="max")
+    overlay = Overlay("x", title="x", values={"_0": math.inf, "_1": 1.0, "_2_0": 2.0}, combine="max")
     assert fills(view, overlay)["0"] == HEAT[1]
     assert legend_of(render(view, overlay=overlay).svg)[1:] == ["1", "2"]
 
 
 def test_words_are_kinds_the_most_frequent_first(view: View):
-    overlay = Overlay("dtype", "Dtype", {"_0": "int64", "_1": "float32", "_2_0": "float32"})
+    overlay = Overlay("dtype", title="Dtype", values={"_0": "int64", "_1": "float32", "_2_0": "float32"})
     shown = fills(view, overlay)
     assert (shown["1"], shown["2"], shown["0"]) == (KINDS[0].fill, KINDS[0].fill, KINDS[1].fill)
     assert legend_of(render(view, overlay=overlay).svg) == ["Dtype", "float32", "int64"]
@@ -92,13 +96,13 @@ def test_more_kinds_than_colours_are_others():
     layers = [nn.ReLU() for _ in range(len(KINDS) + 2)]
     view = View(build_hierarchy(fx.symbolic_trace(nn.Sequential(nn.ModuleList(layers)[0], *layers[1:]))))
     leaves = [leaf.name for leaf in view.hierarchy.leaves]
-    overlay = Overlay("x", "x", {name: f"kind {i:02}" for i, name in enumerate(leaves)})
+    overlay = Overlay("x", title="x", values={name: f"kind {i:02}" for i, name in enumerate(leaves)})
     words = [words for _, words in paint(view, overlay).legend.kinds]
     assert words == [*(f"kind {i:02}" for i in range(len(KINDS) - 1)), "others"]
 
 
 def test_what_is_changed_keeps_its_border(view: View):
-    overlay = Overlay("flops", "FLOPs", {"_0": 1.0})
+    overlay = Overlay("flops", title="FLOPs", values={"_0": 1.0})
     picture = render(view, marks={"_0": ["pass"], "_1": ["pass"]}, overlay=overlay)
     (box,) = (box.id for box in picture.boxes.values() if box.label == "0")
     shape = ET.fromstring(picture.svg).find(f".//{SVG}g[@id='{box}']/{SVG}path")
@@ -106,7 +110,7 @@ def test_what_is_changed_keeps_its_border(view: View):
 
 
 def test_a_painted_picture_is_the_picture_with_a_legend_below(view: View):
-    plain, painted = render(view), render(view, overlay=Overlay("flops", "FLOPs", {"_0": 1.0}))
+    plain, painted = render(view), render(view, overlay=Overlay("flops", title="FLOPs", values={"_0": 1.0}))
     assert painted.boxes == plain.boxes
     assert painted.height > plain.height
     top, left, width, height = map(float, ET.fromstring(painted.svg).attrib["viewBox"].split())
@@ -116,14 +120,16 @@ def test_a_painted_picture_is_the_picture_with_a_legend_below(view: View):
 
 @pytest.mark.parametrize("title", ["<b>&\"'", "x" * 400, "\x00\N{RIGHT-TO-LEFT OVERRIDE}", ""])
 def test_titles_and_kinds_are_words_and_never_markup(view: View, title: str):
-    overlay = Overlay("x", title, {"_0": title or "-", "_1": "b"})
+    overlay = Overlay("x", title=title, values={"_0": title or "-", "_1": "b"})
     assert all(len(words) <= 30 for words in legend_of(render(view, overlay=overlay).svg))
     assert lay_out(to_digraph(view, overlay=overlay).source, "svg")
 
 
 def test_dot_has_the_colours_and_the_legend_and_titles_of_groups_stay_on_top(view: View):
     opened = view.open("2")
-    source = to_digraph(opened, overlay=Overlay("flops", "FLOPs", {"_0": 1.0, "_2_0": 2.0})).source
+    source = to_digraph(
+        opened, overlay=Overlay("flops", title="FLOPs", values={"_0": 1.0, "_2_0": 2.0})
+    ).source
     assert f'fillcolor="{HEAT[1]}"' in source
     assert "FLOPs" in source
     assert "FLOPs" not in to_digraph(opened).source

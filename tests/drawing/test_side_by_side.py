@@ -70,7 +70,10 @@ def test_ids_are_unique_and_edges_stay_on_their_side(large: View):
 
 
 def test_overlays_are_painted_on_one_scale(small: View):
-    overlays = [Overlay("flops", "FLOPs", {"_0": 50.0}), Overlay("flops", "FLOPs", {"_0": 100.0})]
+    overlays = [
+        Overlay("flops", title="FLOPs", values={"_0": 50.0}),
+        Overlay("flops", title="FLOPs", values={"_0": 100.0}),
+    ]
     sides = [Side("one", small, {}), Side("other", small, {})]
     first, second = side_by_side(sides, overlays).source.split("subgraph")[1:]
     assert heat_colours(0.5).fill in first

@@ -26,6 +26,7 @@ from fxlab import Session
 from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
+from fxlab.drawing.rendering.paint import module_alone, values_of
 from fxlab.graphs.provenance import Provenance
 from fxlab.overlays import Overlay
 from fxlab.units import percent, with_unit
@@ -144,13 +145,29 @@ class _Maker:
         names = [node.name for node in self.session.graph_module.graph.nodes]
         some = {name: i * 0.1 for i, name in enumerate(names) if i % 3}
         return [
-            Overlay("sum", "Sum", some, unit="s"),
-            Overlay("max", "Max", {name: -value for name, value in some.items()}, combine="max"),
-            Overlay("infinite", "Infinite", some | {names[1]: float("inf")}, combine="max"),
-            Overlay("words", "Words", {name: "ab"[i // 8 % 2] for i, name in enumerate(names) if i % 5}),
-            Overlay("both", "Both", {name: "word" if i % 7 == 0 else i for i, name in enumerate(names)}),
-            Overlay("none", "None", {}),
+            Overlay("sum", title="Sum", values=some, unit="s"),
+            Overlay("max", title="Max", values={name: -value for name, value in some.items()}, combine="max"),
+            Overlay("infinite", title="Infinite", values=some | {names[1]: float("inf")}, combine="max"),
+            Overlay(
+                "words",
+                title="Words",
+                values={name: "ab"[i // 8 % 2] for i, name in enumerate(names) if i % 5},
+            ),
+            Overlay(
+                "both",
+                title="Both",
+                values={name: "word" if i % 7 == 0 else i for i, name in enumerate(names)},
+            ),
+            Overlay("none", title="None", values={}),
+            Overlay(
+                "modules", values={**some, **self._modules()}, labels=dict.fromkeys(self._modules(), "x")
+            ),
         ]
+
+    def _modules(self) -> dict[str, float]:
+        """Values of every third group."""
+        paths = [*self.graphs.data.hierarchy(self.graphs.alone(2)).groups]
+        return {path: float(i) for i, path in enumerate(paths) if path and i % 3 == 1}
 
     # What Python says of it.
 
@@ -203,10 +220,14 @@ class _Maker:
         values = {}
         for opened in (frozenset(), frozenset(hierarchy.groups) - {""}):
             view = View(hierarchy, opened)
+            found = values_of(view, overlay)
             for item in (*view.clusters, *view.boxes):
                 if isinstance(item, Group) or len(item.names) > 1:
-                    values[item.id] = graph_data.to_json(overlay.of(hierarchy.names_in(item)))
-        total = graph_data.to_json(overlay.of(overlay.values))
+                    values[item.id] = graph_data.to_json(found.get(item.id))
+        owners = {leaf.name: module_alone(leaf, hierarchy) for leaf in hierarchy.leaves}
+        nodes = (node.name for node in self.session.graph_module.graph.nodes)
+        found_of = (overlay.of((name,), owners.get(name, "")) for name in nodes)
+        total = graph_data.to_json(overlay.combined(value for value in found_of if value is not None))
         return {"name": overlay.name, "values": values, "total": total}
 
     def _walks(self, hierarchy: Hierarchy) -> Model:

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from torch import fx, nn
+from torch.profiler import profile as profiler_profile
 
-from fxlab import MergeLinears, compare_nodes, profile
-from fxlab.overlays import SOURCES, Overlay, Subject, from_table, source
+from fxlab import MergeLinears, Session, compare_nodes, draw, profile, report, symbolic_trace
+from fxlab.drawing import View, build_hierarchy
+from fxlab.drawing.hierarchy.hierarchy import Group
+from fxlab.drawing.rendering.paint import values_of
+from fxlab.overlays import (
+    SOURCES,
+    Overlay,
+    Subject,
+    from_etdump,
+    from_profiler,
+    from_table,
+    module_ranges,
+    offered,
+    read_overlays,
+    source,
+)
+from fxlab.view_model.measured_overlays import MeasuredOverlays
 
 
 @pytest.fixture
@@ -83,7 +103,7 @@ def test_what_must_run_needs_inputs(subject: Subject) -> None:
 def test_a_group_has_the_combined_value_of_its_nodes(
     combine: Any, values: dict[str, Any], expected: float | str | None
 ) -> None:
-    assert Overlay("n", "N", values, combine).of(["a", "b", "c"]) == expected
+    assert Overlay("n", values, combine=combine).of(["a", "b", "c"]) == expected
 
 
 def test_a_table_gives_an_overlay_for_each_column() -> None:
@@ -96,10 +116,141 @@ def test_a_table_gives_an_overlay_for_each_column() -> None:
     assert only.title == "value"
 
 
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(2))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.fixture
+def view() -> View:
+    return View(build_hierarchy(symbolic_trace(Stack(), torch.ones(1, 4))))
+
+
+def shown(view: View, overlay: Overlay) -> dict[str, object]:
+    """Return the value of each box and cluster by its title."""
+    found = values_of(view, overlay.on(view.hierarchy.leaves[0].node.graph.owning_module))
+    items = [*view.clusters, *view.boxes]
+    return {item.path if isinstance(item, Group) else item.name: found.get(item.id) for item in items}
+
+
+def test_a_module_has_a_value_of_its_own_and_groups_around_it_those_of_modules(view: View) -> None:
+    overlay = Overlay("time", {"blocks.0": 3.0, "blocks.1": 5.0, "blocks.1.0": 1.0, "head": 2.0})
+    run = next(path for path in view.hierarchy.groups if "[" in path)
+    assert shown(view, overlay) == {"x": None, run: 8.0, "head": 2.0, "output": None}
+    opened = shown(view.open(run).open("blocks.1"), overlay)
+    assert (opened["blocks.0"], opened["blocks.1"]) == (3.0, 5.0)
+    assert [value for name, value in opened.items() if name.startswith("blocks_1")] == [1.0, None]
+
+
+def test_a_category_holds_for_all_in_a_module(view: View) -> None:
+    overlay = Overlay("partition", {"blocks": 0, "blocks.1.1": 1, "head": 1}, kind="category")
+    run = next(path for path in view.hierarchy.groups if "[" in path)
+    assert shown(view, overlay) == {"x": None, run: "mixed", "head": "1", "output": None}
+    assert shown(view.open(run), overlay)["blocks.0"] == "0"
+
+
+def test_texts_and_labels_are_written_on_boxes(view: View) -> None:
+    gm = view.hierarchy.leaves[0].node.graph.owning_module
+    drawn = draw(gm, overlay=Overlay("note", {"head": "spills <b>"}, kind="text"))
+    assert "spills" in drawn.svg
+    assert "<b>" not in drawn.svg
+    assert "spills" not in draw(gm).svg
+    labelled = draw(gm, overlay=Overlay("time", {"head": 2.0}, labels={"head": "npu 3"}))
+    assert "npu 3" in labelled.svg
+
+
+def test_files_are_overlays(view: View, tmp_path: Path) -> None:
+    gm = view.hierarchy.leaves[0].node.graph.owning_module
+    table, mapping = tmp_path / "device.csv", tmp_path / "device.json"
+    table.write_text("node,ms,backend\nhead,0.5,npu\nblocks.0,,cpu\n")
+    ms, backend = read_overlays(table)
+    assert (ms.values, backend.values) == ({"head": 0.5}, {"head": "npu", "blocks.0": "cpu"})
+    mapping.write_text('{"part": {"values": {"blocks": 0}, "kind": "category"}, "ms": {"head": 1}}')
+    assert [(o.name, o.kind, o.values) for o in read_overlays(mapping)] == [
+        ("part", "category", {"blocks": "0"}),
+        ("ms", "number", {"head": 1.0}),
+    ]
+    assert "coloured by ms" in repr(draw(gm, overlay=ms))
+    for text in ("[1]", '{"a": 1}', "{", '{"a": {"values": {"x": [1]}, "kind": "color"}}'):
+        mapping.write_text(text)
+        with pytest.raises(ValueError, match=r"device.json is no table of values"):
+            read_overlays(mapping)
+    with pytest.raises(ValueError, match="no value for any node"):
+        draw(gm, overlay=Overlay("x", {"nowhere": 1.0}))
+
+
+def test_a_report_shows_given_overlays_at_first(view: View, tmp_path: Path) -> None:
+    gm = view.hierarchy.leaves[0].node.graph.owning_module
+    given = [Overlay("ms", {"blocks.0": 1.0}), Overlay("part", {"blocks": 0}, kind="category")]
+    text = report(Session(gm), path=tmp_path / "r.html", overlay=given, measure=False).read_text()
+    written = json.loads(re.search(r'id="fxlab-session">(.*?)</script>', text)[1])
+    assert written["colours"] == "ms"
+    assert [one["name"] for one in written["data"]["overlays"]][-2:] == ["ms", "part"]
+    assert written["tables"]["more"][-1]["name"] == "overlays"
+    with pytest.raises(ValueError, match="no value for any node"):
+        report(Session(gm), path=tmp_path / "r.html", overlay=Overlay("x", {"nowhere": 1}), measure=False)
+
+
+def test_profiles_of_torch_have_modules(tmp_path: Path) -> None:
+    model = Stack()
+    with profiler_profile() as measured, module_ranges(model):
+        model(torch.ones(1, 4))
+    overlay = from_profiler(measured)
+    assert {"blocks.0", "blocks.0.1", "head"} <= overlay.values.keys()
+    assert overlay.values["blocks.0"] >= overlay.values["blocks.0.0"] > 0
+    assert not any(module._forward_hooks for module in model.modules())
+    with profiler_profile() as plain:
+        model(torch.ones(1, 4))
+    with pytest.raises(ValueError, match="has no ranges"):
+        from_profiler(plain)
+
+
+def test_tables_of_executorch_have_nodes(view: View, tmp_path: Path) -> None:
+    gm = view.hierarchy.leaves[0].node.graph.owning_module
+    names = [node.name for node in gm.graph.nodes if node.op == "call_module"]
+    for handle, node in enumerate(gm.graph.find_nodes(op="call_module")):
+        node.meta["debug_handle"] = handle
+    rows = [["fused", 2.0, (0, 1), {}], ["named", 1.0, None, {names[2]: "stack"}], ["other", 9.0, None, {}]]
+    table = pd.DataFrame(rows, columns=["event_name", "avg", "debug_handles", "stack_traces"])
+    table.to_csv(tmp_path / "events.csv")
+    for events in (table, tmp_path / "events.csv"):
+        overlay = from_etdump(events, gm)
+        assert overlay.values == {names[1]: 0.002, names[2]: 0.001}
+        assert overlay.labels == {names[1]: "2 nodes as one"}
+    with pytest.raises(ValueError, match="no event names a node"):
+        from_etdump(table.tail(1), gm)
+    with pytest.raises(ValueError, match="there is no 'p50'"):
+        from_etdump(table, gm, column="p50")
+
+
+def test_a_package_offers_an_overlay_by_an_entry_point(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    gm = view.hierarchy.leaves[0].node.graph.owning_module
+    entry = EntryPoint("rank-of-node", f"{__name__}:ranks", "fxlab.overlays")
+    monkeypatch.setattr("fxlab.overlays.sources.entry_points", lambda group: [entry])
+    assert "rank-of-node" in [known.name for known in offered()]
+    assert draw(gm, overlay="rank-of-node").overlay.values["x"] == 0
+    assert "Rank of node" in [each["title"] for each in MeasuredOverlays(Session(gm)).offered()]
+
+
+def ranks(subject: Subject) -> dict[str, int]:
+    return {node.name: rank for rank, node in enumerate(subject.graph_module.graph.nodes)}
+
+
 def test_other_things_are_refused() -> None:
+    with pytest.raises(TypeError, match="values: expected a mapping"):
+        Overlay("n", [1])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="values: expected numbers, got 'a'"):
+        Overlay("n", {"x": "a"}, kind="number")
     with pytest.raises(TypeError, match="got a list"):
         from_table([1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'mean'"):
-        Overlay("n", "N", {}, "mean")  # type: ignore[arg-type]
+        Overlay("n", {}, combine="mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="There are: output-error"):
         source("nonsense")

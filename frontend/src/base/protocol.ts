@@ -176,9 +176,13 @@ export interface Overlay {
   unit: string;
   combine: "sum" | "max";
   numeric: boolean;
+  /** Its values are written on boxes, and colour none. */
+  isText?: boolean;
   /** Of all nodes. */
   total: Cell;
   values: Record<string, Cell>;
+  /** Words that are written on boxes. */
+  labels?: Record<string, string>;
 }
 
 export interface Overlays {

@@ -162,6 +162,7 @@ export class Highlights {
 
   private paintBox(element: SVGGElement, id: string, box: Box): void {
     const paint = this.painted?.boxes.get(id);
+    this.live?.setLabel(id, paint?.label ?? "");
     const has = this.painted !== null && box.kind !== "cluster" && box.kind !== "chip";
     toggle(element, { "fxi-plain": has && !paint, "fxi-heat": paint?.level !== undefined });
     for (let kind = 0; kind < NUMBER_OF_KINDS; kind += 1)

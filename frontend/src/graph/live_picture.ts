@@ -100,6 +100,33 @@ export class LivePicture {
     );
   }
 
+  /** Writes a few words on the lower edge of a box; nothing if there are none. */
+  setLabel(id: string, words: string): void {
+    const [element, area] = [this.elements.get(id), this.areas.get(id)];
+    element?.querySelector(":scope > .fxi-overlay-label")?.remove();
+    if (!element || !area || !words) return;
+    const width = Math.min(area.width + 2 * FLAG_RADIUS, 10 + 5.6 * words.length);
+    const x = area.x - this.offset.x + area.width / 2;
+    const y = area.y - this.offset.y + area.height - FLAG_RADIUS / 2;
+    element.append(
+      s(
+        "g",
+        { class: "fxi-overlay-label" },
+        s("rect", { x: x - width / 2, y, width, height: 13, rx: 6.5 }),
+        s(
+          "text",
+          {
+            ...{ x, y: y + 9.6, "text-anchor": "middle", "font-size": 9.5 },
+            ...(width < 10 + 5.6 * words.length
+              ? { textLength: width - 10, lengthAdjust: "spacingAndGlyphs" }
+              : {}),
+          },
+          words,
+        ),
+      ),
+    );
+  }
+
   private addEdge(id: string, element: SVGGElement): void {
     const { source, target } = this.picture.edges[id]!;
     element.dataset["edge"] = id;

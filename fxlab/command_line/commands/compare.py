@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import ExitCode, ends_with
 from fxlab.command_line.judged import code_of, facts_of
-from fxlab.command_line.model_source import device_of, given_inputs, loaded
+from fxlab.command_line.model_source import Source, device_of, given_inputs, loaded
 from fxlab.command_line.progress import Progress
 from fxlab.command_line.traced_model import inputs_for
+
+
+def _given(options: argparse.Namespace, path: str) -> tuple[Any, str, Source | None]:
+    """Return a model, what it is in words, and its source; of a recorded run its path."""
+    from fxlab.comparison.recorded.run_file import is_run_file
+
+    if is_run_file(path):
+        return path, f"{path} (a recorded run)", None
+    source = loaded(argparse.Namespace(**vars(options) | {"model": path}))
+    return source.model, source.words, source
 
 
 def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -20,11 +31,11 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
 
     with Progress(3 + bool(options.output), verbose=options.verbose) as progress:
         with progress.step("load"):
-            reference = loaded(options)
-            candidate = loaded(argparse.Namespace(**vars(options) | {"model": options.candidate}))
-        inputs, others = inputs_for(reference, options), None
-        if inputs is None:
-            inputs = inputs_for(candidate, options)
+            given = [_given(options, path) for path in (options.model, options.candidate)]
+        inputs, others = None, None
+        for *_, source in given:
+            if inputs is None and source is not None:
+                inputs = inputs_for(source, options)
         if options.candidate_inputs:
             others = given_inputs(Path(options.candidate_inputs), device_of(options), "--candidate-inputs")
         with (
@@ -33,21 +44,22 @@ def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
             ends_with(ExitCode.NOT_TRACED, TraceError),
         ):
             found = compared(
-                reference.model,
-                candidate.model,
+                given[0][0],
+                given[1][0],
                 inputs,
                 candidate_inputs=others,
                 outputs=options.outputs,
             )
             modules, first = found.modules, found.first
         facts = {
-            "reference": reference.words,
-            "candidate": candidate.words,
+            "reference": given[0][1],
+            "candidate": given[1][1],
             **facts_of(found.verdict),
             "first": first and first.candidate,
             "first_in_reference": first and first.reference,
             "first_in_words": first and str(first),
             "not_compared": [*found.alignment.only_in_one],
+            "notes": [*found.notes],
         }
         if options.output:
             with progress.step("write"), ends_with(ExitCode.BAD_USAGE, OSError, RuntimeError):

@@ -200,7 +200,7 @@ class CompileSession(PatternQuestions):
         for node, kernel in self.kernels()["kernel"].items() if self.has_code else ():
             known = values.get(str(node))
             values[str(node)] = f"{known}, {kernel}" if known else str(kernel)
-        return [Overlay("kernel", "Kernel", values)] if values else []
+        return [Overlay("kernel", values, title="Kernel")] if values else []
 
     def addable(self) -> tuple[Transformation, ...]:
         """Return what can be added to the stack beside what can be added to any."""

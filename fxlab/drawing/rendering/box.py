@@ -104,6 +104,14 @@ def make_box(
     return Box(info, title, lines, badge, _classes(item, info), width, height)
 
 
+def with_line(box: Box, words: str) -> Box:
+    """Return a box with one more line, if there are words for it."""
+    if not words:
+        return box
+    width = float(ceil(max(box.width, text_width(words, LINE_SIZE) + 2 * PADDING_X)))
+    return replace(box, lines=(*box.lines, words), width=width, height=box.height + LINE_HEIGHT)
+
+
 def _joined(lines: Sequence[str]) -> tuple[str, ...]:
     """Join lines where they have room beside one another."""
     joined: list[str] = []

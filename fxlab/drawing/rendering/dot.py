@@ -13,7 +13,7 @@ from itertools import zip_longest
 import graphviz
 
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
-from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes
+from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes, with_line
 from fxlab.drawing.rendering.labels import box_label, cluster_label, heading_label, legend_label, room_label
 from fxlab.drawing.rendering.paint import Legend, Painting, paint, paint_together
 from fxlab.drawing.rendering.palette import (
@@ -252,6 +252,8 @@ def _write_view(
     As lines of its body: :class:`graphviz.Digraph` would take as long again to look for what needs an escape.
     """
     colours = painting.colours if painting else {}
+    if painting is not None and painting.labels:
+        boxes = {id: with_line(box, painting.labels.get(id, "")) for id, box in boxes.items()}
     _write_children(graph, view.hierarchy.root, view, boxes, colours, prefix, depth=0)
     for edge in view.edges:
         source, target = prefix + edge.source.id, prefix + edge.target.id

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
 from fxlab.drawing.rendering.typography import shorten
 from fxlab.drawing.view import View
@@ -38,13 +39,44 @@ class Painting:
 
     colours: Mapping[str, Colours]
     legend: Legend
+    labels: Mapping[str, str]
+    """Words that are written on boxes, by id."""
 
 
 def values_of(view: View, overlay: Overlay) -> dict[str, Value]:
     """Return the value of each box and cluster of a view that has one, by id."""
-    items = [*view.clusters, *view.boxes]
-    values = {item.id: overlay.of(view.hierarchy.names_in(item)) for item in items}
+    groups = values_of_groups(view.hierarchy, overlay)
+    values = {
+        item.id: groups.get(item.path, overlay.of(view.hierarchy.names_in(item)))
+        if isinstance(item, Group)
+        else overlay.of(item.names, module_alone(item, view.hierarchy))
+        for item in [*view.clusters, *view.boxes]
+    }
     return {box: value for box, value in values.items() if value is not None}
+
+
+def values_of_groups(hierarchy: Hierarchy, overlay: Overlay) -> dict[str, Value | None]:
+    """Return the values of groups that have one of their own, or hold such groups, by path."""
+    own = {
+        path: overlay.values[path]
+        for path in hierarchy.groups
+        if path in overlay.values and path not in hierarchy.position_of
+    }
+    found: dict[str, Value | None] = {}
+    for path, group in reversed(hierarchy.groups.items()) if own else ():  # inner ones first
+        inside = (
+            overlay.of(child.names, module_alone(child, hierarchy))
+            if isinstance(child, Leaf)
+            else found[child.path]
+            for child in group.children
+        )
+        found[path] = own.get(path, overlay.combined(v for v in inside if v is not None))
+    return found
+
+
+def module_alone(leaf: Leaf, hierarchy: Hierarchy) -> str:
+    """Return the path of the module that consists of a node alone, unless a node has that name."""
+    return "" if leaf.owner in hierarchy.position_of else leaf.owner
 
 
 def paint(view: View, overlay: Overlay) -> Painting:
@@ -58,7 +90,10 @@ def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
     values = [value for own in known for value in own.values()]
     overlay = sides[0][1]
     title = shorten(overlay.title, LONGEST_WORDS)
-    if overlay.is_numeric:
+    if overlay.kind == "text":
+        colours = [dict[str, Colours]() for _ in known]
+        legend = Legend(title, None)
+    elif overlay.is_numeric:
         level, ends = _scale(overlay, [float(value) for value in values])
         colours = [{box: heat_colours(level(float(value))) for box, value in own.items()} for own in known]
         legend = Legend(title, ends)
@@ -67,9 +102,28 @@ def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
         colours = [{box: _kind_colours(kinds.index(str(v))) for box, v in own.items()} for own in known]
         legend = Legend(title, None, _kind_words(kinds))
     return [
-        Painting({item.id: own.get(item.id, PLAIN) for item in view.boxes}, legend)
-        for (view, _), own in zip(sides, colours, strict=True)
+        Painting(
+            {item.id: own.get(item.id, PLAIN) for item in view.boxes}, legend, _short_labels(view, overlay)
+        )
+        for (view, overlay), own in zip(sides, colours, strict=True)
     ]
+
+
+def _short_labels(view: View, overlay: Overlay) -> dict[str, str]:
+    labels = labels_of(view.hierarchy, overlay)
+    return {item.id: shorten(labels[item.id], LONGEST_WORDS) for item in view.boxes if item.id in labels}
+
+
+def labels_of(hierarchy: Hierarchy, overlay: Overlay) -> dict[str, str]:
+    """Return the words that are written on boxes, by id."""
+    items: list[Leaf | Group] = [*hierarchy.leaves, *hierarchy.groups.values()] if overlay.labels else []
+    found = {
+        item.id: overlay.label_of(item.names, module_alone(item, hierarchy))
+        if isinstance(item, Leaf)
+        else overlay.label_of((), item.path)
+        for item in items
+    }
+    return {box: label for box, label in found.items() if label}
 
 
 def _values_of_boxes(view: View, overlay: Overlay) -> dict[str, Value]:

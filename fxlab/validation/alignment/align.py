@@ -117,7 +117,7 @@ def aligned(original: GraphModule, transformed: GraphModule, inputs: Inputs) -> 
     """Align two graphs that take the same inputs; see :func:`align_sides`."""
     runs = Runs(original, "original", inputs), Runs(transformed, "transformed", inputs)
     ours, theirs = RunsCompared(*runs).runs
-    return align_sides(Side(ours, transformed), Side(theirs, original))
+    return align_sides(Side.of_runs(ours, transformed), Side.of_runs(theirs, original))
 
 
 def matched_by_values(alignment: Alignment) -> tuple[GraphModule, GraphModule]:
@@ -164,7 +164,7 @@ def align_sides(
     left = [path for path in ours.outputs if path not in pairs]
     left += [path for path in theirs.outputs if path not in pairs.values()]
     parted, parted_original = list[Node](), list[Node]()
-    if not all(agree.values()):
+    if not agree or not all(agree.values()):
         parted, parted_original = theirs.parted(partners, wrong_weights), ours.parted(back)
     if parted:
         # The other graph may lack more, such as a mask that this one makes inside of an operator.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,9 +17,19 @@ TOLERANCE = 1e-9
 
 Two ways to compute the same differ by some 1e-13; weights that are rounded otherwise are measured apart.
 """
-_LONGEST = 2**16
+_LONGEST = 2**14
 """The length from which directions are products of shorter ones, which need no memory."""
 _MOST_SORTED = 2**13
+_MEANS = 8
+_AT_ONCE, _AT_ONCE_ELSEWHERE = 2**16, 2**25
+"""How many elements are measured at once: what the cache of a processor holds, and others' memory."""
+_SMALL = 1e-70
+"""Powers of what is larger than this, and smaller than its inverse, are numbers of float64."""
+_SINGLE = torch.float32, torch.float16, torch.bfloat16
+_SMALL_SINGLE = 1e-9
+"""The same of float32, for numbers that have no more digits."""
+_HAVE_FLOAT64 = "cpu", "cuda", "xpu"
+_UNSIGNED = torch.uint16, torch.uint32, torch.uint64
 _LOOSE = 1e-5
 """The tolerance from which sorted elements alone are no evidence: layers with a norm have similar ones."""
 
@@ -43,33 +53,94 @@ class Fingerprint:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Fingerprint:
-        """Take the fingerprint of a tensor, of which complex numbers count as two."""
+        """Take the fingerprint of a tensor, of which complex numbers count as two, on its device."""
         shape = tuple(tensor.shape)
-        if tensor.is_complex():
-            tensor = torch.view_as_real(tensor.resolve_conj())
-        wide = tensor.detach().to("cpu", torch.float64)
-        values = wide.flatten()
-        special = tuple(
-            int(found.sum()) for found in (values.isnan(), values == math.inf, values == -math.inf)
-        )
-        finite = values[values.isfinite()] if any(special) else values
-        scale = float(finite.abs().max()) if len(finite) else 0.0
-        finite = finite / (scale or 1.0)
-        wide = wide.nan_to_num(0.0, 0.0, 0.0) / (scale or 1.0)
-        dims = [dim for dim, size in enumerate(shape) if size > 1]
-        # Not of the elements themselves: those of a softmax have one sum everywhere.
-        mixed = wide + wide.square()
-        means_along = (mixed.movedim(dim, 0).reshape(shape[dim], -1).mean(1) for dim in dims)
-        along = (float(_projected(mean)[0]) for mean in means_along)
+        values = _measurable(tensor)
+        bounds = values.aminmax() if values.numel() else ()
+        low, high = (float(bound) for bound in bounds) if bounds else (0.0, 0.0)
+        special, finite = (0, 0, 0), values.reshape(-1)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            found = finite.isnan(), finite == math.inf, finite == -math.inf
+            special = tuple(int(where.sum()) for where in found)  # type: ignore[assignment]
+            finite = finite[finite.isfinite()]
+            values = values.nan_to_num(0.0, 0.0, 0.0)
+            low, high = (float(bound) for bound in finite.aminmax()) if len(finite) else (0.0, 0.0)
+        scale = max(abs(low), abs(high))
+        unit = scale or 1.0
+        if values.numel() <= _AT_ONCE or not _SMALL < unit < 1 / _SMALL:
+            finite, values = (each.to(torch.float64) / unit for each in (finite, values))
+            low, high, unit = low / unit, high / unit, 1.0
+        sizes = [size for size in shape if size > 1]
+        parts = [_without_order(finite, low, high, unit), _projected(values.reshape(-1), unit)]
+        measured = torch.cat([*parts, *_along(values, len(shape), unit)]).cpu()
+        along = measured[-len(sizes) :].tolist() if sizes else []
+        count = len(parts[0])
         return cls(
-            tensor.numel(),
-            special,  # type: ignore[arg-type]
+            values.numel(),
+            special,
             scale,
-            _without_order(finite),
-            _projected(wide.flatten()),
-            tuple(sorted(zip((shape[dim] for dim in dims), along, strict=True))),
+            measured[:count],
+            measured[count : count + _PROJECTIONS],
+            tuple(sorted(zip(sizes, along, strict=True))),
             shape,
         )
+
+    @classmethod
+    def of_view(
+        cls, view: torch.Tensor, source: Fingerprint, shape: Sequence[int], stride: Sequence[int]
+    ) -> Fingerprint:
+        """Take that of a tensor that has all elements of another, of this shape and stride, from its own."""
+        values, unit = _measurable(view), source.scale or 1.0
+        if any(source.special) or not _SMALL < unit < 1 / _SMALL:
+            return cls.of(view)
+        flat, along = source.flat, source.along
+        sizes = [size for size in view.shape if size > 1]
+        is_turned = sorted(_steps(view.shape, view.stride())) == sorted(_steps(shape, stride))
+        if not (view.is_contiguous() and _is_contiguous(shape, stride)):
+            flat = _projected(values.reshape(-1), unit).cpu()
+        if not is_turned:
+            means = torch.cat([*_along(values, view.dim(), unit)]).tolist() if sizes else []
+            along = tuple(sorted(zip(sizes, means, strict=True)))
+        facts = source.elements, source.special, source.scale, source.sorted
+        return cls(*facts, flat, along, tuple(view.shape))
+
+    @property
+    def numbers(self) -> list[float]:
+        """All of it but the shape, for :meth:`from_numbers`."""
+        along = (value for _, value in self.along)
+        return [*self.special, self.scale, *self.sorted.tolist(), *self.flat.tolist(), *along]
+
+    @classmethod
+    def from_numbers(cls, shape: tuple[int, ...], is_complex: bool, numbers: torch.Tensor) -> Fingerprint:
+        """Return the fingerprint of a tensor of a shape that has given these numbers."""
+        sizes = sorted(size for size in shape if size > 1)
+        end = len(numbers) - len(sizes)
+        nan, infinite, negative, scale = numbers[:4].tolist()
+        return cls(
+            math.prod(shape) * (2 if is_complex else 1),
+            (int(nan), int(infinite), int(negative)),
+            scale,
+            numbers[4 : end - _PROJECTIONS],
+            numbers[end - _PROJECTIONS : end],
+            tuple(zip(sizes, numbers[end:].tolist(), strict=True)),
+            shape,
+        )
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        """The least, the largest and the mean of the finite elements, and their root mean square."""
+        if not len(self.sorted):
+            return {}
+        low, high, mean, square = (self.sorted[-_MEANS:] if len(self.sorted) > _MEANS else self.sorted)[
+            :4
+        ].tolist()
+        scale = self.scale
+        return {
+            "min": low * scale,
+            "max": high * scale,
+            "mean": mean * scale,
+            "rms": math.sqrt(square) * scale,
+        }
 
     def distance(self, other: Fingerprint) -> float:
         """Return the largest difference of sorted elements, relative to the largest element."""
@@ -113,31 +184,126 @@ class Fingerprint:
         return float((self.flat - other.flat).abs().max())
 
 
-def _without_order(values: torch.Tensor) -> torch.Tensor:
+def _steps(shape: Sequence[int], stride: Sequence[int]) -> list[tuple[int, int]]:
+    return [each for each in zip(shape, stride, strict=True) if each[0] > 1]
+
+
+def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    expected = 1
+    for size, step in reversed(_steps(shape, stride)):
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def fills_its_memory(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Tell whether the elements of a tensor lie side by side, each once, in whatever order."""
+    steps = sorted(_steps(shape, stride), key=lambda each: each[1])
+    return _is_contiguous([size for size, _ in reversed(steps)], [step for _, step in reversed(steps)])
+
+
+def _measurable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the real numbers of a tensor where they can be widened."""
+    values = tensor.detach()
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj())
+    if values.dtype is torch.bool:
+        values = values.to(torch.uint8)
+    elif values.is_floating_point() and values.element_size() == 1:
+        values = values.to(torch.float32)
+    elif not values.is_floating_point() and values.dtype in _UNSIGNED:
+        values = values.to(torch.float64)
+    return values if values.device.type in _HAVE_FLOAT64 else values.cpu()
+
+
+def _blocks(values: torch.Tensor, size: int) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield parts of a tensor along its first dimension: what the cache of a processor holds."""
+    most = _AT_ONCE if values.device.type == "cpu" else _AT_ONCE_ELSEWHERE
+    rows = max(1, most // max(size, 1))
+    for start in range(0, len(values), rows):
+        yield start, values[start : start + rows]
+
+
+def _without_order(values: torch.Tensor, low: float, high: float, unit: float) -> torch.Tensor:
     """Return quantiles and means of powers; of very many elements, which take long to sort, means alone."""
     if not len(values):
-        return torch.zeros(0, dtype=torch.float64)
-    square = values.square()
-    means = [values.min(), values.max(), values.mean(), square.mean(), (values * square).mean()]
+        return values.new_zeros(0, dtype=torch.float64)
+    sums = values.new_zeros(_MEANS - 2, dtype=torch.float64)
+    for _, block in _blocks(values, 1):
+        part = block.to(_width(block, unit))
+        square, size = part.square(), part.abs()
+        first = part.sum(), part.dot(part), part.dot(square)
+        more = size.sum(), square.dot(square), part.dot(size)
+        sums += torch.stack([*first, *more]).to(torch.float64)
+    powers = sums.new_tensor([unit**power for power in (1, 2, 3, 1, 4, 2)]) * len(values)
+    means = torch.cat([sums.new_tensor([low / unit, high / unit]), sums / powers])
     if len(values) > _MOST_SORTED:
-        return torch.stack([*means, values.abs().mean(), square.square().mean(), values.sin().mean()])
-    at = torch.arange(_QUANTILES) * (len(values) - 1) // (_QUANTILES - 1)
-    return torch.cat([values.sort().values[at], torch.stack(means)])
+        return means
+    at = torch.arange(_QUANTILES, device=values.device) * (len(values) - 1) // (_QUANTILES - 1)
+    return torch.cat([values.sort().values[at].to(torch.float64) / unit, means])
 
 
-def _projected(values: torch.Tensor) -> torch.Tensor:
-    root = math.sqrt(max(len(values), 1))
-    if len(values) <= _LONGEST:
-        return values @ _directions(len(values)) / root
-    rows = -(-len(values) // _LONGEST)  # each of the longest length, the last one filled up
-    values = torch.nn.functional.pad(values, (0, rows * _LONGEST - len(values))).view(rows, _LONGEST)
-    return ((_directions(rows).T @ values) * _directions(_LONGEST).T).sum(1) / root
+def _projected(values: torch.Tensor, unit: float = 1.0, *, mixed: bool = False) -> torch.Tensor:
+    """Return random projections of elements in units, in their order, or of these with their squares."""
+    size, device = len(values), values.device
+    root = math.sqrt(max(size, 1)) * unit
+
+    def wide(block: torch.Tensor) -> torch.Tensor:
+        return _mixed(block, unit) if mixed else block.to(torch.float64)
+
+    if size <= _LONGEST:
+        return _directions(size, device) @ wide(values) / root
+    whole = size // _LONGEST * _LONGEST
+    short, long = _directions(-(-size // _LONGEST), device), _directions(_LONGEST, device)
+    found = (long[:, : size - whole] @ wide(values[whole:])) * short[:, -1]
+    for start, block in _blocks(values[:whole].view(-1, _LONGEST), _LONGEST):
+        found += ((long @ wide(block).T) * short[:, start : start + len(block)]).sum(1)
+    return found / root
+
+
+def _along(values: torch.Tensor, dims: int, unit: float) -> Iterator[torch.Tensor]:
+    """Yield a projection of means along each dimension that has several indices.
+
+    Not of the elements themselves: those of a softmax have one sum everywhere.
+    """
+    if dims == 1 == values.dim() and len(values) > 1:  # the means are the elements
+        yield _projected(values, unit, mixed=True)[:1]
+    shape = values.shape[:dims]
+    if dims == 0 or dims == 1 == values.dim() or not values.numel():
+        return
+    table = values.reshape(math.prod(shape[:-1]), shape[-1], -1)
+    rows = values.new_empty(len(table), dtype=torch.float64)
+    columns = values.new_zeros(shape[-1], dtype=torch.float64)
+    for start, block in _blocks(table, table[0].numel()):
+        part = _mixed(block, unit)
+        part = part.squeeze(2) if part.shape[2] == 1 else part.mean(2)
+        rows[start : start + len(block)] = part.sum(1)
+        columns += part.sum(0)
+    rows = rows.view(shape[:-1]) / (shape[-1] * unit)
+    for dim, size in enumerate(shape):
+        if size > 1:
+            others = [other for other in range(rows.dim()) if other != dim]
+            inside = rows.mean(others) if others else rows
+            yield _projected(columns / (len(table) * unit) if dim == len(shape) - 1 else inside)[:1]
+
+
+def _width(values: torch.Tensor, unit: float) -> torch.dtype:
+    """Return the dtype in which the powers of many elements are summed up, of a block at a time."""
+    is_single = values.dtype in _SINGLE and _SMALL_SINGLE < unit < 1 / _SMALL_SINGLE
+    return torch.float32 if is_single else torch.float64
+
+
+def _mixed(block: torch.Tensor, unit: float) -> torch.Tensor:
+    """Return elements with their squares in units, times the unit."""
+    part = block.to(torch.float64)
+    return torch.addcmul(part, part, part, value=1 / unit)
 
 
 @lru_cache(maxsize=64)
-def _directions(size: int) -> torch.Tensor:
+def _directions(size: int, device: torch.device) -> torch.Tensor:
     generator = torch.Generator().manual_seed(size)
-    return torch.randn(size, _PROJECTIONS, generator=generator, dtype=torch.float64)
+    return torch.randn(_PROJECTIONS, size, generator=generator, dtype=torch.float64).to(device)
 
 
 class Found:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from fxlab.models.running import Inputs
 from fxlab.node_info import module_path
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
-from fxlab.validation.verdicts.float64_run import Widen
 from fxlab.validation.verdicts.new_values import NewValues
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.nested import Path, tensors_inside
@@ -26,47 +26,83 @@ _LARGEST = 0.05
 """The largest relative difference that rounding weights is taken for."""
 
 
+Values = dict[Node, dict[Path, Fingerprint]]
+
+
+class Noted:
+    """The fingerprints of what a run shows."""
+
+    def __init__(self) -> None:
+        self.values: Values = {}
+
+    def __call__(self, node: Node, result: Any) -> None:
+        """Note the result of a node."""
+        if node.op != "output" and (tensors := list(tensors_inside(result))):
+            self.values[node] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
+
+
 class Side:
-    """A graph that has run in float64: the fingerprints of its values.
+    """A graph and the fingerprints of its values: of a run in float64, or of one that was recorded.
 
     Parameters
     ----------
-    runs
-        The runs of the graph.
-    other
-        The graph that it is aligned with. Weights that this one does not have are rounded weights: a merged
-        or cast one differs from what it was made of by that much. ``None`` if there are no such weights.
+    module
+        The graph.
+    values
+        Of each node that computes tensors, by the path in its result.
+    outputs
+        By the path in what the graph returns.
+    inputs
+        What it was called with, where that is known.
+    origins
+        Nodes that read no tensor, and whose values may be wrong nevertheless.
     """
 
-    def __init__(self, runs: Runs, other: GraphModule | None) -> None:
-        self.module, self.inputs = runs.graph_module, runs.inputs
-        self._runs = runs
-        self.values, self.outputs = self._run()
+    def __init__(
+        self,
+        module: GraphModule,
+        values: Values,
+        outputs: dict[str, Fingerprint],
+        inputs: Inputs = (),
+        origins: Collection[Node] = (),
+    ) -> None:
+        self.module, self.values, self.outputs, self.inputs = module, values, outputs, inputs
         self.tolerance: dict[Node, float] = {}
         """The relative difference up to which a value is the same, where it is more than that of float64."""
         self.tolerance_of_outputs: dict[str, float] = {}
-        if other is not None and (new := NewValues(other, self.module)):
-            generator = torch.Generator().manual_seed(0)
-            for _ in range(_TRIES):
-                self._widen_tolerance(*self._run(lambda tensor: new.rounded_anew(tensor, generator)))
         self.constant: set[Node] = set()
         """Nodes that no tensor of the inputs reaches: weights, what is made of them, masks and positions."""
         for node in self.module.graph.nodes:
             read = (each for each in node.all_input_nodes if each in self.values)
-            if node.op not in ("placeholder", "output") and self.constant.issuperset(read):
+            is_origin = node.op in ("placeholder", "output") or node in origins
+            if not is_origin and self.constant.issuperset(read):
                 self.constant.add(node)
 
-    def _run(
-        self, widen: Widen | None = None
-    ) -> tuple[dict[Node, dict[Path, Fingerprint]], dict[str, Fingerprint]]:
-        values: dict[Node, dict[Path, Fingerprint]] = {}
+    @classmethod
+    def of_runs(cls, runs: Runs, other: GraphModule | None) -> Side:
+        """Run a graph in float64.
 
-        def note(node: Node, result: Any) -> None:
-            if node.op != "output" and (tensors := list(tensors_inside(result))):
-                values[node] = {path: Fingerprint.of(tensor) for path, tensor in tensors}
-
-        returned = self._runs.visited(note, widen)
-        return values, {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
+        Parameters
+        ----------
+        runs
+            The runs of the graph.
+        other
+            The graph that it is aligned with. Weights that this one does not have are rounded weights: a
+            merged or cast one differs from what it was made of by that much. ``None`` if there are no such
+            weights.
+        """
+        if not isinstance(runs.visit, Noted):
+            runs.visit = Noted()
+        outputs = {path: Fingerprint.of(tensor) for path, tensor in runs.returned_in_float64.items()}
+        side = cls(runs.graph_module, runs.visit.values, outputs, runs.inputs)
+        if other is not None and (new := NewValues(other, side.module)):
+            generator = torch.Generator().manual_seed(0)
+            for _ in range(_TRIES):
+                noted = Noted()
+                returned = runs.visited(noted, lambda tensor: new.rounded_anew(tensor, generator))
+                moved = {path: Fingerprint.of(tensor) for path, tensor in returned.items()}
+                side._widen_tolerance(noted.values, moved)
+        return side
 
     def _widen_tolerance(
         self, values: Mapping[Node, Mapping[Path, Fingerprint]], outputs: Mapping[str, Fingerprint]

@@ -75,6 +75,8 @@ class Runs:
         self._given = self._replayed = given
         self._own = OwnRun(graph_module, inputs, beside, given)
         self._decisions = Decisions()
+        self.visit: Visit | None = None
+        """Shown each node and its result in the float64 run, before that is asked for anything."""
         self._weights = weights or WideWeights()
 
     def beside(self, other: GraphModule) -> "Runs":
@@ -91,8 +93,8 @@ class Runs:
         vars(other).pop("observed", None)
         return other
 
-    def visited(self, visit: Visit, widen: Widen | None = None) -> dict[str, torch.Tensor]:
-        """Run it in float64, show the result of each node, and return its outputs by their own paths."""
+    def visited(self, visit: Visit, widen: Widen) -> dict[str, torch.Tensor]:
+        """Run it in float64 with other weights, show each node's result, and return outputs by own paths."""
         options = {"own": self._own, "drawn": self._draws_in_float64, "visit": visit, "widen": widen}
         return self._named(run_in_float64, **options).returned
 
@@ -247,7 +249,7 @@ class Runs:
     def _in_float64(self) -> Float64Result:
         # What a graph writes into is a copy of its own.
         widen = None if self.observed.written else self._weights.of
-        return self._run(decisions=self._decisions, widen=widen)
+        return self._run(decisions=self._decisions, widen=widen, visit=self.visit)
 
     @cached_property
     def _exact(self) -> dict[str, torch.Tensor]:
@@ -281,6 +283,11 @@ class Runs:
         written = self._observed.written
         options |= {"own": self._own, "written": written, "drawn": self._draws_in_float64}
         return self._named(run_in_float64, **options)
+
+    @property
+    def returned_in_float64(self) -> dict[str, torch.Tensor]:
+        """The outputs in float64 by their own paths."""
+        return self._in_float64.returned
 
     def _rows(self, result: Float64Result) -> dict[str, torch.Tensor]:
         """Return what a run gives and writes, by path, with all elements of what is sparse."""

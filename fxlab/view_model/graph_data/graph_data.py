@@ -22,6 +22,7 @@ from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering import box, palette
 from fxlab.drawing.rendering.dot import outline
 from fxlab.drawing.rendering.layout import lay_out
+from fxlab.drawing.rendering.paint import labels_of, module_alone, values_of_groups
 from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
 from fxlab.garbage import without_collecting
 from fxlab.graphs.provenance import Provenance
@@ -38,6 +39,8 @@ from fxlab.view_model.wire import clip, to_json
 Word = tuple[str, float | None]
 """A text and its width; ``None`` where the width is a guess, so that nothing may be squeezed into it."""
 
+MOST_LABEL = 40
+"""Characters of a label that an overlay writes on a box."""
 MOST_AT_ONCE = 10_000
 """Leaves that are written at once; of a larger graph the groups that are closed at first follow."""
 
@@ -161,16 +164,24 @@ class GraphData:
 
     def add_overlay(self, number: int, overlay: Overlay) -> None:
         """Add values by which a graph is coloured."""
+        overlay = overlay.on(self.shown(number).graph)
         nodes = self.shown(number).graph.graph.nodes
-        described = {
+        described: dict[str, Any] = {
             "name": overlay.name,
             "title": clip(overlay.title, 80),
             "unit": overlay.unit,
             "combine": overlay.combine,
             "numeric": overlay.is_numeric,
-        }
-        values = [to_json(overlay.values.get(node.name)) for node in nodes]
-        self._overlays.values.append({"graph": number, **described, "values": values})
+        } | ({"isText": True} if overlay.kind == "text" else {})
+        hierarchy = self.hierarchy(number)
+        owners = {leaf.name: module_alone(leaf, hierarchy) for leaf in hierarchy.leaves}
+        groups = {path: to_json(value) for path, value in values_of_groups(hierarchy, overlay).items()}
+        words = {id: clip(label, MOST_LABEL) for id, label in labels_of(hierarchy, overlay).items()}
+        values = [to_json(overlay.of((node.name,), owners.get(node.name, ""))) for node in nodes]
+        found = (
+            {"values": values} | ({"groups": groups} if groups else {}) | ({"labels": words} if words else {})
+        )
+        self._overlays.values.append({"graph": number, **described, **found})
 
     def lay_out(self, number: int) -> None:
         """Lay out the first picture of a graph, so that the page need not wait for its own Graphviz."""

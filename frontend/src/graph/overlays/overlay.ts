@@ -11,6 +11,8 @@ export interface Paint {
   level?: number;
   kind?: number;
   words: string;
+  /** Written on the box; empty if nothing is. */
+  label: string;
 }
 
 export interface Painted {
@@ -36,7 +38,7 @@ export function paintTogether(graphs: [Overlay, Picture][]): Painted[] {
   );
   const isNumeric = graphs.every(([overlay]) => overlay.numeric);
   const scale = graphs[0] && isNumeric ? numbers(graphs[0][0], values.map(asNumber)) : null;
-  const kinds = scale ? [] : kindsOf(values);
+  const kinds = scale || graphs.some(([overlay]) => overlay.isText) ? [] : kindsOf(values);
   const known = values.filter((value) => value !== null);
   const isAllZero = isNumeric && known.length > 0 && known.every((value) => asNumber(value) === 0);
   return graphs.map(([overlay, picture]) => ({
@@ -59,9 +61,11 @@ function paints(
     const value = overlay.values[id];
     if (value === undefined || value === null || box.kind === "chip") continue;
     const words = `${overlay.title}: ${wordsOf(value, overlay)}`;
-    if (box.kind === "cluster") boxes.set(id, { words });
-    else if (scale) boxes.set(id, { level: scale.level(asNumber(value)!), words });
-    else boxes.set(id, { kind: Math.min(kinds.indexOf(String(value)), NUMBER_OF_KINDS - 1), words });
+    const label = overlay.labels?.[id] ?? "";
+    if (box.kind === "cluster") boxes.set(id, { words, label: "" });
+    else if (overlay.isText) boxes.set(id, { words, label });
+    else if (scale) boxes.set(id, { level: scale.level(asNumber(value)!), words, label });
+    else boxes.set(id, { kind: Math.min(kinds.indexOf(String(value)), NUMBER_OF_KINDS - 1), words, label });
   }
   return boxes;
 }

@@ -117,7 +117,12 @@ export type Extra = Pick<Details, "fields"> &
   Partial<Pick<Details, "arguments" | "parameters" | "candidates" | "rewrites" | "contents">>;
 
 /** Values in the order of the nodes of a graph. */
-export type OverlayData = Omit<Overlay, "values" | "total"> & { graph: number; values: Cell[] };
+export type OverlayData = Omit<Overlay, "values" | "total"> & {
+  graph: number;
+  values: Cell[];
+  /** Of groups, by path, where modules have values of their own. */
+  groups?: Record<string, Cell>;
+};
 
 export interface Metrics {
   font: string;

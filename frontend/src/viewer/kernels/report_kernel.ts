@@ -21,6 +21,8 @@ export interface WrittenReport {
   tables: Tables;
   /** If they were asked for. */
   values?: WrittenValues | null;
+  /** The overlay that is shown at first. */
+  colours?: string;
 }
 
 const PANELS = "fxlab.panels";
@@ -34,7 +36,7 @@ export class ReportKernel implements Kernel {
 
   /** `graph` is its number among several in one report, from 1, which the address then begins with. */
   constructor(
-    { data, stages, passes, tables, values = null }: WrittenReport,
+    { data, stages, passes, tables, values = null, colours = "" }: WrittenReport,
     private readonly graph = 0,
   ) {
     this.values = values;
@@ -48,7 +50,8 @@ export class ReportKernel implements Kernel {
       height: 0,
       panels: panelsOfBrowser(),
     };
-    this.state.view = this.viewOfAddress() ?? VIEW_AT_FIRST;
+    const atFirst = { ...VIEW_AT_FIRST, overlay: colours };
+    this.state.view = (location.hash.length > 1 ? this.viewOfAddress() : null) ?? atFirst;
   }
 
   async ready(): Promise<void> {}

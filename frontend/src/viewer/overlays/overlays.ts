@@ -21,7 +21,8 @@ export function overlayOn(data: OverlayData, measured: Scene, { scene, view }: P
       combine,
       numeric,
     );
-    if (value !== null) values[item.id] = value;
+    const found = (item instanceof Group ? data.groups?.[item.path] : undefined) ?? value;
+    if (found !== null) values[item.id] = found;
   }
   return { ...data, values, total: combined(data.values, combine, numeric) };
 }

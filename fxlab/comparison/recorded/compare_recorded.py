@@ -1,0 +1,180 @@
+"""Compare runs that were recorded, with one another or with a model that is run here."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fxlab.comparison.comparison import Comparison
+from fxlab.comparison.pairing import checked_outputs
+from fxlab.comparison.recorded.record_run import record
+from fxlab.comparison.recorded.recorded_graph import ROUNDINGS, draws, side_of, unit_of
+from fxlab.comparison.recorded.recorded_run import INPUT, WEIGHT, RecordedRun
+from fxlab.comparison.recorded.run_file import is_run_file, read_run
+from fxlab.comparison.weights import WRONG, Weight
+from fxlab.units import listed, with_unit
+from fxlab.validation.alignment.align import Alignment, align_sides, paired_paths
+from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint
+from fxlab.validation.alignment.side import Side
+from fxlab.validation.outputs.computed_tensors import GRADIENT
+from fxlab.validation.verdicts.comparison import Verdict, summary
+from fxlab.validation.verdicts.judgement import Judgement, Status
+
+
+def is_recorded(model: Any) -> bool:
+    """Tell whether something is a recorded run, or the file of one."""
+    return isinstance(model, RecordedRun) or is_run_file(model)
+
+
+def compare_recorded(
+    reference: Any,
+    candidate: Any,
+    inputs: Any,
+    candidate_inputs: Any,
+    outputs: Mapping[str | int, str | int] | None,
+    weights: bool,
+    gradients: bool,
+) -> Comparison:
+    """Compare two runs by their fingerprints; a model that is no run is recorded here, on the inputs."""
+    others = inputs if candidate_inputs is None else candidate_inputs
+    runs = _run(reference, inputs, gradients), _run(candidate, others, gradients)
+    ours, theirs = map(side_of, runs)
+    compared = [*_compared(*runs)] if weights else None
+    if compared is not None and any(run.error for run in runs):  # which may not have come to a weight
+        compared = [weight for weight in compared if weight.candidate and weight.reference]
+    pairs = _pairs(outputs, ours, theirs, compared or ())
+    wrong = [weight.candidate for weight in compared or () if weight.status in WRONG]
+    alignment = align_sides(ours, theirs, pairs, wrong)
+    verdict = _verdict(runs, alignment)
+    drawn = [node.name for node in alignment.parted if draws(node)]
+    notes = [f"random numbers differ at {listed(drawn)}: seed both runs alike"] if drawn else []
+    given = {name for name, step in zip(runs[1].names, runs[1].steps, strict=True) if step.kind == INPUT}
+    others = [node.name for node in alignment.parted if node.op == "placeholder" and node.name in given]
+    notes += [f"the runs have other inputs: {listed(others)}"] if others else []
+    return Comparison(alignment, verdict, compared, (), None, None, notes=(*notes, *_notes(runs)))
+
+
+def _run(model: Any, inputs: Any, gradients: bool) -> RecordedRun:
+    if isinstance(model, RecordedRun):
+        return model
+    if is_run_file(model):
+        return read_run(os.fspath(model))
+    run = RecordedRun("")
+    record(run, model, inputs, backward=gradients)
+    return run
+
+
+def _pairs(outputs: Any, ours: Side, theirs: Side, weights: Any) -> dict[str, str]:
+    if (asked := checked_outputs(outputs, ours.outputs, theirs.outputs)) is not None:
+        return asked
+    results = ({p: v.elements for p, v in side.outputs.items() if _is_result(p)} for side in (ours, theirs))
+    pairs = paired_paths(*results)
+    names = {w.candidate: w.reference[0] for w in weights if len(w.reference) == 1}
+    for path in theirs.outputs:
+        name = path.removeprefix(GRADIENT)
+        other = GRADIENT + names.get(name, name)
+        if not _is_result(path) and other in ours.outputs:
+            pairs[other] = path
+    return pairs
+
+
+def _is_result(path: str) -> bool:
+    return not path.startswith(GRADIENT)
+
+
+def _verdict(runs: tuple[RecordedRun, RecordedRun], found: Alignment) -> Verdict:
+    """Judge each output that both have by the fingerprints, and runs by whether they have returned."""
+    judged = {}
+    for (path, other), agrees in found.outputs.items():
+        mine, its = found.original.outputs[path], found.transformed.outputs[other]
+        limits = (
+            s.tolerance_of_outputs.get(p, 0.0)
+            for s, p in ((found.original, path), (found.transformed, other))
+        )
+        limit = max(*limits, TOLERANCE)
+        status = Status.WITHIN_ROUNDING if agrees else Status.DIFFERENT
+        judged[path] = Judgement(status, _apart(mine, its, limit), mine.elements, compared=mine.elements)
+    errors = [
+        f"the {name}'s run raised {run.error}" for name, run in zip(_NAMES, runs, strict=True) if run.error
+    ]
+    if errors:
+        is_same = runs[0].error == runs[1].error and not (found.parted or found.parted_original)
+        status = Status.NOTHING_COMPARED if is_same else Status.DIFFERENT
+        judged["run"] = Judgement(status, "; ".join(errors), 0)
+    if not judged:
+        judged["output"] = Judgement(Status.NOTHING_COMPARED, "neither run returned tensors", 0)
+    verdict = summary(judged)
+    how = "measured" if all(run.is_measured for run in runs) else "in part estimated"
+    dtypes = listed([*dict.fromkeys(dtype for run in runs for dtype in run.dtypes)]) or "no floating point"
+    words = f"compared by fingerprints of recorded values ({dtypes}; rounding {how}), not in float64"
+    return replace(verdict, reason=f"{verdict.reason}; {words}")
+
+
+_NAMES = "reference", "candidate"
+
+
+def _apart(mine: Fingerprint, its: Fingerprint, limit: float) -> str:
+    if mine.elements != its.elements:
+        return f"the shapes differ: {mine.shape} and {its.shape}"
+    if mine.special != its.special:
+        return f"other numbers of NaN and infinite elements: {mine.special} and {its.special}"
+    if mine.bits() == its.bits():
+        return "the fingerprints are equal to the last bit"
+    apart = mine.moved_by(its)
+    words = f"fingerprints {with_unit(apart)} apart (relative), where rounding explains"
+    return f"{words} {with_unit(limit)}"
+
+
+def _notes(runs: tuple[RecordedRun, RecordedRun]) -> Iterator[str]:
+    for name, run in zip(_NAMES, runs, strict=True):
+        yield from (f"of the {name}, {note}" for note in run.notes)
+    for what in ("versions", "settings"):
+        ours, theirs = (getattr(run, what) for run in runs)
+        others = [
+            f"{name} {ours[name]} and {theirs[name]}"
+            for name in ours
+            if name in theirs and ours[name] != theirs[name]
+        ]
+        if others:
+            yield f"other {what}: {listed(others)}"
+
+
+def _compared(reference: RecordedRun, candidate: RecordedRun) -> Iterator[Weight]:
+    """Compare weights by fingerprint: those that are used, in any shape."""
+    held = [
+        {s.target: v for s in run.steps if s.kind == WEIGHT for v in s.values if v.fingerprint is not None}
+        for run in (reference, candidate)
+    ]
+    ours, theirs = ({name: v.fingerprint for name, v in each.items() if v.fingerprint} for each in held)
+    by_size: dict[int, list[str]] = defaultdict(list)
+    for name, found in ours.items():
+        by_size[found.elements].append(name)
+    used = set[str]()
+    for name, found in theirs.items():
+        mine = ours.get(name)
+        same = [other for other in by_size[found.elements] if found.is_like(ours[other])]
+        same.sort(key=lambda other: (other != name, not found.is_output_like(ours[other])))
+        if not same:
+            used.add(name)
+            if mine is None or mine.elements != found.elements:
+                yield Weight(name, (), "only in the candidate")
+            else:
+                apart = found.moved_by(mine)
+                unit = max(unit_of(each[name].dtype) for each in held)
+                status = "rounded" if apart <= ROUNDINGS * unit else "other values"
+                yield Weight(name, (name,), status, f"{with_unit(apart)} apart (relative)")
+            continue
+        other = ours[same[0]]
+        used.add(same[0])
+        if same[0] != name and mine is not None:
+            yield Weight(name, (same[0],), "wrong layer", f"{name} stands at its place")
+        elif found.is_output_like(other):
+            yield Weight(name, (same[0],), "equal" if found.shape == other.shape else "reshaped")
+        else:
+            yield Weight(name, (same[0],), "transposed" if found.is_in_order_of(other) else "reordered")
+    for name in ours:
+        if name not in used and not any(found.is_like(ours[name]) for found in theirs.values()):
+            yield Weight("", (name,), "only in the reference")
