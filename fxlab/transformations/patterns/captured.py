@@ -8,8 +8,8 @@ from torch.fx import Node
 
 from fxlab.node_info import known_result
 from fxlab.torch_private import statically_known_true
-from fxlab.transformations.patterns.arguments import Weight
-from fxlab.transformations.patterns.calls import Term
+from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.calls import Term
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.fx import Node
 from fxlab.node_info import attribute_at, dtype_name, known_result
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.patterns.captured import Joined, Size
 from fxlab.transformations.patterns.replacing import Replacement, mapped, run, values_of
 from fxlab.values.tensors import known_number

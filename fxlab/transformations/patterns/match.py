@@ -13,9 +13,9 @@ from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import why_not_the_same
-from fxlab.transformations.patterns.arguments import Weight
+from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import Joined, Size
-from fxlab.transformations.patterns.graph_index import GraphIndex
 from fxlab.transformations.patterns.matching import Found
 from fxlab.transformations.patterns.pattern import Pattern
 from fxlab.transformations.patterns.replacing import Replacement

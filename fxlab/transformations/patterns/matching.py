@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ from torch.fx import Node
 
 from fxlab.node_info import known_result
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.patterns.arguments import Weight, from_start, is_number
-from fxlab.transformations.patterns.calls import Calls, Term
+from fxlab.transformations.calls.arguments import Weight, from_start, is_number
+from fxlab.transformations.calls.calls import Calls, Term
+from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import (
     Joined,
     Size,
@@ -21,7 +22,6 @@ from fxlab.transformations.patterns.captured import (
     number_of,
     text_of,
 )
-from fxlab.transformations.patterns.graph_index import GraphIndex
 from fxlab.transformations.patterns.near import NearMisses, Score
 from fxlab.transformations.patterns.pattern import ANY, NUMBER, TENSOR, WEIGHT, Capture, Pattern
 
@@ -47,6 +47,12 @@ class Found:
     """The paths of modules, by their paths in the pattern."""
     open: tuple[tuple[Node, Any, Any], ...] = ()
     """Numbers to be compared once all arguments are known."""
+
+    def with_values(self, **values: Any) -> "Found":
+        """Return a copy with other values, in a tenth of the time of ``dataclasses.replace``."""
+        made = Found.__new__(Found)
+        vars(made).update(vars(self), **values)
+        return made
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,11 @@ class Matcher:
         self._begin: Node | None = None
         self._steps = 0
 
+    @property
+    def depth(self) -> int:
+        """The number of calls between a result and the arguments, at most."""
+        return self._pattern.depth(self._pattern.outputs[0])
+
     def matches(self, at: Iterable[Node] | None = None) -> Iterator[tuple[tuple[Node, ...], Found]]:
         """Yield the results of each match, and what was found."""
         first, *others = self._pattern.outputs
@@ -115,7 +126,7 @@ class Matcher:
         at
             Where to look; if left out, wherever the largest part of the pattern matches.
         """
-        total = len(self._pattern.calls_in)
+        total = self._pattern.total
         parts = self._pattern.parts if at is not None else self._pattern.parts[:1]
         for part, reader in parts:
             term, above = self._pattern.term(part), self._pattern.term(reader)
@@ -236,7 +247,7 @@ class Matcher:
             return
         for more in self._term(term, given, node, found):
             if isinstance(value, Node):
-                more = replace(more, of={**more.of, value: node})
+                more = more.with_values(of={**more.of, value: node})
             yield more
 
     def _value(self, value: Any, given: Any, found: Found) -> Iterator[Found]:
@@ -274,11 +285,11 @@ class Matcher:
         if value.op == "placeholder":
             yield from self._bind(pattern.captures[value], given, found)
         elif value in pattern.scalars:
-            yield replace(found, open=(*found.open, (value, given, self._begin)))
+            yield found.with_values(open=(*found.open, (value, given, self._begin)))
         elif pattern.is_either(value):
             for each in pattern.alternatives(value):
                 for more in self._value(each, given, found):
-                    yield replace(more, of={**more.of, value: given})
+                    yield more.with_values(of={**more.of, value: given})
         elif value.op == "get_attr":
             if self._is_constant(value, given):
                 yield found
@@ -299,7 +310,7 @@ class Matcher:
         """Match a call of the pattern with a value, past what only passes it on."""
 
         def noted(more: Found) -> Found:
-            return more if node is None else replace(more, of={**more.of, node: given})
+            return more if node is None else more.with_values(of={**more.of, node: given})
 
         skipped: list[Node] = []
         nearest = None
@@ -308,7 +319,7 @@ class Matcher:
             nearest = other if nearest is None or (other and nearest.is_transparent) else nearest
             if other is not None and self._is_called(term, other):
                 own = dict.fromkeys(skipped)
-                for more in self._term(term, other, value, replace(found, nodes={**found.nodes, **own})):
+                for more in self._term(term, other, value, found.with_values(nodes={**found.nodes, **own})):
                     yield noted(more)
                 if not other.is_transparent or other.name == term.name:
                     return
@@ -342,7 +353,7 @@ class Matcher:
         modules = found.modules
         if term.module and other.module:
             modules = {**modules, term.module: other.module}
-        found = replace(found, nodes=nodes, reached=found.reached + 1, modules=modules)
+        found = found.with_values(nodes=nodes, reached=found.reached + 1, modules=modules)
         if term.name in _COMMUTATIVE and "terms" in term.args:
             yield from self._commutative(term, other, found)
         elif term.name == "flatten" and other.name == "reshape":
@@ -480,8 +491,8 @@ class Matcher:
         """Match a sum or a product, whose terms may come in any order and be grouped in any way."""
         terms, numbers = self._flat_pattern(term)
         for operands, own in self._flat_graph(term.name, other, len(terms) + len(numbers)):
-            grown = replace(found, nodes={**found.nodes, **dict.fromkeys(own)})
-            grown = replace(grown, reached=found.reached + self._flattened(term))
+            grown = found.with_values(nodes={**found.nodes, **dict.fromkeys(own)})
+            grown = grown.with_values(reached=found.reached + self._flattened(term))
             yield from self._assigned(term.name, terms, numbers, operands, grown)
 
     def _flattened(self, term: Term) -> int:
@@ -668,14 +679,14 @@ class Matcher:
             )
             return
         if capture.name not in found.captured:
-            yield replace(found, captured={**found.captured, capture.name: given})
+            yield found.with_values(captured={**found.captured, capture.name: given})
             return
         known = found.captured[capture.name]
         if known is given or self._is_same(known, given):
             value = self._common(known, given)
             passed = [*self._until(known, value), *self._until(given, value)]
             nodes = {**found.nodes, **dict.fromkeys(passed)}
-            yield replace(found, captured={**found.captured, capture.name: value}, nodes=nodes)
+            yield found.with_values(captured={**found.captured, capture.name: value}, nodes=nodes)
         elif self._is_written_as(known, given) or self._is_written_as(given, known):
             self._fail(found, Reason.WRITTEN_IN_PLACE(value=text_of(known)), given)
         else:
@@ -752,7 +763,7 @@ class Matcher:
                     ),
                 )
                 return
-        yield replace(found, open=())
+        yield found.with_values(open=())
 
     def _evaluated(self, node: Any, found: Found) -> Any:
         """Return a number that the pattern computes, such as half of a size."""
@@ -803,7 +814,7 @@ class Matcher:
         known = self._misses.get(begin)
         if known is None or found.reached > known.reached:
             own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
-            total = len(self._pattern.calls_in)
+            total = self._pattern.total
             node = at if isinstance(at, Node) else None
             self._misses[begin] = Miss(
                 begin, own or (begin,), min(found.reached, total), total, refusal, node

@@ -7,8 +7,8 @@ from typing import Any
 from torch.fx import Node
 
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.patterns.arguments import from_start, is_number
-from fxlab.transformations.patterns.calls import Calls, Term
+from fxlab.transformations.calls.arguments import from_start, is_number
+from fxlab.transformations.calls.calls import Calls, Term
 from fxlab.transformations.patterns.pattern import Pattern
 
 _COMMUTATIVE = ("add", "mul")

@@ -4,7 +4,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 
 from fxlab.operators import is_of_python
-from fxlab.transformations.patterns.calls import Calls, Term
+from fxlab.transformations.calls.calls import Calls, Term
 
 NUMBER, WEIGHT, TENSOR, ANY = "number", "weight", "tensor", "any"
 """The kinds of values that an argument of a pattern may capture."""
@@ -136,6 +136,19 @@ class Pattern:
         return [node for node in computed if node not in self.scalars]
 
     @cached_property
+    def total(self) -> int:
+        """The number of calls of the largest alternatives."""
+        known: dict[Node, set[Node]] = {}
+        own = {*self.calls_in}
+        for node in self.graph.nodes:
+            parts = [known[each] for each in node.all_input_nodes]
+            if self.is_either(node):
+                known[node] = max(parts, key=len, default=set())
+            else:
+                known[node] = set[Node]().union(*parts, {node} & own)
+        return len(known[self.graph.output_node()])
+
+    @cached_property
     def unused(self) -> list[str]:
         """The names of arguments that nothing reads."""
         return [capture.name for node, capture in self.captures.items() if not node.users]
@@ -219,6 +232,12 @@ def read_pattern(function: Callable[..., Any]) -> list[Pattern]:
     if not found and failed is not None:
         raise failed
     return found
+
+
+@cache
+def read_once(function: Callable[..., Any]) -> tuple[Pattern, ...]:
+    """Trace a pattern of one of fxlab's own passes, which stays the same."""
+    return tuple(read_pattern(function))
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from torch.fx.node import map_arg
 from fxlab.node_info import attribute_at
 from fxlab.operators import is_of_python, may_alias
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.journal.module_tree import unused_name
-from fxlab.transformations.patterns.arguments import Weight
 from fxlab.transformations.patterns.captured import Joined, Size
 from fxlab.transformations.rewriting.editor import Editor, place_of
 

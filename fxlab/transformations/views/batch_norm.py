@@ -10,9 +10,9 @@ from fxlab.node_info import known_shape
 from fxlab.operators import argument
 from fxlab.torch_private import AnyBatchNorm
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.calls.spelling import computed_by
 from fxlab.transformations.views.layer import (
     Layer,
-    computed_by,
     layer_of_module,
     layer_of_tensors,
     made_of_tensors,

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import fxlab
 from fxlab import FuseAttention, RemoveRepeatedHeads
-from fxlab.transformations.views.repeated_heads import as_repeated_heads
+from fxlab.transformations.passes.remove_repeated_heads import repeated
 
 REMOVE = RemoveRepeatedHeads()
 
@@ -152,7 +152,7 @@ def as_other_bits(x):
 
 def test_heads_that_are_read_as_another_dtype_are_none():
     gm = shapes_known(Apply(lambda _, x: as_other_bits(x)), torch.randn(1, 2, 3, 8).half())
-    assert not [node for node in gm.graph.nodes if as_repeated_heads(node)]
+    assert fxlab.find_matches(gm, repeated) == []
 
 
 @pytest.mark.parametrize("repeat", [reversed_heads, lambda x: x.repeat(1, 2, 1, 1)])

@@ -96,15 +96,6 @@ def test_explain_names_the_nodes_that_would_go():
     assert_is(gm, before)
 
 
-def test_a_filter_leaves_matches_alone():
-    def first_only(match, graph, pattern):
-        return next(n for n in graph.nodes if n.target is torch.softmax) in match.nodes_map.values()
-
-    transformation = from_pattern(by_hand, fused, match_filters=[first_only])
-    gm = traced(Attention())
-    assert len(transformation.get_transformed_nodes(transformation(gm))) == 1
-
-
 def test_literals_are_compared_unless_told_otherwise():
     def halve(x):
         return x / 2
@@ -181,11 +172,6 @@ def reads_a_number(x):
 def test_what_cannot_be_a_pattern_is_refused(pattern, replacement, error, message):
     with pytest.raises(error, match=message):
         from_pattern(pattern, replacement)
-
-
-def test_a_filter_that_cannot_be_called_is_refused():
-    with pytest.raises(TypeError, match="match_filters"):
-        from_pattern(relu, gelu, match_filters=["first"])
 
 
 def test_a_match_may_be_in_a_list_that_the_next_one_is_given():
