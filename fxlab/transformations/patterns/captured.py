@@ -29,6 +29,15 @@ class Size:
     value: Any
 
 
+@dataclass(frozen=True)
+class Called:
+    """The calls of a graph that compute what a module of a pattern does."""
+
+    input: Node
+    nodes: tuple[Node, ...]
+    """In the order of the graph; the last is the result."""
+
+
 def has_nodes(value: Any) -> bool:
     """Tell whether a value of a pattern is more than a literal."""
     if isinstance(value, tuple | list):

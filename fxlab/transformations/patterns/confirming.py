@@ -14,7 +14,7 @@ from fxlab.node_info import attribute_at, dtype_name, known_result
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
-from fxlab.transformations.patterns.captured import Joined, Size
+from fxlab.transformations.patterns.captured import Called, Joined, Size
 from fxlab.transformations.patterns.replacing import Replacement, mapped, run, values_of
 from fxlab.values.tensors import known_number
 
@@ -51,7 +51,7 @@ class Confirming:
     captured
         What the arguments of the pattern have captured.
     modules
-        The paths of modules that are called, by their paths in the pattern.
+        The paths of modules, or the calls that compute the same, by the paths of modules in the pattern.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Confirming:
         nodes: Sequence[Node],
         roots: Sequence[Node],
         captured: dict[str, Any],
-        modules: dict[str, str],
+        modules: dict[str, str | Called],
     ) -> None:
         self._facts, self._nodes, self._roots, self._captured = facts, nodes, roots, captured
         self._modules = modules
@@ -157,15 +157,18 @@ class Confirming:
         return leaves, weights
 
     def _original(self, leaves: dict[Node, Any], weights: dict[str, torch.Tensor]) -> list[Any]:
-        values = dict(leaves)
         with torch.no_grad():
-            for node in self._nodes:
-                args, kwargs = (
-                    self._widen(mapped(node.args, values)),
-                    self._widen(mapped(node.kwargs, values)),
-                )
-                values[node] = self._run(node, args, kwargs, weights)
+            values = self._values(dict(leaves), self._nodes, weights)
         return [values[root] for root in self._roots]
+
+    def _values(
+        self, values: dict[Node, Any], nodes: Sequence[Node], weights: dict[str, torch.Tensor]
+    ) -> dict[Node, Any]:
+        """Run nodes of the graph, and add their results to the values that they read."""
+        for node in nodes:
+            args, kwargs = (self._widen(mapped(each, values)) for each in (node.args, node.kwargs))
+            values[node] = self._run(node, args, kwargs, weights)
+        return values
 
     def _run(self, node: Node, args: Any, kwargs: Any, weights: dict[str, torch.Tensor]) -> Any:
         if node.op != "call_module":
@@ -208,8 +211,12 @@ class Confirming:
                 return constant.to(self._widen(constant.dtype)) if is_real else constant
             args, kwargs = self._widen(args), self._widen(kwargs)
             if node.op == "call_module":
-                if str(node.target) in self._modules:
-                    return self._called_module(self._modules[str(node.target)], args, kwargs, weights)
+                own = self._modules.get(str(node.target))
+                if isinstance(own, Called):
+                    values = self._values({**leaves, own.input: args[0]}, own.nodes, weights)
+                    return values[own.nodes[-1]]
+                if own is not None:
+                    return self._called_module(own, args, kwargs, weights)
                 module = self._modules_as(replacement, str(node.target))
                 return module(*args, **kwargs)
             return run(node.op, self._target(node), args, kwargs)

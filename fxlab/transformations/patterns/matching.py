@@ -15,6 +15,7 @@ from fxlab.transformations.calls.arguments import Weight, from_start, is_number
 from fxlab.transformations.calls.calls import Calls, Term
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import (
+    Called,
     Joined,
     Size,
     has_nodes,
@@ -43,8 +44,8 @@ class Found:
     of: dict[Node, Any] = field(default_factory=dict)
     """The values for the nodes of the pattern."""
     reached: int = 0
-    modules: dict[str, str] = field(default_factory=dict)
-    """The paths of modules, by their paths in the pattern."""
+    modules: dict[str, str | Called] = field(default_factory=dict)
+    """The paths of modules, or the calls that compute the same, by their paths in the pattern."""
     open: tuple[tuple[Node, Any, Any], ...] = ()
     """Numbers to be compared once all arguments are known."""
 
@@ -353,6 +354,9 @@ class Matcher:
         modules = found.modules
         if term.module and other.module:
             modules = {**modules, term.module: other.module}
+        elif term.module and any(other.args["self"] in node.all_input_nodes for node in other.nodes):
+            own = tuple(sorted(other.nodes, key=self._index.position.__getitem__))
+            modules = {**modules, term.module: Called(other.args["self"], own)}
         found = found.with_values(nodes=nodes, reached=found.reached + 1, modules=modules)
         if term.name in _COMMUTATIVE and "terms" in term.args:
             yield from self._commutative(term, other, found)

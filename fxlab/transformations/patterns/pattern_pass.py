@@ -18,7 +18,7 @@ from fxlab.transformations.base import explanation
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.foreign.from_callable import name_of
-from fxlab.transformations.patterns.captured import Joined, Size
+from fxlab.transformations.patterns.captured import Called, Joined, Size
 from fxlab.transformations.patterns.confirming import Confirmation, Confirming
 from fxlab.transformations.patterns.match import (
     Match,
@@ -161,7 +161,11 @@ class PatternPass(MatchingPass[Match]):
         checks = [check for root in candidate.roots for check in dtype_checks(root, candidate.inner)]
         if len(candidate.roots) == 1:
             move_dtype_checks(checks, candidate.roots[0], edit)
-        results = placing.all(replacement, given, candidate.found.modules)
+        modules = {
+            path: replace(own, input=_current(own.input, moved)) if isinstance(own, Called) else own
+            for path, own in candidate.found.modules.items()
+        }
+        results = placing.all(replacement, given, modules)
         marked: list[Node] = []
         made = [node for node in placing.made if node.op != "get_attr"]
         for root, result in zip(candidate.roots, results, strict=True):
