@@ -1,7 +1,7 @@
 """The base of passes that look for patterns, and tell where one nearly matches."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -86,11 +86,7 @@ class MatchingPass(RewritePass[C]):
             for miss in self._misses_at(anchor, index):
                 found.setdefault(miss.node, miss)
         misses = [m for m in found.values() if taken.isdisjoint(m.nodes) and m.share > _LEAST]
-        nearest = sorted(misses, key=lambda miss: (-miss.share, -len(miss.nodes), index.position[miss.node]))
-        apart = list[Miss]()
-        for miss in nearest:  # a part of one is none of its own
-            if not any(miss.node in other.nodes or miss.at is other.at for other in apart):
-                apart.append(miss)
+        apart = apart_from_each_other(misses)
         return candidates, [miss for miss in apart if miss.is_near] or apart
 
     def _is_around(self, node: Node, facts: GraphFacts) -> bool:
@@ -154,14 +150,14 @@ class MatchingPass(RewritePass[C]):
 
     def _misses_at(self, node: Node, index: GraphIndex) -> list[Miss]:
         """Return how far the patterns come at a node, from its last call or from one before."""
-        found: list[Miss] = []
+        found, partial = list[Miss](), list[Miss]()
         for matcher in self._matchers(index):
             list(matcher.matches(_from_here_on(node, matcher, index)))
-            own = [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
-            read = [miss for miss in matcher.partial(node.all_input_nodes) if miss.at is node]
-            found += [*own, *matcher.partial([node]), *read]
+            found += [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
+            partial += matcher.partial([node])
+            partial += [miss for miss in matcher.partial(node.all_input_nodes) if miss.at is node]
         best: dict[Node, Miss] = {}
-        for miss in found:
+        for miss in (*found, *partial):
             if miss.node not in best or miss.reached > best[miss.node].reached:
                 best[miss.node] = miss
         return list(best.values())
@@ -174,6 +170,15 @@ def _from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node,
         level = [user for each in level for user in index.readers(each) if user not in around]
         around.update(dict.fromkeys(level))
     return around
+
+
+def apart_from_each_other(misses: Iterable[Miss]) -> list[Miss]:
+    """Return near misses, nearest first, without those that are a part of a nearer one or have it as one."""
+    apart = list[Miss]()
+    for miss in sorted(misses, key=lambda miss: -miss.share):
+        if not any(miss.node in other.nodes or other.node in miss.nodes for other in apart):
+            apart.append(miss)
+    return apart
 
 
 def miss_rows(facts: GraphFacts, miss: Miss, number: int) -> Iterator[tuple[str, bool, str, str, int]]:

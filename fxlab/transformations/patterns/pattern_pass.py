@@ -28,7 +28,7 @@ from fxlab.transformations.patterns.match import (
     why_written,
 )
 from fxlab.transformations.patterns.matching import Found, Matcher, Miss
-from fxlab.transformations.patterns.matching_pass import MatchingPass, miss_rows
+from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other, miss_rows
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement
 from fxlab.transformations.rewriting.dialects import contiguous_call
@@ -105,8 +105,9 @@ class PatternPass(MatchingPass[Match]):
         for miss in (each for matcher in matchers for each in matcher.partial()):
             if miss.node not in known:
                 missed[miss.node] = miss
-        others = [miss for node, miss in missed.items() if node not in taken]
-        return matches, sorted(others, key=lambda miss: (-miss.share, index.position[miss.node]))
+        others = [miss for miss in missed.values() if taken.isdisjoint(miss.nodes)]
+        others.sort(key=lambda miss: index.position[miss.node])
+        return matches, apart_from_each_other(others)
 
     def refuse(self, candidate: Match, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read or write, what conditions exclude, and what is found to differ."""
@@ -222,8 +223,10 @@ class OtherArgumentsError(ValueError):
 
 def names_of(replacement: Callable[..., Any], pattern: Pattern) -> dict[str, str]:
     """Return the arguments of the pattern that those of a replacement stand for."""
-    own = arguments_of(replacement)
     order = _order_of(pattern)
+    own = arguments_of(replacement, order)
+    while len(own) > len(order) and own[-1].is_optional:
+        own.pop()
     if {argument.name for argument in own} <= {*order}:
         return {argument.name: argument.name for argument in own}
     if len(own) != len(order):

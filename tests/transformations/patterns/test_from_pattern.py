@@ -211,3 +211,15 @@ def test_a_replacement_is_computed_before_what_it_reads_is_written(pattern, same
     x = torch.randn(4)
     given, others = ((x.clone(),) * 2, (x.clone(),) * 2) if same else ((x, x + 1), (x.clone(), x + 1))
     assert torch.equal(gm(*given), Writes()(*others))
+
+
+@pytest.mark.parametrize("function", [F.silu, F.gelu])
+def test_a_function_of_torch_is_a_replacement_as_it_is(function):
+    gm = from_pattern(lambda x: x * torch.sigmoid(x), function)(fx.symbolic_trace(lambda x: x * x.sigmoid()))
+    assert_close(gm(X), function(X))
+
+
+def test_a_place_around_a_match_is_no_near_miss():
+    to_silu = from_pattern(lambda x: x * torch.sigmoid(x), F.silu)
+    table = to_silu.explain(fx.symbolic_trace(lambda x: (x * x.sigmoid()) * x.cos()))
+    assert table.matched.tolist() == [True, True]
