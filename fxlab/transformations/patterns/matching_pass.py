@@ -68,8 +68,8 @@ class MatchingPass(RewritePass[C]):
     def _patterns(self) -> Sequence[Pattern]:
         return [one for each in self.looks_for for one in read_once(each)]
 
-    def _matchers(self, index: GraphIndex) -> list[Matcher]:
-        return [Matcher(pattern, index) for pattern in self._patterns()]
+    def _matcher(self, pattern: Pattern, index: GraphIndex) -> Matcher:
+        return Matcher(pattern, index, explains=True)
 
     def _tried(self, facts: GraphFacts) -> tuple[Sequence[C], list[Miss]]:
         """Return the candidates, and the places where a pattern nearly matches, nearest first."""
@@ -151,7 +151,7 @@ class MatchingPass(RewritePass[C]):
     def _misses_at(self, node: Node, index: GraphIndex) -> list[Miss]:
         """Return how far the patterns come at a node, from its last call or from one before."""
         found, partial = list[Miss](), list[Miss]()
-        for matcher in self._matchers(index):
+        for matcher in (self._matcher(pattern, index) for pattern in self._patterns()):
             list(matcher.matches(_from_here_on(node, matcher, index)))
             found += [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
             partial += matcher.partial([node])
@@ -174,11 +174,12 @@ def _from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node,
 
 def apart_from_each_other(misses: Iterable[Miss]) -> list[Miss]:
     """Return near misses, nearest first, without those that are a part of a nearer one or have it as one."""
-    apart = list[Miss]()
+    apart, covered = dict[Node, Miss](), set[Node]()
     for miss in sorted(misses, key=lambda miss: -miss.share):
-        if not any(miss.node in other.nodes or other.node in miss.nodes for other in apart):
-            apart.append(miss)
-    return apart
+        if miss.node not in covered and apart.keys().isdisjoint(miss.nodes):
+            apart[miss.node] = miss
+            covered.update(miss.nodes)
+    return list(apart.values())
 
 
 def miss_rows(facts: GraphFacts, miss: Miss, number: int) -> Iterator[tuple[str, bool, str, str, int]]:

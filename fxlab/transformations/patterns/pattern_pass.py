@@ -60,8 +60,8 @@ class PatternPass(MatchingPass[Match]):
     def _patterns(self) -> list[Pattern]:
         return self._read
 
-    def _matchers(self, index: GraphIndex) -> list[Matcher]:
-        return [Matcher(pattern, index, ignore_literals=self.ignore_literals) for pattern in self._read]
+    def _matcher(self, pattern: Pattern, index: GraphIndex, *, explains: bool = True) -> Matcher:
+        return Matcher(pattern, index, ignore_literals=self.ignore_literals, explains=explains)
 
     def _count(self, candidate: Match) -> int:
         return candidate.pattern.total
@@ -84,7 +84,7 @@ class PatternPass(MatchingPass[Match]):
         index = GraphIndex(facts)
         found: dict[Node, tuple[Pattern, tuple[Node, ...], Found]] = {}
         missed: dict[Node, Miss] = {}
-        matchers = self._matchers(index)
+        matchers = [self._matcher(pattern, index, explains=misses) for pattern in self._read]
         for pattern, matcher in zip(self._read, matchers, strict=True):
             for roots, one in matcher.matches():
                 found.setdefault(roots[0], (pattern, roots, one))
