@@ -44,7 +44,14 @@ _OTHERWISE = frozenset(
     }
 )
 """Operators that another one computes as well."""
-_NATIVE = {"native_layer_norm": "layer_norm"}
+_AFFINE = {"self": "self", "weight": "weight", "bias": "bias", "eps": "eps"}
+_STATISTICS = {"running_mean": "running_mean", "running_var": "running_var"}
+_NATIVE = {
+    "native_layer_norm": ("layer_norm", {**_AFFINE, "normalized_shape": "normalized_shape"}),
+    "native_group_norm": ("group_norm", {**_AFFINE, "group": "num_groups"}),
+    "_native_batch_norm_legit_no_training": ("batch_norm", {**_AFFINE, **_STATISTICS}),
+}
+"""Norms that return statistics as well: their plain names, and those of their arguments."""
 _END = 9223372036854775807
 
 
@@ -388,25 +395,11 @@ class Calls:
             given |= {key: of.args[key] for key in ("keepdim", *["correction"][index:]) if key in of.args}
             return Term("mean" if index else of.name.partition("_")[0], given, own, rank=of.rank)
         if of.name in _NATIVE and index == 0:
-            args = {
-                key: each
-                for key, each in of.args.items()
-                if key in ("self", "normalized_shape", "weight", "bias", "eps")
-            }
-            args["normalized_shape"] = flat(args.get("normalized_shape"))
-            if args.get("eps") == 1e-05:
-                del args["eps"]
-            return Term(_NATIVE[of.name], args, own, rank=of.rank)
-        if of.name == "native_group_norm" and index == 0:
-            args = {key: of.args[key] for key in ("self", "weight", "bias", "eps") if key in of.args}
-            if args.get("eps") == 1e-05:
-                del args["eps"]
-            return Term("group_norm", {**args, "num_groups": of.args["group"]}, own, rank=of.rank)
-        if of.name == "_native_batch_norm_legit_no_training" and index == 0:
-            args = {key: each for key, each in of.args.items() if key != "momentum"}
-            if args.get("eps") == 1e-05:
-                del args["eps"]
-            return Term("batch_norm", args, own, rank=of.rank)
+            name, renamed = _NATIVE[of.name]
+            args = {renamed[key]: each for key, each in of.args.items() if key in renamed}
+            if "normalized_shape" in args:
+                args["normalized_shape"] = flat(args["normalized_shape"])
+            return Term(name, {k: v for k, v in args.items() if (k, v) != ("eps", 1e-05)}, own, rank=of.rank)
         return Term("item", {"self": several, "index": index}, (node,))
 
     def _indexed(self, value: Any, entries: tuple[Any, ...], node: Node) -> Term | None:

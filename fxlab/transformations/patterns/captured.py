@@ -38,6 +38,17 @@ class Called:
     """In the order of the graph; the last is the result."""
 
 
+def nodes_in(value: Any) -> list[Node]:
+    """Return the nodes in what an argument has captured."""
+    if isinstance(value, Joined):
+        return nodes_in(value.values)
+    if isinstance(value, tuple | list):
+        return [node for each in value for node in nodes_in(each)]
+    if isinstance(value, Size):
+        return [value.node]
+    return [value] if isinstance(value, Node) else []
+
+
 def has_nodes(value: Any) -> bool:
     """Tell whether a value of a pattern is more than a literal."""
     if isinstance(value, tuple | list):

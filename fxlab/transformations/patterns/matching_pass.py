@@ -1,7 +1,7 @@
 """The base of passes that look for patterns, and tell where one nearly matches."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -62,6 +62,8 @@ class MatchingPass(RewritePass[C]):
     """What is no near miss, though it looks like one."""
     around: ClassVar[frozenset[str]] = frozenset()
     """Names of operators of which each candidate calls one."""
+    tells_always: ClassVar[bool] = False
+    """Whether it tells of near misses beside candidates."""
     only_casts: ClassVar[bool] = False
     """Whether the patterns see through casts, and nothing else."""
 
@@ -99,15 +101,24 @@ class MatchingPass(RewritePass[C]):
         Returns
         -------
         pandas.DataFrame
-            As of :meth:`RewritePass.explain`. Where there is no candidate, the rows are those of the places
-            at which its pattern nearly matches.
+            As of :meth:`RewritePass.explain`. Rows of places at which the pattern nearly matches follow those
+            of the candidates; passes of fxlab have them where there is no candidate.
         """
-        explained = super().explain(graph_module)
-        if len(explained) or not self.around:
-            return explained
-        missed = [(facts, miss) for facts in self._facts_of(graph_module) for miss in self._tried(facts)[1]]
-        few = enumerate(missed[:_FEW])
-        return explanation(row for number, each in few for row in miss_rows(*each, number))
+        numbers = itertools.count()
+        rows: list[tuple[str, bool, str, str, int]] = []
+        missed: list[tuple[GraphFacts, Miss]] = []
+        for facts in self._facts_of(graph_module):
+            candidates, misses = self._tried(facts)
+            for candidate in candidates:
+                rows += self._rows(candidate, facts, next(numbers))
+            missed += [(facts, miss) for miss in misses if miss.is_near or not self.tells_always]
+        if not self.tells_always:
+            missed = [] if rows else missed[:_FEW]
+        for facts, miss in missed:
+            number = next(numbers)
+            for node in miss.nodes:
+                rows.append((f"{facts.prefix}{node.name}", False, miss.words, miss.refusal.code, number))
+        return explanation(rows)
 
     def attempts(self, graph_module: GraphModule, node: str | None = None) -> list[Attempt]:
         """Return how far the pattern comes in a graph, or at a node of it, and what fails; furthest first.
@@ -180,9 +191,3 @@ def apart_from_each_other(misses: Iterable[Miss]) -> list[Miss]:
             apart[miss.node] = miss
             covered.update(miss.nodes)
     return list(apart.values())
-
-
-def miss_rows(facts: GraphFacts, miss: Miss, number: int) -> Iterator[tuple[str, bool, str, str, int]]:
-    """Yield a row of an explanation for each node of a near miss."""
-    for node in miss.nodes:
-        yield f"{facts.prefix}{node.name}", False, miss.words, miss.refusal.code, number

@@ -1,20 +1,18 @@
 """A pattern and what is put in its place, as a pass like fxlab's own."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from fxlab.operators import draws_random_numbers
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.strides import layout_matters
-from fxlab.transformations.base import explanation
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.foreign.from_callable import name_of
@@ -28,15 +26,12 @@ from fxlab.transformations.patterns.match import (
     why_written,
 )
 from fxlab.transformations.patterns.matching import Found, Matcher, Miss
-from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other, miss_rows
+from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor, place_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +73,8 @@ class PatternPass(MatchingPass[Match]):
     def match(self, facts: GraphFacts) -> Iterator[Match]:
         """Yield each place that the pattern matches, without those that overlap an earlier one."""
         yield from self._tried(facts, misses=False)[0]
+
+    tells_always: ClassVar = True
 
     def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[list[Match], list[Miss]]:
         """Return the matches in the order of the graph, and where the pattern nearly matches."""
@@ -126,26 +123,6 @@ class PatternPass(MatchingPass[Match]):
     def describe(self, candidate: Match) -> str:
         """Say that the nodes go."""
         return "would be replaced"
-
-    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
-        """Tell where the pattern matches, where it does not and why. Changes nothing.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As of :meth:`RewritePass.explain`; places at which the pattern nearly matches follow the matches.
-        """
-        numbers = itertools.count()
-        rows: list[tuple[str, bool, str, str, int]] = []
-        missed: list[tuple[GraphFacts, Miss]] = []
-        for facts in self._facts_of(graph_module):
-            matches, misses = self._tried(facts)
-            for match in matches:
-                rows += self._rows(match, facts, next(numbers))
-            missed += [(facts, miss) for miss in misses if miss.is_near]
-        for facts, miss in missed:
-            rows += miss_rows(facts, miss, next(numbers))
-        return explanation(rows)
 
     def rewrite(self, candidate: Match, edit: Editor) -> tuple[Node, ...]:
         """Put the replacement in the place of the match."""
