@@ -180,8 +180,8 @@ class Matcher:
         )
         if "transpose" in names:
             names["permute"] = None
-        if "flatten" in names:
-            names["reshape"] = None
+        if not names.keys().isdisjoint(("flatten", "reshape")):
+            names |= {"reshape": None, "flatten": None}
         found = {node for name in names for node in self._index.by_name[name]}
         if "silu" in names:
             found |= {*self._index.by_name["mul"]}
@@ -336,7 +336,8 @@ class Matcher:
     def _is_called(self, term: Term, other: Term) -> bool:
         if term.name == other.name:
             return True
-        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow"), ("flatten", "reshape")}
+        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow")}
+        pairs |= {("flatten", "reshape"), ("reshape", "flatten")}
         return (term.name, other.name) in pairs and (other.name != "pow" or other.args["exponent"] == 2)
 
     def _term(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
@@ -347,6 +348,12 @@ class Matcher:
         if term.name == "silu" and other.name == "mul":
             sigmoid = Term("sigmoid", {"self": term.args["self"]})
             term = Term("mul", {"terms": (term.args["self"], sigmoid)})
+        if term.name == "reshape" and other.name == "flatten":
+            if not isinstance(given, Node) or (shape := self._calls.shape(given)) is None:
+                return
+            sizes = (s if type(s) is int else Size(given, dim, s) for dim, s in enumerate(shape))
+            args = {"self": other.args["self"], "shape": tuple(sizes)}
+            other = Term("reshape", args, other.nodes, rank=other.rank)
         nodes = {**found.nodes, **dict.fromkeys(other.nodes)}
         modules = found.modules
         if term.module and other.module:

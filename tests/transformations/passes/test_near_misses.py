@@ -76,3 +76,15 @@ def test_a_pass_with_candidates_tells_of_these_alone():
     session = session_of(lambda m, x: F.relu(x * torch.sigmoid(x)) + x.cos() * x.sigmoid(), "fuse-activation")
     assert session.explain("fuse-activation").matched.all()
     assert "other-value" in session.why_not("fuse-activation").code.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("fuse-batch-norm1d-in-linear", lambda m, x: m.norm(m.conv(x))),
+        ("fuse-batch-norm-in-conv-transpose", lambda m, x: m.norm(m.conv(x).relu())),
+        ("fuse-batch-norm3d-in-conv3d", lambda m, x: m.norm(m.conv(x).relu())),
+    ],
+)
+def test_layers_that_a_model_does_not_have_are_no_near_misses(name, function):
+    assert session_of(function, name).explain(name).empty

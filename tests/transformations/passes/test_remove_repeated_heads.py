@@ -31,6 +31,10 @@ def unsqueezed(x):
     return x.unsqueeze(2).expand(-1, -1, 2, -1, -1).contiguous().view(x.size(0), 4, -1, 8)
 
 
+def flattened(x):
+    return x.unsqueeze(-3).expand(-1, -1, 2, -1, -1).flatten(1, 2)
+
+
 class Attention(nn.Module):
     """Attention to two heads, which four queries read."""
 
@@ -56,7 +60,7 @@ def eager(query, key, value, mask):
 @pytest.mark.parametrize(
     ("source", "repeat"),
     [
-        *(("trace", repeat) for repeat in (repeat_kv, interleaved, unsqueezed)),
+        *(("trace", repeat) for repeat in (repeat_kv, interleaved, unsqueezed, flattened)),
         ("fx", interleaved),
         *(("export", repeat) for repeat in (repeat_kv, unsqueezed)),
     ],
@@ -155,7 +159,11 @@ def test_heads_that_are_read_as_another_dtype_are_none():
     assert fxlab.find_matches(gm, repeated) == []
 
 
-@pytest.mark.parametrize("repeat", [reversed_heads, lambda x: x.repeat(1, 2, 1, 1)])
+def detached(x):
+    return x.unsqueeze(2).expand(-1, -1, 2, -1, -1).detach().reshape(x.size(0), 4, -1, 8)
+
+
+@pytest.mark.parametrize("repeat", [reversed_heads, detached, lambda x: x.repeat(1, 2, 1, 1)])
 def test_other_repetitions_are_none(repeat):
     assert REMOVE.candidates(shapes_known(Attention(repeat), torch.randn(2, 3, 8))) == []
 

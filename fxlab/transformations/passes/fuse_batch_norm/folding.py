@@ -1,7 +1,7 @@
 """The base of passes that fuse a batch norm into the layer before or behind it."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -29,6 +29,7 @@ from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     why_not_per_channel,
     why_only_norm_is_trained,
 )
+from fxlab.transformations.patterns.matching import Miss
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import Pattern, read_once
 from fxlab.transformations.rewriting.dialects import change_layer
@@ -128,6 +129,18 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         found = [_BEFORE[each] for each in self.pairs if self.norm_may_be_last]
         found += [_BEHIND[each] for each in self.pairs if self.norm_may_be_first]
         return [one for each in found for one in read_once(each)]
+
+    def _is_around(self, node: Node, facts: GraphFacts) -> bool:
+        norm = as_batch_norm(node, facts) if super()._is_around(node, facts) else None
+        return norm is not None and isinstance(norm.module, tuple(self.pairs.values()))
+
+    def _tried(self, facts: GraphFacts) -> tuple[Sequence[LayerAndNorm], list[Miss]]:
+        """Leave out near misses of models without such layers, and those at a layer of another class."""
+        candidates, misses = super()._tried(facts)
+        layers = {node: _as_layer(node, facts) for node in facts.graph_module.graph.nodes}
+        if not any(isinstance(each.module, tuple(self.pairs)) for each in layers.values() if each):
+            return candidates, []
+        return candidates, [miss for miss in misses if miss.at is None or layers[miss.at] is None]
 
     @abstractmethod
     def why_other(self, candidate: LayerAndNorm) -> Refusal | None:

@@ -110,6 +110,8 @@ class FuseNorm(MatchingPass[WrittenNorm]):
         for node in _products_with_roots(index):
             for _, found in own.matches([node]):
                 norm = _normalization(node, found)
+                if norm is None:
+                    continue
                 is_centred = computed_by(norm.value) == "sub" and any(centred.matches([node]))
                 if self.looks_for[0] is layer_norm or not is_centred:
                     yield self._whole(norm)
@@ -195,10 +197,11 @@ def _products_with_roots(index: GraphIndex) -> list[Node]:
     return sorted(found, key=index.position.__getitem__)
 
 
-def _normalization(node: Node, found: Found) -> Normalization:
-    """Return a match, with what is normalised before casts."""
-    read = found.captured["x"]
-    value, casts = uncast(read)
+def _normalization(node: Node, found: Found) -> Normalization | None:
+    """Return a match, with what is normalised before casts; ``None`` if the epsilon is computed."""
+    value, casts = uncast(found.captured["x"])
+    if not isinstance(value, Node) or type(found.captured["eps"]) not in (int, float):
+        return None
     casts += tuple(each for each in found.nodes if is_cast(each) and uncast(each)[0] is value)
     inner = tuple(each for each in found.nodes if each not in casts and each is not node)
     return Normalization(node, value, tuple(dict.fromkeys(casts)), found.captured["eps"], inner)
