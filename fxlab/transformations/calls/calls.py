@@ -25,8 +25,8 @@ from fxlab.transformations.calls.arguments import (
     is_number,
     without_defaults,
 )
+from fxlab.transformations.calls.casts import is_cast
 from fxlab.transformations.calls.product import as_product
-from fxlab.transformations.calls.spelling import is_cast
 
 _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
 _REDUCTIONS = frozenset(

@@ -10,14 +10,13 @@ from torch.fx import Node
 from torch.nn import functional
 
 from fxlab.node_info import dtype_name
-from fxlab.operators import told_dtype
+from fxlab.operators import computed_by, is_aten, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
-from fxlab.transformations.calls.spelling import computed_by, is_aten
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.rewriting.dtype_checks import refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor

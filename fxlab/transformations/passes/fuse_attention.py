@@ -13,7 +13,7 @@ from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import dtype_name, known_shape
-from fxlab.operators import operator_of
+from fxlab.operators import computed_by, is_aten, operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.autocast import LARGEST
@@ -25,8 +25,8 @@ from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
+from fxlab.transformations.calls.casts import is_cast
 from fxlab.transformations.calls.product import Product, as_product, transposed
-from fxlab.transformations.calls.spelling import computed_by, is_aten, is_cast
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either

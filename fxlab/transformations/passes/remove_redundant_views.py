@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from fxlab.operators import told_dtype
+from fxlab.operators import computed_by, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.calls import Calls
-from fxlab.transformations.calls.spelling import computed_by, is_cast
+from fxlab.transformations.calls.casts import is_cast
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 

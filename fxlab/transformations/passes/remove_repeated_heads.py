@@ -8,14 +8,13 @@ import torch
 from torch.fx import Node
 
 from fxlab.node_info import dtype_name, known_result, known_shape
-from fxlab.operators import argument, moves_elements
+from fxlab.operators import argument, computed_by, moves_elements
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.calls.spelling import computed_by
 from fxlab.transformations.patterns.matching import Found, Matcher
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either, read_once
@@ -29,10 +28,10 @@ def repeated(x: Any, count: int) -> Any:
     return either(x.repeat_interleave(count, 1), wide.reshape(batch, heads * count, length, size))
 
 
-def grouped(query: Any, key: Any, value: Any, count: int, mask: Any = None, scale: Any = None) -> Any:
+def grouped(query: Any, key: Any, value: Any, count: int, mask: Any = None) -> Any:
     """Attend to keys and values of which each head is repeated."""
     key, value = repeated(key, count), repeated(value, count)
-    return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=scale)
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
 
 
 @dataclass(frozen=True)

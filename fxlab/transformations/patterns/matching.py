@@ -108,10 +108,17 @@ class Matcher:
         self._begin: Node | None = None
         self._steps = 0
 
-    @property
-    def depth(self) -> int:
-        """The number of calls between a result and the arguments, at most."""
-        return self._pattern.depth(self._pattern.outputs[0])
+    def levels_to_result(self, node: Node) -> int:
+        """Return in how many calls the pattern's result may be computed of a node, with some for copies."""
+        name = getattr(self._calls.term(node), "name", None)
+        terms = {each: self._pattern.term(each) for each in self._pattern.calls_in}
+        level = [each for each, term in terms.items() if term is not None and term.name == name]
+        levels = 0
+        while level:
+            level = list({user for each in level for user in each.users if user.op != "output"})
+            levels += 1
+        most = self._pattern.depth(self._pattern.outputs[0])
+        return min(levels + 1, most) if levels else most
 
     def matches(self, at: Iterable[Node] | None = None) -> Iterator[tuple[tuple[Node, ...], Found]]:
         """Yield the results of each match, and what was found."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Candidate)
 _FEW = 5
 """Places that are told of where a pattern nearly matches nowhere."""
-_MOST = 40
+_MOST = 12
 """Calls around which a pass of fxlab's own looks for near misses."""
 _LEAST = 1 / 3
 """The share of a pattern that must fit there."""
@@ -73,23 +73,27 @@ class MatchingPass(RewritePass[C]):
     def _matcher(self, pattern: Pattern, index: GraphIndex) -> Matcher:
         return Matcher(pattern, index, explains=True)
 
-    def _tried(self, facts: GraphFacts) -> tuple[Sequence[C], list[Miss]]:
+    def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[Sequence[C], list[Miss]]:
         """Return the candidates, and the places where a pattern nearly matches, nearest first."""
         candidates = list(self.match(facts))
         taken = {node for each in candidates for node in (*nodes_of(each), *getattr(each, "inner", ()))}
+        return candidates, self._near_misses(facts, taken) if misses else []
+
+    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[Miss]:
+        """Return the places where a pattern nearly matches, without nodes that are taken."""
         index = GraphIndex(facts, only_casts=self.only_casts)
         anchors = (node for node in index.position if node not in taken and self._is_around(node, facts))
         others = [Matcher(one, index) for each in self.unlike for one in read_once(each)]
         found: dict[Node, Miss] = {}
         for anchor in itertools.islice(anchors, _MOST):
-            for matcher in others:
+            for matcher in others if anchor not in taken else ():
                 for _, other in matcher.matches(_from_here_on(anchor, matcher, index)):
-                    taken.update(other.nodes)
-            for miss in self._misses_at(anchor, index):
+                    taken = taken | other.nodes.keys()
+            for miss in self._misses_at(anchor, index) if anchor not in taken else ():
                 found.setdefault(miss.node, miss)
-        misses = [m for m in found.values() if taken.isdisjoint(m.nodes) and m.share > _LEAST]
-        apart = apart_from_each_other(misses)
-        return candidates, [miss for miss in apart if miss.is_near] or apart
+        near = (m for m in found.values() if taken.isdisjoint(m.nodes) and m.share > _LEAST)
+        apart = apart_from_each_other(near)
+        return [miss for miss in apart if miss.is_near] or apart
 
     def _is_around(self, node: Node, facts: GraphFacts) -> bool:
         called = operator_called(node, facts.graph_module)
@@ -107,13 +111,14 @@ class MatchingPass(RewritePass[C]):
         numbers = itertools.count()
         rows: list[tuple[str, bool, str, str, int]] = []
         missed: list[tuple[GraphFacts, Miss]] = []
-        for facts in self._facts_of(graph_module):
-            candidates, misses = self._tried(facts)
+        known = self._facts_of(graph_module)
+        for facts in known:
+            candidates, misses = self._tried(facts, misses=self.tells_always)
             for candidate in candidates:
                 rows += self._rows(candidate, facts, next(numbers))
-            missed += [(facts, miss) for miss in misses if miss.is_near or not self.tells_always]
-        if not self.tells_always:
-            missed = [] if rows else missed[:_FEW]
+            missed += [(facts, miss) for miss in misses if miss.is_near]
+        if not rows and not self.tells_always:
+            missed = [(facts, miss) for facts in known for miss in self._near_misses(facts, set())][:_FEW]
         for facts, miss in missed:
             number = next(numbers)
             for node in miss.nodes:
@@ -175,9 +180,9 @@ class MatchingPass(RewritePass[C]):
 
 
 def _from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node, None]:
-    """Return a node, and what is computed of it in as many calls as the pattern has."""
+    """Return a node, and the nodes computed of it that may be a result of the pattern."""
     level, around = [node], {node: None}
-    for _ in range(matcher.depth):
+    for _ in range(matcher.levels_to_result(node)):
         level = [user for each in level for user in index.readers(each) if user not in around]
         around.update(dict.fromkeys(level))
     return around

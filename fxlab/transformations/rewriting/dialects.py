@@ -9,8 +9,7 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import Argument, Target
 
-from fxlab.operators import operator_of
-from fxlab.transformations.calls.spelling import computed_by, is_aten
+from fxlab.operators import computed_by, is_aten, operator_of
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.views.layer import Layer
 

@@ -7,10 +7,9 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.node_info import known_shape
-from fxlab.operators import argument
+from fxlab.operators import argument, computed_by
 from fxlab.torch_private import AnyBatchNorm
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.calls.spelling import computed_by
 from fxlab.transformations.views.layer import (
     Layer,
     layer_of_module,

@@ -1,7 +1,7 @@
 """The base of passes that fuse a batch norm into the layer before or behind it."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -134,13 +134,14 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         norm = as_batch_norm(node, facts) if super()._is_around(node, facts) else None
         return norm is not None and isinstance(norm.module, tuple(self.pairs.values()))
 
-    def _tried(self, facts: GraphFacts) -> tuple[Sequence[LayerAndNorm], list[Miss]]:
+    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[Miss]:
         """Leave out near misses of models without such layers, and those at a layer of another class."""
-        candidates, misses = super()._tried(facts)
+        if not (missed := super()._near_misses(facts, taken)):
+            return []
         layers = {node: _as_layer(node, facts) for node in facts.graph_module.graph.nodes}
         if not any(isinstance(each.module, tuple(self.pairs)) for each in layers.values() if each):
-            return candidates, []
-        return candidates, [miss for miss in misses if miss.at is None or layers[miss.at] is None]
+            return []
+        return [miss for miss in missed if miss.at is None or layers[miss.at] is None]
 
     @abstractmethod
     def why_other(self, candidate: LayerAndNorm) -> Refusal | None:

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from fxlab.node_info import dtype_name, known_shape
-from fxlab.operators import computes, told_dtype
+from fxlab.operators import computed_by, computes, is_aten, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload, is_concrete_int, statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -18,8 +18,8 @@ from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.analysis.strides import is_known_contiguous, layout_matters
+from fxlab.transformations.calls.casts import is_cast, uncast
 from fxlab.transformations.calls.graph_index import GraphIndex
-from fxlab.transformations.calls.spelling import computed_by, is_aten, is_cast, uncast
 from fxlab.transformations.patterns.matching import Found, Matcher
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either, read_once
@@ -107,13 +107,14 @@ class FuseNorm(MatchingPass[WrittenNorm]):
         """Yield the normalisations, each with the weight and the bias that it is followed by."""
         index = GraphIndex(facts, only_casts=True)
         own, centred = (Matcher(read_once(each)[0], index) for each in (self.looks_for[0], layer_norm))
+        is_of_layers = self.looks_for[0] is layer_norm
         for node in _products_with_roots(index):
-            for _, found in own.matches([node]):
+            reads_difference = any(computed_by(uncast(each)[0]) == "sub" for each in node.all_input_nodes)
+            for _, found in own.matches([node] if reads_difference or not is_of_layers else []):
                 norm = _normalization(node, found)
                 if norm is None:
                     continue
-                is_centred = computed_by(norm.value) == "sub" and any(centred.matches([node]))
-                if self.looks_for[0] is layer_norm or not is_centred:
+                if is_of_layers or not (reads_difference and any(centred.matches([node]))):
                     yield self._whole(norm)
 
     def refuse(self, candidate: WrittenNorm, facts: GraphFacts) -> Refusal | None:

@@ -1,28 +1,11 @@
-"""Names and dialects of calls, and casts: calls that return the numbers of a tensor in another dtype."""
+"""Casts: calls that return the numbers of a tensor in another dtype, and do nothing else."""
 
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from fxlab.operators import casts, operator_of, told_dtype
-from fxlab.torch_private import OpOverload
-
-
-def computed_by(node: Node) -> str:
-    """Return the one name of the operator that a node calls for its result.
-
-    Empty where it writes its first argument, or is given an argument by a name that its schema does not know.
-    """
-    operator = operator_of(node)
-    if operator is None or operator.writes_first or not operator.parameters.keys() >= node.kwargs.keys():
-        return ""
-    return operator.computes
-
-
-def is_aten(node: Node) -> bool:
-    """Tell whether a node calls an overload of torch's dispatcher, as exported graphs do."""
-    return isinstance(node.target, OpOverload)
+from fxlab.operators import casts, computed_by, told_dtype
 
 
 def is_cast(node: Node) -> bool:
