@@ -18,6 +18,7 @@ from fxlab.transformations.analysis.module_safety import (
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
+from fxlab.transformations.calls.product import Product, as_product
 from fxlab.transformations.marks import marks
 from fxlab.transformations.rewriting.dialects import layer_call
 from fxlab.transformations.rewriting.editor import Editor
@@ -27,7 +28,6 @@ from fxlab.transformations.views.batch_norm import as_batch_norm
 from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import as_linear
-from fxlab.transformations.views.product import Product, as_product
 
 __all__ = [
     "Candidate",

@@ -132,7 +132,7 @@ CALLS = [
     (
         from_pattern,
         {"pattern": torch.relu, "replacement": torch.sigmoid},
-        {"match_filters": [None, 3, "a", OBJECT, [3]], "name": [3, [], torch.ones(2)]}
+        {"name": [3, [], torch.ones(2)]}
         | dict.fromkeys(("ignore_literals", "preserves_computation"), NO_FLAG),
     ),
     (fxlab.verdict, {**PAIR, "inputs": X}, {"gradients": NO_FLAG}),

@@ -42,6 +42,8 @@ class Changes:
     """Kind -> how many nodes were replaced, of the stage below."""
     after: dict[str, int]
     """Kind -> how many nodes stand for them."""
+    nearest: str = ""
+    """Where there are none, the nearest place, and why it stays."""
 
     def __bool__(self) -> bool:
         return bool(self.rewrites or self.before or self.after)
@@ -60,7 +62,7 @@ class Changes:
 
     def __str__(self) -> str:
         if not self:
-            return "no changes"
+            return f"no changes: {self.nearest}" if self.nearest else "no changes"
         rewrites = "" if self.rewrites is None else counted(self.rewrites, "rewrite")
         return ": ".join(filter(None, (rewrites, self.nodes)))
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from fxlab.operators.modules import function_of as function_of
     from fxlab.operators.modules import operator_called as operator_called
     from fxlab.operators.operator import Operator as Operator
+    from fxlab.operators.operator import computed_by as computed_by
     from fxlab.operators.operator import computes as computes
+    from fxlab.operators.operator import is_aten as is_aten
     from fxlab.operators.operator import is_in_place as is_in_place
     from fxlab.operators.operator import is_of_python as is_of_python
     from fxlab.operators.operator import is_of_torch as is_of_torch
@@ -52,7 +54,8 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             """,
             "modules": "function_of operator_called",
             "operator": """
-                Operator computes is_in_place is_of_python is_of_torch operator_for operator_of
+                Operator computed_by computes is_aten is_in_place is_of_python is_of_torch operator_for
+                operator_of
             """,
             "products": "multiplies_no_matrices",
             "results": """

@@ -208,6 +208,22 @@ def computes(node: Node) -> str:
     return "" if operator is None else operator.computes
 
 
+def computed_by(node: Node) -> str:
+    """Return the one name of the operator that a node calls for its result.
+
+    Empty where it writes its first argument, or is given an argument by a name that its schema does not know.
+    """
+    operator = operator_of(node)
+    if operator is None or operator.writes_first or not operator.parameters.keys() >= node.kwargs.keys():
+        return ""
+    return operator.computes
+
+
+def is_aten(node: Node) -> bool:
+    """Tell whether a node calls an overload of torch's dispatcher, as exported graphs do."""
+    return isinstance(node.target, OpOverload)
+
+
 def is_of_python(function: object) -> bool:
     """Tell whether a function is one of ``operator``, ``builtins`` or ``math``, which keep numbers."""
     return getattr(function, "__module__", None) in ("_operator", "builtins", "math")

@@ -11,7 +11,7 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import nodes_at, unknown_node
 from fxlab.reasons import Reason
 from fxlab.transformations import Transformation
-from fxlab.transformations.patterns.pattern_pass import PatternPass
+from fxlab.transformations.patterns.matching_pass import MatchingPass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
     for each in names:
         rows = (
             [attempt.row for attempt in pass_.attempts(graph_module, each)]
-            if isinstance(pass_, PatternPass)
+            if isinstance(pass_, MatchingPass)
             else _refused(pass_, graph_module, each)
         )
         if not rows and each is not None and len(names) == 1:
@@ -45,6 +45,15 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
     table = [(str(pass_.name), str(pass_.name), *row) for row in chosen]
     types = {"matched": bool, "reached": int, "operators": int}
     return pd.DataFrame(table, columns=_COLUMNS).astype(types).set_index("pattern")
+
+
+def nearest(pass_: Transformation, graph_module: GraphModule) -> str:
+    """Return the nearest place at which a pass does not apply, in words."""
+    if pass_.explains_by_running:
+        return ""
+    table = why_not(pass_, graph_module, None)
+    others = f", and {len(table) - 1} others" if len(table) > 1 else ""
+    return f"{table.begins_at.iloc[0]}: {table.reason.iloc[0]}{others}" if len(table) else ""
 
 
 def _refused(

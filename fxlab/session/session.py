@@ -6,6 +6,7 @@ import html
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -330,7 +331,8 @@ class Session(Shortcuts, PassStack):
         Returns
         -------
         Changes
-            The rewrites, and the kinds of nodes that became others; as text, a sentence.
+            The rewrites, and the kinds of nodes that became others; as text, a sentence. Where there are
+            none, the nearest place, and why it stays.
 
         Raises
         ------
@@ -352,10 +354,12 @@ class Session(Shortcuts, PassStack):
         above = (*below, (name, self._switches.excluded_from(name)))
 
         from fxlab.graphs.changes_made import changes_made
+        from fxlab.session.near_misses import nearest
 
         def count() -> Changes:
             stages = self._stages.built(above)
-            return changes_made(stages[below], stages[above], found)
+            made = changes_made(stages[below], stages[above], found)
+            return made if made else replace(made, nearest=nearest(found, stages[below]))
 
         return self._comparisons.remembered("changes", below, count, found.signature)
 

@@ -18,7 +18,8 @@ def as_pass(value: Any, argument: str) -> Transformation:
     value
         A transformation, the name of one that sessions offer, or its class, if that needs no arguments; a
         function of a graph module, a
-        ``functools.partial`` of one, or a ``PassBase`` of torch; or a pattern and its replacement in a tuple.
+        ``functools.partial`` of one, or a pass of another project, as :func:`from_callable` takes it; or a
+        pattern and its replacement in a tuple.
     argument
         The argument, for the words of an error.
 
@@ -43,6 +44,7 @@ def as_pass(value: Any, argument: str) -> Transformation:
             raise TypeError(
                 f"{argument}: {value.__name__} needs arguments ({error}). Make one of it."
             ) from error
+    from fxlab.transformations.foreign.calling import is_pattern_matcher
     from fxlab.transformations.foreign.from_callable import from_callable
 
     if isinstance(value, tuple) and len(value) == 2 and all(map(callable, value)):
@@ -51,7 +53,7 @@ def as_pass(value: Any, argument: str) -> Transformation:
         return from_pattern(*value)
     if isinstance(value, functools.partial):
         return from_callable(value, name=getattr(value.func, "__name__", None))
-    if callable(value):
+    if callable(value) or is_pattern_matcher(value):
         return from_callable(value)
     raise TypeError(
         f"{argument}: expected transformations, their names, or functions of a graph module, "

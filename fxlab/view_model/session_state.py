@@ -69,9 +69,9 @@ def stage_names(applied: Iterable[Transformation]) -> list[str]:
 
 
 def changes_text(session: Session, p: Transformation) -> str:
-    """Return what a pass that is on has changed, as one sentence; "" if it has changed nothing."""
+    """Return what a pass that is on has changed, or where it comes nearest, as a sentence; "" for neither."""
     changes = session.changes(p)
-    return clip(str(changes), 300) if changes else ""
+    return clip(str(changes), 300) if changes or changes.nearest else ""
 
 
 def _words_on(session: Session) -> str:

@@ -14,6 +14,7 @@ from fxlab.checks import described, flag
 from fxlab.models.graph_module import check_lints, share_tensors_copy
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.foreign.adoption import adopt
+from fxlab.transformations.foreign.calling import call_pass, is_pattern_matcher
 from fxlab.transformations.foreign.snapshot import Snapshot
 from fxlab.transformations.journal.journal import Journal, Record
 from fxlab.transformations.journal.journaled import JournaledTransformation, restored_on_failure
@@ -111,7 +112,7 @@ class OpaqueTransformation(JournaledTransformation):
 class CallableTransformation(OpaqueTransformation):
     """A function as a transformation; made by :func:`from_callable`."""
 
-    function: Callable[[GraphModule], Any]
+    function: Callable[..., Any]
     name: str
     preserves_computation: bool = False
     writes_tensors: bool = True
@@ -125,7 +126,7 @@ class CallableTransformation(OpaqueTransformation):
 
     def apply(self, graph_module: GraphModule) -> Any:
         """Call the function."""
-        return self.function(graph_module)
+        return call_pass(self.function, graph_module)
 
 
 def _is_report(result: object) -> bool:
@@ -136,7 +137,7 @@ def _is_report(result: object) -> bool:
 
 
 def from_callable(
-    function: Callable[[GraphModule], Any],
+    function: Callable[..., Any],
     *,
     name: str | None = None,
     preserves_computation: bool = False,
@@ -153,7 +154,10 @@ def from_callable(
     function
         Takes a ``torch.fx.GraphModule``. It changes that one and returns nothing, a bool or a count of
         what it has changed, or the matches that it has replaced; or it returns a graph module (the one
-        given then becomes what that one is) or a ``PassResult``.
+        given then becomes what that one is) or a ``PassResult``. Passes of other projects are taken as they
+        are: one with an argument ``example_inputs`` gets the inputs that the graph was made for, one whose
+        first argument is annotated ``torch.fx.Graph``, or a ``CustomGraphPass`` of Inductor, gets the graph,
+        and a ``PatternMatcherPass`` is applied.
     name
         A short name for people; that of the function if left out.
     preserves_computation
@@ -185,7 +189,8 @@ def from_callable(
     >>> [node.name for node in transformation(traced, reverse=True).graph.nodes]
     ['input_1', '_0', '_1', '_2', 'output']
     """
-    check_callable(function, "function")
+    if not is_pattern_matcher(function):
+        check_callable(function, "function")
     check_promises(name, preserves_computation=preserves_computation, writes_tensors=writes_tensors)
     return CallableTransformation(function, name or name_of(function), preserves_computation, writes_tensors)
 
@@ -209,5 +214,5 @@ def check_callable(given: object, argument: str) -> None:
 
 def name_of(function: object) -> str:
     """Return a name for people, as transformations have: ``fuse_linears`` -> ``"fuse-linears"``."""
-    name = getattr(function, "__name__", type(function).__name__)
+    name = getattr(function, "__name__", getattr(function, "pass_name", None)) or type(function).__name__
     return str(name).strip("<>_").replace("_", "-").lower()

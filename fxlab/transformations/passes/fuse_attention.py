@@ -4,7 +4,7 @@ import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import dtype_name, known_shape
-from fxlab.operators import operator_of
+from fxlab.operators import computed_by, is_aten, operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.autocast import LARGEST
@@ -25,19 +25,26 @@ from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
+from fxlab.transformations.calls.casts import is_cast
+from fxlab.transformations.calls.product import Product, as_product, transposed
 from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
+from fxlab.transformations.patterns.matching_pass import MatchingPass
+from fxlab.transformations.patterns.pattern import either
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor, place_of
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass
-from fxlab.transformations.views.casts import is_cast
 from fxlab.transformations.views.fill import Fill, as_fill
-from fxlab.transformations.views.layer import computed_by, is_aten
-from fxlab.transformations.views.product import Product, as_product, transposed
 
 _ATEN = torch.ops.aten
 _SOFTMAXES = ("softmax", "_softmax")
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def attention(query: Any, keys: Any, values: Any, scale: float, mask: Any) -> Any:
+    """Weigh values by the softmax of scaled products, to which a mask may be added."""
+    product = query @ keys
+    scores = either(product * scale, product)
+    return torch.softmax(either(scores + mask, scores), -1) @ values
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class FuseAttention(RewritePass[Attention]):
+class FuseAttention(MatchingPass[Attention]):
     """Compute attention by ``scaled_dot_product_attention``, which never stores all probabilities.
 
     Fused is ``softmax(query @ keys.T * scale + mask) @ values``, with the mask, the scale, a softmax in
@@ -116,6 +123,9 @@ class FuseAttention(RewritePass[Attention]):
     >>> fuse.get_transformed_nodes(traced)[0].kwargs
     {'attn_mask': None, 'dropout_p': 0.0, 'scale': 0.125}
     """
+
+    looks_for: ClassVar = (attention,)
+    around: ClassVar = frozenset(_SOFTMAXES)
 
     def match(self, facts: GraphFacts) -> Iterator[Attention]:
         """Yield the products with what a softmax has made."""

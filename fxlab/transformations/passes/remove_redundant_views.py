@@ -6,15 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from fxlab.operators import told_dtype
+from fxlab.operators import computed_by, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.calls.calls import Calls
+from fxlab.transformations.calls.casts import is_cast
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
-from fxlab.transformations.views.casts import is_cast
-from fxlab.transformations.views.layer import computed_by
-from fxlab.transformations.views.permutation import permutation
 
 _RESHAPES = frozenset({"view", "unsqueeze", "squeeze", "alias"})
 """Views that show all elements in their order; they never copy."""
@@ -117,9 +116,9 @@ def _restored(node: Node) -> RedundantView | None:
     value = _input(node)
     if value is None:
         return None
-    dims = permutation(node)
+    dims = _permutation(node)
     if dims is not None:
-        before = permutation(value)
+        before = _permutation(value)
         if dims == sorted(dims):
             return RedundantView(node, value, (), is_whole=True)
         source = _input(value)
@@ -140,6 +139,17 @@ def _restored(node: Node) -> RedundantView | None:
             return RedundantView(node, source, tuple(inner), is_whole=True)
         value = source
     return None
+
+
+def _permutation(node: Node) -> list[int] | None:
+    """Return the dimension of its input that each dimension of a node is; ``None`` if it permutes none."""
+    if computed_by(node) not in ("permute", "transpose", "t") or not isinstance(
+        node.meta.get("val"), torch.Tensor
+    ):
+        return None
+    term = Calls(lambda module: None).term(node)
+    dims = [] if term is None or term.name != "permute" else list(term.args["dims"])
+    return dims if dims and all(type(dim) is int for dim in dims) else None
 
 
 def _takes_slices(node: Node) -> bool:

@@ -2,22 +2,46 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.fx import Node
 
 from fxlab.node_info import dtype_name, known_result, known_shape
-from fxlab.operators import argument
+from fxlab.operators import argument, computed_by, moves_elements
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
+from fxlab.transformations.calls.graph_index import GraphIndex
+from fxlab.transformations.patterns.matching import Found, Matcher
+from fxlab.transformations.patterns.matching_pass import MatchingPass
+from fxlab.transformations.patterns.pattern import either, read_once
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass
-from fxlab.transformations.views.layer import computed_by
-from fxlab.transformations.views.repeated_heads import RepeatedHeads, as_repeated_heads
+
+
+def repeated(x: Any, count: int) -> Any:
+    """Repeat each of some heads in a row, so that each of several queries has its own."""
+    batch, heads, length, size = (x.shape[dim] for dim in range(4))
+    wide = x[:, :, None].expand(batch, heads, count, length, size)
+    return either(x.repeat_interleave(count, 1), wide.reshape(batch, heads * count, length, size))
+
+
+def grouped(query: Any, key: Any, value: Any, count: int, mask: Any = None) -> Any:
+    """Attend to keys and values of which each head is repeated."""
+    key, value = repeated(key, count), repeated(value, count)
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
+
+
+@dataclass(frozen=True)
+class RepeatedHeads:
+    """Heads of shape ``(batch, heads, length, size)``, each of which is repeated in a row."""
+
+    node: Node
+    value: Node
+    inner: tuple[Node, ...]
+    """What is computed between the two."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +65,7 @@ class GroupedAttention:
 
 
 @dataclass(frozen=True)
-class RemoveRepeatedHeads(RewritePass[GroupedAttention]):
+class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
     """Let ``scaled_dot_product_attention`` share heads of keys and values instead of copies of them.
 
     Llama, Mistral, Qwen and others have fewer keys and values than queries (Ainslie et al. 2023), and repeat
@@ -68,16 +92,21 @@ class RemoveRepeatedHeads(RewritePass[GroupedAttention]):
     {'enable_gqa': True}
     """
 
+    looks_for: ClassVar = (grouped,)
+    around: ClassVar = frozenset({"scaled_dot_product_attention"})
+
     def match(self, facts: GraphFacts) -> Iterator[GroupedAttention]:
         """Yield the attentions of which keys or values are repeated."""
-        for node in list(facts.graph_module.graph.nodes):
+        index = GraphIndex(facts)
+        matcher = Matcher(read_once(repeated)[0], index)
+        for node in index.position:
             if computed_by(node) != "scaled_dot_product_attention" or argument(node, "enable_gqa"):
                 continue
-            read = (argument(node, name) for name in ("key", "value"))
-            found = (as_repeated_heads(each) for each in read if isinstance(each, Node))
-            repeated = tuple(each for each in found if each is not None)
-            if repeated:
-                yield GroupedAttention(node, repeated)
+            read = [argument(node, name) for name in ("key", "value")]
+            found = matcher.matches(each for each in read if isinstance(each, Node))
+            heads = tuple(_heads(root, each) for (root,), each in found if _only_moves(each))
+            if heads:
+                yield GroupedAttention(node, heads)
 
     def refuse(self, candidate: GroupedAttention, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read, what is written in between, and where no kernel would gain."""
@@ -109,6 +138,19 @@ class RemoveRepeatedHeads(RewritePass[GroupedAttention]):
         for inner in candidate.inner:
             edit.erase(inner)
         return node
+
+
+def _heads(node: Node, found: Found) -> RepeatedHeads:
+    inner = tuple(each for each in found.nodes if each is not node)
+    return RepeatedHeads(node, found.captured["x"], inner)
+
+
+def _only_moves(found: Found) -> bool:
+    """Tell whether what is seen through are views and copies, and neither dropouts nor detached values."""
+    return all(
+        (moves_elements(node) and computed_by(node) != "detach") or computed_by(node) == "repeat_interleave"
+        for node in found.nodes
+    )
 
 
 def _are_repeated_alike(candidate: GroupedAttention) -> bool:

@@ -6,9 +6,9 @@ from torch.fx import GraphModule, Node
 
 from fxlab.node_info import function_text
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.patterns.arguments import Weight
-from fxlab.transformations.patterns.calls import Term
-from fxlab.transformations.patterns.graph_index import GraphIndex, is_guard
+from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.calls import Term
+from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 
 
 def canonical_text(graph_module: GraphModule) -> str:

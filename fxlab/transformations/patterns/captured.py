@@ -8,8 +8,8 @@ from torch.fx import Node
 
 from fxlab.node_info import known_result
 from fxlab.torch_private import statically_known_true
-from fxlab.transformations.patterns.arguments import Weight
-from fxlab.transformations.patterns.calls import Term
+from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.calls import Term
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,26 @@ class Size:
     node: Node
     dim: int
     value: Any
+
+
+@dataclass(frozen=True)
+class Called:
+    """The calls of a graph that compute what a module of a pattern does."""
+
+    input: Node
+    nodes: tuple[Node, ...]
+    """In the order of the graph; the last is the result."""
+
+
+def nodes_in(value: Any) -> list[Node]:
+    """Return the nodes in what an argument has captured."""
+    if isinstance(value, Joined):
+        return nodes_in(value.values)
+    if isinstance(value, tuple | list):
+        return [node for each in value for node in nodes_in(each)]
+    if isinstance(value, Size):
+        return [value.node]
+    return [value] if isinstance(value, Node) else []
 
 
 def has_nodes(value: Any) -> bool:

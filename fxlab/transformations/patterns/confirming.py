@@ -13,8 +13,8 @@ from torch.fx import Node
 from fxlab.node_info import attribute_at, dtype_name, known_result
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.patterns.arguments import Weight
-from fxlab.transformations.patterns.captured import Joined, Size
+from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.patterns.captured import Called, Joined, Size, nodes_in
 from fxlab.transformations.patterns.replacing import Replacement, mapped, run, values_of
 from fxlab.values.tensors import known_number
 
@@ -51,7 +51,7 @@ class Confirming:
     captured
         What the arguments of the pattern have captured.
     modules
-        The paths of modules that are called, by their paths in the pattern.
+        The paths of modules, or the calls that compute the same, by the paths of modules in the pattern.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Confirming:
         nodes: Sequence[Node],
         roots: Sequence[Node],
         captured: dict[str, Any],
-        modules: dict[str, str],
+        modules: dict[str, str | Called],
     ) -> None:
         self._facts, self._nodes, self._roots, self._captured = facts, nodes, roots, captured
         self._modules = modules
         self._widen: Callable[[Any], Any] = _widened
         own = {*nodes}
         read = [value for node in nodes for value in node.all_input_nodes if value not in own]
-        held = [each for value in captured.values() for each in _nodes_in(value)]
+        held = [each for value in captured.values() for each in nodes_in(value) if each not in own]
         self._leaves = list(dict.fromkeys([*read, *held]))
 
     def key(self) -> Any:
@@ -157,15 +157,18 @@ class Confirming:
         return leaves, weights
 
     def _original(self, leaves: dict[Node, Any], weights: dict[str, torch.Tensor]) -> list[Any]:
-        values = dict(leaves)
         with torch.no_grad():
-            for node in self._nodes:
-                args, kwargs = (
-                    self._widen(mapped(node.args, values)),
-                    self._widen(mapped(node.kwargs, values)),
-                )
-                values[node] = self._run(node, args, kwargs, weights)
+            values = self._values(dict(leaves), self._nodes, weights)
         return [values[root] for root in self._roots]
+
+    def _values(
+        self, values: dict[Node, Any], nodes: Sequence[Node], weights: dict[str, torch.Tensor]
+    ) -> dict[Node, Any]:
+        """Run nodes of the graph, and add their results to the values that they read."""
+        for node in nodes:
+            args, kwargs = (self._widen(mapped(each, values)) for each in (node.args, node.kwargs))
+            values[node] = self._run(node, args, kwargs, weights)
+        return values
 
     def _run(self, node: Node, args: Any, kwargs: Any, weights: dict[str, torch.Tensor]) -> Any:
         if node.op != "call_module":
@@ -208,8 +211,12 @@ class Confirming:
                 return constant.to(self._widen(constant.dtype)) if is_real else constant
             args, kwargs = self._widen(args), self._widen(kwargs)
             if node.op == "call_module":
-                if str(node.target) in self._modules:
-                    return self._called_module(self._modules[str(node.target)], args, kwargs, weights)
+                own = self._modules.get(str(node.target))
+                if isinstance(own, Called):
+                    values = self._values({**leaves, own.input: args[0]}, own.nodes, weights)
+                    return values[own.nodes[-1]]
+                if own is not None:
+                    return self._called_module(own, args, kwargs, weights)
                 module = self._modules_as(replacement, str(node.target))
                 return module(*args, **kwargs)
             return run(node.op, self._target(node), args, kwargs)
@@ -233,9 +240,8 @@ class Confirming:
             if mine.shape != other.shape:
                 return Reason.RESULT_DIFFERS(found=list(other.shape), expected=list(mine.shape)), ""
             if mine.dtype != other.dtype:
-                return Reason.RESULT_DIFFERS(
-                    found=dtype_name(other.dtype), expected=dtype_name(mine.dtype)
-                ), ""
+                expected_, found_ = dtype_name(mine.dtype), dtype_name(other.dtype)
+                return Reason.RESULT_DIFFERS(found=found_, expected=expected_), ""
             words = words or self._difference(mine, other, leaves)
         return None, words
 
@@ -264,40 +270,29 @@ class Confirming:
 
     def _other_dtypes(self, replacement: Replacement) -> Refusal | None:
         """Return why results are of another dtype than those of the graph; ``None`` if they are not."""
-        generator = torch.Generator().manual_seed(0)
-        self._widen = lambda value: value
-        try:
-            leaves, weights = self._random(generator, None, True)
-            pairs = zip(
-                self._original(leaves, weights), self._replaced(replacement, leaves, weights), strict=True
-            )
-            kinds = [(getattr(a, "dtype", None), getattr(b, "dtype", None)) for a, b in pairs]
-        except Exception:  # a dtype that no kernel of this device takes
-            return None
-        finally:
-            self._widen = _widened
-        other = next(((dtype_name(b), dtype_name(a)) for a, b in kinds if a != b), None)
-        return None if other is None else Reason.RESULT_DIFFERS(found=other[0], expected=other[1])
+        for expected, found in self._dtypes(replacement, None):
+            if expected != found:
+                return Reason.RESULT_DIFFERS(found=dtype_name(found), expected=dtype_name(expected))
+        return None
 
     def _differs_under_autocast(self, replacement: Replacement) -> bool:
         """Tell whether results have another dtype when autocast computes both."""
-        generator = torch.Generator().manual_seed(0)
+        with torch.autocast("cpu", dtype=_AUTOCAST):
+            return any(mine != other for mine, other in self._dtypes(replacement, torch.float32))
+
+    def _dtypes(self, replacement: Replacement, dtype: torch.dtype | None) -> list[tuple[Any, Any]]:
+        """Return the dtypes of the results of both, for values of a dtype or of those that there are."""
+        self._widen = lambda value: value
         try:
-            leaves, weights = self._random(generator, torch.float32, True)
-            with torch.autocast("cpu", dtype=_AUTOCAST):
-                self._widen = lambda value: value
-                expected, found = (
-                    self._original(leaves, weights),
-                    self._replaced(replacement, leaves, weights),
-                )
-        except Exception:  # not all operators take the dtype of autocast
-            return False
+            leaves, weights = self._random(torch.Generator().manual_seed(0), dtype, True)
+            expected = self._original(leaves, weights)
+            found = self._replaced(replacement, leaves, weights)
+        except Exception:  # a dtype that no kernel of this device takes
+            return []
         finally:
             self._widen = _widened
-        kinds = [
-            [each.dtype for each in values if isinstance(each, torch.Tensor)] for values in (expected, found)
-        ]
-        return kinds[0] != kinds[1]
+        pairs = zip(expected, found, strict=True)
+        return [(getattr(mine, "dtype", None), getattr(other, "dtype", None)) for mine, other in pairs]
 
 
 def _widened(value: Any) -> Any:
@@ -323,14 +318,6 @@ def _random(
     if is_positive:
         return torch.rand(shape, generator=generator, dtype=dtype or kind) + 0.5
     return torch.randn(shape, generator=generator, dtype=dtype or kind)
-
-
-def _nodes_in(value: Any) -> list[Node]:
-    if isinstance(value, Joined):
-        return [node for each in value.values for node in _nodes_in(each)]
-    if isinstance(value, tuple | list):
-        return [node for each in value for node in _nodes_in(each)]
-    return [value] if isinstance(value, Node) else []
 
 
 def _written(value: Any, place: dict[Node, int]) -> Any:

@@ -16,7 +16,7 @@ from fxlab.node_info import function_text, known_result
 from fxlab.operators import function_of, operator_of
 from fxlab.torch_private import OpOverload, OpOverloadPacket
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.patterns.graph_index import GraphIndex, is_guard
+from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 
 _INFIX = {
     operator.add: "+",

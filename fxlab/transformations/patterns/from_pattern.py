@@ -5,13 +5,11 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import items_of
 from fxlab.operators import may_alias, operator_of, written_arguments
 from fxlab.transformations.foreign.from_callable import check_callable, check_promises, name_of
 from fxlab.transformations.patterns.match import Match
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.pattern_pass import (
-    MatchFilter,
     OtherArgumentsError,
     PatternPass,
     names_of,
@@ -24,7 +22,6 @@ def from_pattern(
     replacement: Callable[..., Any],
     *,
     where: Mapping[str, Callable[[Match], bool]] | None = None,
-    match_filters: Iterable[MatchFilter] = (),
     ignore_literals: bool = False,
     name: str | None = None,
     preserves_computation: bool = False,
@@ -54,8 +51,6 @@ def from_pattern(
         computes of weights alone becomes a parameter of the graph.
     where
         Conditions, by the words that ``explain`` has for them: functions of a :class:`Match`.
-    match_filters
-        Functions of a match, the graph and the pattern's graph, as those of ``torch.fx.subgraph_rewriter``.
     ignore_literals
         Whether numbers in the pattern stand for any number.
     name
@@ -66,7 +61,7 @@ def from_pattern(
     Raises
     ------
     TypeError
-        If one of the two cannot be called, or a condition or filter cannot.
+        If one of the two cannot be called, or a condition cannot.
     ValueError
         If one of the two cannot be traced, they do not take and return as many values, or the pattern does
         not use an argument.
@@ -85,12 +80,9 @@ def from_pattern(
     >>> [str(node) for node in transformation.get_transformed_nodes(transformation(traced))]
     ['mul_1', 'mul']
     """
-    filters = items_of(match_filters, "match_filters", "functions of a match and two graphs")
     check_promises(name, ignore_literals=ignore_literals, preserves_computation=preserves_computation)
     patterns = _patterns(pattern)
     check_callable(replacement, "replacement")
-    for match_filter in filters:
-        check_callable(match_filter, "match_filters")
     conditions = {} if where is None else where
     if not isinstance(conditions, Mapping):
         raise TypeError(
@@ -103,9 +95,7 @@ def from_pattern(
     for each in patterns:
         _check(each, replacement)
     name = name or f"{name_of(patterns[0])}-to-{name_of(replacement)}"
-    return PatternPass(
-        patterns, replacement, dict(conditions), filters, ignore_literals, name, preserves_computation
-    )
+    return PatternPass(patterns, replacement, dict(conditions), ignore_literals, name, preserves_computation)
 
 
 def find_matches(
@@ -149,7 +139,7 @@ def find_matches(
     for each in patterns:
         _read_checked(each)
     conditions = dict(where or {})
-    finding = PatternPass(patterns, patterns[0], conditions, (), ignore_literals, "find-matches")
+    finding = PatternPass(patterns, patterns[0], conditions, ignore_literals, "find-matches")
     found = (match for facts in finding._facts_of(graph_module) for match in finding.match(facts))
     return [match for match in found if match.excluded is None]
 

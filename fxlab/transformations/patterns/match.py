@@ -13,9 +13,9 @@ from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import why_not_the_same
-from fxlab.transformations.patterns.arguments import Weight
-from fxlab.transformations.patterns.captured import Joined, Size
-from fxlab.transformations.patterns.graph_index import GraphIndex
+from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.graph_index import GraphIndex
+from fxlab.transformations.patterns.captured import Size, nodes_in
 from fxlab.transformations.patterns.matching import Found
 from fxlab.transformations.patterns.pattern import Pattern
 from fxlab.transformations.patterns.replacing import Replacement
@@ -116,20 +116,10 @@ def place_of_replacement(match: Match) -> Node | Refusal:
     if early is None or position[early] > position[last]:
         return last
     for value in match.captured.values():
-        for node in _nodes_of(value):
+        for node in nodes_in(value):
             if position[node] > position[early]:
                 return Reason.OTHER_ORDER(value=node.name, user=early.name)
     return early
-
-
-def _nodes_of(value: Any) -> list[Node]:
-    if isinstance(value, Joined):
-        return [node for each in value.values for node in _nodes_of(each)]
-    if isinstance(value, tuple | list):
-        return [node for each in value for node in _nodes_of(each)]
-    if isinstance(value, Size):
-        return [value.node]
-    return [value] if isinstance(value, Node) else []
 
 
 def why_written(match: Match, facts: GraphFacts) -> Refusal | None:
@@ -141,7 +131,7 @@ def why_written(match: Match, facts: GraphFacts) -> Refusal | None:
     for node in own:
         if any(value not in match.found.nodes for value in written_inputs(node, facts.graph_module)):
             return Reason.MAY_WRITE_INPUTS()
-    for value in dict.fromkeys(each for given in match.captured.values() for each in _nodes_of(given)):
+    for value in dict.fromkeys(each for given in match.captured.values() for each in nodes_in(given)):
         readers = [node for node in own if value in node.all_input_nodes]
         first = min(readers, key=match.index.position.__getitem__, default=match.nodes[0])
         for last in {place, match.nodes[-1]}:
@@ -156,7 +146,7 @@ def why_aliased(match: Match, replacement: Replacement, facts: GraphFacts) -> Re
     """Return why a result must stay a new tensor, or one of an input."""
     for root, output in zip(match.roots, replacement.outputs, strict=True):
         name = replacement.passed_on(output)
-        values = _nodes_of(match.captured.get(name)) if name else []
+        values = nodes_in(match.captured.get(name)) if name else []
         if values and isinstance(output, Node) and output.op == "placeholder":
             same = all(facts.writes.may_share_memory(root, value) for value in values)
             if not same and facts.writes.is_returned(root):
@@ -166,7 +156,7 @@ def why_aliased(match: Match, replacement: Replacement, facts: GraphFacts) -> Re
                 facts.writes.is_written(root) or facts.writes.is_written(value)
             ):
                 return Reason.WRITTEN_IN_PLACE(value=value.name)
-        captured = [node for given in match.captured.values() for node in _nodes_of(given)]
+        captured = [node for given in match.captured.values() for node in nodes_in(given)]
         if not values and facts.writes.is_written(root):
             shared = next((node for node in captured if facts.writes.may_share_memory(root, node)), None)
             if shared is not None:

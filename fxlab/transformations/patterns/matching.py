@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,9 +11,11 @@ from torch.fx import Node
 
 from fxlab.node_info import known_result
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.patterns.arguments import Weight, from_start, is_number
-from fxlab.transformations.patterns.calls import Calls, Term
+from fxlab.transformations.calls.arguments import Weight, from_start, is_number
+from fxlab.transformations.calls.calls import Calls, Term
+from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import (
+    Called,
     Joined,
     Size,
     has_nodes,
@@ -21,8 +23,6 @@ from fxlab.transformations.patterns.captured import (
     number_of,
     text_of,
 )
-from fxlab.transformations.patterns.graph_index import GraphIndex
-from fxlab.transformations.patterns.near import NearMisses, Score
 from fxlab.transformations.patterns.pattern import ANY, NUMBER, TENSOR, WEIGHT, Capture, Pattern
 
 _COMMUTATIVE = ("add", "mul")
@@ -43,10 +43,16 @@ class Found:
     of: dict[Node, Any] = field(default_factory=dict)
     """The values for the nodes of the pattern."""
     reached: int = 0
-    modules: dict[str, str] = field(default_factory=dict)
-    """The paths of modules, by their paths in the pattern."""
+    modules: dict[str, str | Called] = field(default_factory=dict)
+    """The paths of modules, or the calls that compute the same, by their paths in the pattern."""
     open: tuple[tuple[Node, Any, Any], ...] = ()
     """Numbers to be compared once all arguments are known."""
+
+    def with_values(self, **values: Any) -> "Found":
+        """Return a copy with other values, in a tenth of the time of ``dataclasses.replace``."""
+        made = Found.__new__(Found)
+        vars(made).update(vars(self), **values)
+        return made
 
 
 @dataclass(frozen=True)
@@ -87,14 +93,32 @@ class Matcher:
         The calls of the graph.
     ignore_literals
         Whether numbers in the pattern stand for any number.
+    explains
+        Whether :attr:`misses` are asked for, so that what follows a misfit is compared as well.
     """
 
-    def __init__(self, pattern: Pattern, index: GraphIndex, *, ignore_literals: bool = False) -> None:
+    def __init__(
+        self, pattern: Pattern, index: GraphIndex, *, ignore_literals: bool = False, explains: bool = False
+    ) -> None:
         self._pattern, self._index, self._ignore_literals = pattern, index, ignore_literals
+        self._explains = explains
+        self._latest: tuple[Refusal, Any] | None = None
         self._calls = index.calls
         self._misses: dict[Node, Miss] = {}
         self._begin: Node | None = None
         self._steps = 0
+
+    def levels_to_result(self, node: Node) -> int:
+        """Return in how many calls the pattern's result may be computed of a node, with some for copies."""
+        name = getattr(self._calls.term(node), "name", None)
+        terms = {each: self._pattern.term(each) for each in self._pattern.calls_in}
+        level = [each for each, term in terms.items() if term is not None and term.name == name]
+        levels = 0
+        while level:
+            level = list({user for each in level for user in each.users if user.op != "output"})
+            levels += 1
+        most = self._pattern.depth(self._pattern.outputs[0])
+        return min(levels + 1, most) if levels else most
 
     def matches(self, at: Iterable[Node] | None = None) -> Iterator[tuple[tuple[Node, ...], Found]]:
         """Yield the results of each match, and what was found."""
@@ -115,11 +139,11 @@ class Matcher:
         at
             Where to look; if left out, wherever the largest part of the pattern matches.
         """
-        total = len(self._pattern.calls_in)
+        total = self._pattern.total
         parts = self._pattern.parts if at is not None else self._pattern.parts[:1]
         for part, reader in parts:
             term, above = self._pattern.term(part), self._pattern.term(reader)
-            if term is None or above is None or (at is None and self._pattern.size(part) < max(2, total / 2)):
+            if term is None or above is None or (at is None and self._pattern.size(part) < total / 2):
                 continue
             for node in self._beginnings(part) if at is None else at:
                 self._begin, self._steps = None, 0
@@ -127,6 +151,9 @@ class Matcher:
                 if found is None:
                     continue
                 users = self._index.readers(node)
+                read = self._calls.term(users[0]) if users else None
+                if read is not None and self._is_called(above, read):
+                    continue  # the misfit is another operand of that
                 words = _called(users[0], self._calls) if users else "read by nothing"
                 value = users[0].name if users else node.name
                 refusal = Reason.OTHER_OPERATOR(value=value, called=words, expected=above.name)
@@ -137,19 +164,8 @@ class Matcher:
 
     @property
     def misses(self) -> list[Miss]:
-        """The nodes at which a match began and failed, with the calls that fit but for one."""
-        near = NearMisses(self._pattern, self._calls, self._is_called, self._is_literal)
-        first, *_ = self._pattern.outputs
-        return [self._at_most(miss, near.at(first, node)) for node, miss in self._misses.items()]
-
-    def _at_most(self, miss: Miss, score: Score | None) -> Miss:
-        """Return a miss with the calls that fit beyond the first that does not."""
-        if score is None or score.count < miss.reached:
-            return miss
-        nodes = tuple(sorted({*score.nodes, *miss.nodes}, key=self._index.position.__getitem__))
-        refusal, at = (miss.refusal, miss.at) if score.refusal is None else (score.refusal, score.at)
-        most = miss.calls - (refusal.code == Reason.OTHER_OPERATOR.code)
-        return Miss(miss.node, nodes, min(score.count, most), miss.calls, refusal, at)
+        """The nodes at which a match began and failed, and how far it came."""
+        return list(self._misses.values())
 
     def _first(self, first: Any, node: Node, others: Sequence[Any]) -> tuple[tuple[Node, ...], Found] | None:
         for found in self._root(first, node, Found()):
@@ -171,8 +187,8 @@ class Matcher:
         )
         if "transpose" in names:
             names["permute"] = None
-        if "flatten" in names:
-            names["reshape"] = None
+        if not names.keys().isdisjoint(("flatten", "reshape")):
+            names |= {"reshape": None, "flatten": None}
         found = {node for name in names for node in self._index.by_name[name]}
         if "silu" in names:
             found |= {*self._index.by_name["mul"]}
@@ -236,7 +252,7 @@ class Matcher:
             return
         for more in self._term(term, given, node, found):
             if isinstance(value, Node):
-                more = replace(more, of={**more.of, value: node})
+                more = more.with_values(of={**more.of, value: node})
             yield more
 
     def _value(self, value: Any, given: Any, found: Found) -> Iterator[Found]:
@@ -274,11 +290,11 @@ class Matcher:
         if value.op == "placeholder":
             yield from self._bind(pattern.captures[value], given, found)
         elif value in pattern.scalars:
-            yield replace(found, open=(*found.open, (value, given, self._begin)))
+            yield found.with_values(open=(*found.open, (value, given, self._begin)))
         elif pattern.is_either(value):
             for each in pattern.alternatives(value):
                 for more in self._value(each, given, found):
-                    yield replace(more, of={**more.of, value: given})
+                    yield more.with_values(of={**more.of, value: given})
         elif value.op == "get_attr":
             if self._is_constant(value, given):
                 yield found
@@ -299,7 +315,7 @@ class Matcher:
         """Match a call of the pattern with a value, past what only passes it on."""
 
         def noted(more: Found) -> Found:
-            return more if node is None else replace(more, of={**more.of, node: given})
+            return more if node is None else more.with_values(of={**more.of, node: given})
 
         skipped: list[Node] = []
         nearest = None
@@ -308,7 +324,7 @@ class Matcher:
             nearest = other if nearest is None or (other and nearest.is_transparent) else nearest
             if other is not None and self._is_called(term, other):
                 own = dict.fromkeys(skipped)
-                for more in self._term(term, other, value, replace(found, nodes={**found.nodes, **own})):
+                for more in self._term(term, other, value, found.with_values(nodes={**found.nodes, **own})):
                     yield noted(more)
                 if not other.is_transparent or other.name == term.name:
                     return
@@ -327,7 +343,8 @@ class Matcher:
     def _is_called(self, term: Term, other: Term) -> bool:
         if term.name == other.name:
             return True
-        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow"), ("flatten", "reshape")}
+        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow")}
+        pairs |= {("flatten", "reshape"), ("reshape", "flatten")}
         return (term.name, other.name) in pairs and (other.name != "pow" or other.args["exponent"] == 2)
 
     def _term(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
@@ -338,23 +355,33 @@ class Matcher:
         if term.name == "silu" and other.name == "mul":
             sigmoid = Term("sigmoid", {"self": term.args["self"]})
             term = Term("mul", {"terms": (term.args["self"], sigmoid)})
+        if term.name == "reshape" and other.name == "flatten":
+            if not isinstance(given, Node) or (shape := self._calls.shape(given)) is None:
+                return
+            sizes = (s if type(s) is int else Size(given, dim, s) for dim, s in enumerate(shape))
+            args = {"self": other.args["self"], "shape": tuple(sizes)}
+            other = Term("reshape", args, other.nodes, rank=other.rank)
         nodes = {**found.nodes, **dict.fromkeys(other.nodes)}
         modules = found.modules
         if term.module and other.module:
             modules = {**modules, term.module: other.module}
-        found = replace(found, nodes=nodes, reached=found.reached + 1, modules=modules)
+        elif term.module and any(other.args["self"] in node.all_input_nodes for node in other.nodes):
+            own = tuple(sorted(other.nodes, key=self._index.position.__getitem__))
+            modules = {**modules, term.module: Called(other.args["self"], own)}
+        found = found.with_values(nodes=nodes, reached=found.reached + 1, modules=modules)
+        at = given if isinstance(given, Node) or not other.nodes else other.nodes[0]
         if term.name in _COMMUTATIVE and "terms" in term.args:
-            yield from self._commutative(term, other, found)
+            yield from self._commutative(term, other, found, at)
         elif term.name == "flatten" and other.name == "reshape":
             if self._is_flattened(term, other, given):
                 yield from self._value(term.args["self"], other.args["self"], found)
             else:
                 refusal = Reason.OTHER_OPERATOR(value=text_of(given), called="reshape", expected="flatten")
-                self._fail(found, refusal, given)
+                self._fail(found, refusal, at)
         elif term.name == "transpose" and other.name == "permute":
-            yield from self._transposed(term, other, found)
+            yield from self._transposed(term, other, found, at)
         else:
-            yield from self._arguments(term, other, given, found)
+            yield from self._arguments(term, other, given, found, at)
 
     def _is_flattened(self, term: Term, other: Term, given: Any) -> bool:
         """Tell whether a reshape joins the dimensions that a pattern flattens."""
@@ -366,53 +393,43 @@ class Matcher:
         expected = (*before[:first], math.prod(before[first : last + 1]), *before[last + 1 :])
         return len(expected) == len(shape) and all(map(is_same_number, expected, shape))
 
-    def _arguments(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
-        extra = [key for key in other.args if key not in term.args]
-        if term.module is None and extra:
-            expected = "its default"
-            self._fail(
-                found,
-                Reason.OTHER_ARGUMENT(
-                    argument=extra[0], value=text_of(other.args[extra[0]]), expected=expected
-                ),
-                given,
-            )
-            return
+    def _arguments(self, term: Term, other: Term, given: Any, found: Found, at: Any) -> Iterator[Found]:
+        misfits: list[Refusal] = []
+
+        def misfit(key: str, value: Any, expected: Any) -> bool:
+            """Note an argument that does not fit, and tell whether to stop there."""
+            misfits.append(Reason.OTHER_ARGUMENT(argument=key, value=value, expected=expected))
+            return not self._explains
+
         level = [found]
-        order = sorted(term.args, key=lambda key: has_nodes(term.args[key]))
-        for key in order:
+        extra = [] if term.module else [key for key in other.args if key not in term.args]
+        stops = bool(extra) and misfit(extra[0], text_of(other.args[extra[0]]), "its default")
+        for key in [] if stops else sorted(term.args, key=lambda key: has_nodes(term.args[key])):
             value = term.args[key]
-            if key not in other.args and has_nodes(value) and other.defaults.get(key) is not None:
-                level = [more for one in level for more in self._value(value, other.defaults[key], one)]
-                continue
             if key not in other.args:
-                if term.module is not None:
-                    continue
-                self._fail(
-                    found,
-                    Reason.OTHER_ARGUMENT(argument=key, value="its default", expected=text_of(value)),
-                    given,
-                )
-                return
+                if has_nodes(value) and other.defaults.get(key) is not None:
+                    level = [more for one in level for more in self._value(value, other.defaults[key], one)]
+                elif term.module is None and misfit(key, "its default", text_of(value)):
+                    break
+                continue
             if key in _DIMENSIONS and other.rank is not None:
                 value = from_start(value, other.rank + (other.name == "unsqueeze"))
                 value = tuple(sorted(value, key=str)) if key == "dim" and isinstance(value, tuple) else value
             theirs = other.args[key]
             if not has_nodes(value) and not isinstance(value, Weight):
-                if not self._is_literal(value, theirs) and not self._is_shape(key, value, theirs, given):
-                    self._fail(
-                        found,
-                        Reason.OTHER_ARGUMENT(argument=key, value=text_of(theirs), expected=text_of(value)),
-                        given,
-                    )
-                    return
+                fits = self._is_literal(value, theirs) or self._is_shape(key, value, theirs, given)
+                if not fits and misfit(key, text_of(theirs), text_of(value)):
+                    break
                 continue
             if key in ("shape", "dims"):
                 value, theirs = self._shapes(key, value, theirs, given)
             if key == "dim" and isinstance(value, tuple) and len(value) == 1 == len(theirs):
                 value, theirs = value[0], theirs[0]
             level = [more for one in level for more in itertools.islice(self._value(value, theirs, one), 16)]
-        yield from level
+        if not misfits:
+            yield from level
+        for one in level[:1] if misfits else ():
+            self._fail(one, misfits[0], at)
 
     def _is_shape(self, key: str, value: Any, theirs: Any, given: Any) -> bool:
         """Tell whether a literal shape is that of a result."""
@@ -448,27 +465,16 @@ class Matcher:
             )
         return value, known
 
-    def _transposed(self, term: Term, other: Term, found: Found) -> Iterator[Found]:
+    def _transposed(self, term: Term, other: Term, found: Found, at: Any) -> Iterator[Found]:
         dims, order = term.args["dims"], other.args["dims"]
         moved = [dim for dim, each in enumerate(order) if dim != each]
-        swapped = len(moved) == 2
-        if not swapped:
-            self._fail(
-                found,
-                Reason.OTHER_ARGUMENT(
-                    argument="dims", value=text_of(order), expected="two that are exchanged"
-                ),
-            )
+        is_literal = not has_nodes(dims)
+        if len(moved) != 2 or (is_literal and {dim % len(order) for dim in dims} != {*moved}):
+            expected = text_of(dims) if is_literal else "two that are exchanged"
+            words = Reason.OTHER_ARGUMENT(argument="dims", value=text_of(tuple(moved)), expected=expected)
+            self._fail(found, words, at)
             return
-        if not has_nodes(dims):
-            if {dim % len(order) for dim in dims} != {*moved}:
-                self._fail(
-                    found,
-                    Reason.OTHER_ARGUMENT(
-                        argument="dims", value=text_of(tuple(moved)), expected=text_of(dims)
-                    ),
-                )
-                return
+        if is_literal:
             yield from self._value(term.args["self"], other.args["self"], found)
             return
         for first, second in (moved, moved[::-1]):
@@ -476,13 +482,13 @@ class Matcher:
                 for two in self._value(dims[1], second, one):
                     yield from self._value(term.args["self"], other.args["self"], two)
 
-    def _commutative(self, term: Term, other: Term, found: Found) -> Iterator[Found]:
+    def _commutative(self, term: Term, other: Term, found: Found, at: Any) -> Iterator[Found]:
         """Match a sum or a product, whose terms may come in any order and be grouped in any way."""
         terms, numbers = self._flat_pattern(term)
         for operands, own in self._flat_graph(term.name, other, len(terms) + len(numbers)):
-            grown = replace(found, nodes={**found.nodes, **dict.fromkeys(own)})
-            grown = replace(grown, reached=found.reached + self._flattened(term))
-            yield from self._assigned(term.name, terms, numbers, operands, grown)
+            grown = found.with_values(nodes={**found.nodes, **dict.fromkeys(own)})
+            grown = grown.with_values(reached=found.reached + self._flattened(term))
+            yield from self._assigned(term.name, terms, numbers, operands, grown, at)
 
     def _flattened(self, term: Term) -> int:
         return len(self._flat_pattern(term, nodes=True)[0])
@@ -539,7 +545,7 @@ class Matcher:
         )
 
     def _assigned(
-        self, name: str, terms: list[Any], numbers: list[Any], operands: list[Any], found: Found
+        self, name: str, terms: list[Any], numbers: list[Any], operands: list[Any], found: Found, at: Any
     ) -> Iterator[Found]:
         given = [value for value in operands if self._is_numeric(value)]
         tensors = [value for value in operands if not self._is_numeric(value)]
@@ -549,77 +555,59 @@ class Matcher:
         if len(tensors) == len(terms) - 1 and bare and given and not numbers:
             # A bare argument may be a number, if a tensor is found for every other.
             for number in bare[::-1]:
-                rest = [value for value in terms if value is not number]
-                for more in self._numbers(name, [number], given, found):
-                    yield from self._paired(
-                        [v for v in rest if v in calls],
-                        [v for v in rest if v in captures],
-                        tensors,
-                        more,
-                        name,
-                    )
+                rest = [value for value in captures if value is not number]
+                for more in self._numbers(name, [number], given, found, at):
+                    yield from self._paired(calls, rest, tensors, more, name)
             return
-        if len(tensors) < len(terms) or (len(tensors) > len(terms) and not self._may_absorb(bare)):
-            code = Reason.OTHER_COUNT(name=name, count=len(operands), expected=len(terms) + len(numbers))
-            if calls and tensors:  # say what is missing rather than how many
-                for call in calls:
-                    if not any(
-                        True for each in tensors for _ in itertools.islice(self._value(call, each, found), 1)
-                    ):
-                        return
-            self._fail(found, code)
+        if len(tensors) < len(terms) or (len(tensors) > len(terms) and not bare):
+            for call in calls if tensors else ():  # say what is missing rather than how many
+                fits = (self._value(call, each, found) for each in tensors)
+                if not any(True for each in fits for _ in itertools.islice(each, 1)):
+                    return
+            count = len(terms) + len(numbers)
+            self._fail(found, Reason.OTHER_COUNT(name=name, count=len(operands), expected=count), at)
             return
-        for more in self._numbers(name, numbers, given, found):
+        fits_numbers = False
+        for more in self._numbers(name, numbers, given, found, at):
+            fits_numbers = True
             yield from self._paired(calls, captures, tensors, more, name)
+        if self._explains and not fits_numbers and self._latest is not None:
+            refusal, where = self._latest
+            for more in itertools.islice(self._paired(calls, captures, tensors, found, name), 1):
+                self._fail(more, refusal, where)
 
-    def _may_absorb(self, bare: list[Node]) -> bool:
-        return bool(bare)
-
-    def _numbers(self, name: str, wanted: list[Any], given: list[Any], found: Found) -> Iterator[Found]:
+    def _numbers(
+        self, name: str, wanted: list[Any], given: list[Any], found: Found, at: Any
+    ) -> Iterator[Found]:
         """Match the numbers of a sum or a product, which are one number each."""
         literals = [value for value in wanted if is_number(value)]
         others = [value for value in wanted if not is_number(value)]
         plain = [value for value in given if is_number(value)]
         nodes = [value for value in given if not is_number(value)]
         joined = math.prod if name == "mul" else math.fsum
-        neutral: float = 1 if name == "mul" else 0
         theirs = plain[0] if len(plain) == 1 else joined(plain)
         ours = literals[0] if len(literals) == 1 else joined(literals)
+        is_neutral = not plain or theirs == (1 if name == "mul" else 0)
         if not others:
-            if nodes or not (
-                self._is_literal(ours, theirs) or (self._ignore_literals and bool(plain) == bool(literals))
-            ):
-                value = text_of(nodes[0] if nodes else theirs if plain else None)
-                self._fail(
-                    found,
-                    Reason.OTHER_ARGUMENT(
-                        argument=f"the number of {name}",
-                        value=value,
-                        expected=text_of(ours if literals else None),
-                    ),
-                )
+            is_any = self._ignore_literals and bool(plain) == bool(literals)
+            if not nodes and (is_any or self._is_literal(ours, theirs)):
+                yield found
                 return
-            yield found
-        elif len(others) == 1 and (
-            (len(nodes) == 1 and (not plain or theirs == neutral)) or (not nodes and plain)
-        ):
-            rest: Any = (
-                nodes[0]
-                if nodes
-                else theirs
-                if not literals
-                else theirs / ours
-                if name == "mul"
-                else theirs - ours
-            )
-            yield from self._value(others[0], rest, found)
+            value = text_of(nodes[0] if nodes else theirs if plain else None)
+            argument, expected = f"the number of {name}", text_of(ours if literals else None)
+            self._fail(found, Reason.OTHER_ARGUMENT(argument=argument, value=value, expected=expected), at)
+        elif len(others) == 1 and len(nodes) == 1 and is_neutral:
+            yield from self._value(others[0], nodes[0], found)
+        elif len(others) == 1 and not nodes and plain:
+            if literals:
+                theirs = theirs / ours if name == "mul" else theirs - ours
+            yield from self._value(others[0], theirs, found)
         elif len(others) == len(nodes) + len(plain) and not literals:
             for order in itertools.permutations(given):
                 yield from self._value(tuple(others), order, found)
         else:
-            self._fail(
-                found, Reason.OTHER_COUNT(name=f"numbers in {name}", count=len(given), expected=len(wanted))
-            )
+            count = Reason.OTHER_COUNT(name=f"numbers in {name}", count=len(given), expected=len(wanted))
+            self._fail(found, count, at)
 
     def _paired(
         self, calls: list[Any], captures: list[Any], tensors: list[Any], found: Found, name: str
@@ -627,11 +615,18 @@ class Matcher:
         """Find a tensor for each term, calls first, then arguments that are known already."""
         if calls:
             first, *rest = calls
+            is_there = False
             for place, value in enumerate(tensors):
                 for more in itertools.islice(self._value(first, value, found), 16):
+                    is_there = True
                     yield from self._paired(
                         rest, captures, tensors[:place] + tensors[place + 1 :], more, name
                     )
+            if self._explains and rest and not is_there:  # what is left for it, where the next one fits
+                for place, value in enumerate(tensors):
+                    for more in itertools.islice(self._value(rest[0], value, found), 1):
+                        for left in tensors[:place] + tensors[place + 1 :]:
+                            list(itertools.islice(self._value(first, left, more), 1))
             return
         known = [value for value in captures if self._pattern.captures[value].name in found.captured]
         if known:
@@ -668,14 +663,14 @@ class Matcher:
             )
             return
         if capture.name not in found.captured:
-            yield replace(found, captured={**found.captured, capture.name: given})
+            yield found.with_values(captured={**found.captured, capture.name: given})
             return
         known = found.captured[capture.name]
         if known is given or self._is_same(known, given):
             value = self._common(known, given)
             passed = [*self._until(known, value), *self._until(given, value)]
             nodes = {**found.nodes, **dict.fromkeys(passed)}
-            yield replace(found, captured={**found.captured, capture.name: value}, nodes=nodes)
+            yield found.with_values(captured={**found.captured, capture.name: value}, nodes=nodes)
         elif self._is_written_as(known, given) or self._is_written_as(given, known):
             self._fail(found, Reason.WRITTEN_IN_PLACE(value=text_of(known)), given)
         else:
@@ -752,7 +747,7 @@ class Matcher:
                     ),
                 )
                 return
-        yield replace(found, open=())
+        yield found.with_values(open=())
 
     def _evaluated(self, node: Any, found: Found) -> Any:
         """Return a number that the pattern computes, such as half of a size."""
@@ -800,10 +795,11 @@ class Matcher:
         begin = self._begin
         if begin is None:
             return
+        self._latest = refusal, at
         known = self._misses.get(begin)
         if known is None or found.reached > known.reached:
             own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
-            total = len(self._pattern.calls_in)
+            total = self._pattern.total
             node = at if isinstance(at, Node) else None
             self._misses[begin] = Miss(
                 begin, own or (begin,), min(found.reached, total), total, refusal, node

@@ -2,9 +2,9 @@
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 
 from fxlab.operators import is_of_python
-from fxlab.transformations.patterns.calls import Calls, Term
+from fxlab.transformations.calls.calls import Calls, Term
 
 NUMBER, WEIGHT, TENSOR, ANY = "number", "weight", "tensor", "any"
 """The kinds of values that an argument of a pattern may capture."""
@@ -136,6 +136,19 @@ class Pattern:
         return [node for node in computed if node not in self.scalars]
 
     @cached_property
+    def total(self) -> int:
+        """The number of calls of the largest alternatives."""
+        known: dict[Node, set[Node]] = {}
+        own = {*self.calls_in}
+        for node in self.graph.nodes:
+            parts = [known[each] for each in node.all_input_nodes]
+            if self.is_either(node):
+                known[node] = max(parts, key=len, default=set())
+            else:
+                known[node] = set[Node]().union(*parts, {node} & own)
+        return len(known[self.graph.output_node()])
+
+    @cached_property
     def unused(self) -> list[str]:
         """The names of arguments that nothing reads."""
         return [capture.name for node, capture in self.captures.items() if not node.users]
@@ -182,12 +195,18 @@ class Pattern:
         return self.calls.term(value)
 
 
-def arguments_of(function: Callable[..., Any]) -> list[Capture]:
-    """Return the arguments of a pattern or replacement, and what each captures."""
+def arguments_of(function: Callable[..., Any], names: Sequence[str] = ()) -> list[Capture]:
+    """Return the arguments of a pattern or replacement, and what each captures.
+
+    A builtin does not tell them, and takes those that are named.
+    """
     if isinstance(function, GraphModule):
         return [Capture(str(node.target)) for node in function.graph.find_nodes(op="placeholder")]
     target = function.forward if isinstance(function, nn.Module) else function
-    parameters = inspect.signature(target).parameters.values()
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError:  # a builtin
+        return [Capture(name) for name in names]
     found = []
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -219,6 +238,21 @@ def read_pattern(function: Callable[..., Any]) -> list[Pattern]:
     if not found and failed is not None:
         raise failed
     return found
+
+
+@cache
+def read_once(function: Callable[..., Any]) -> tuple[Pattern, ...]:
+    """Trace a pattern of one of fxlab's own passes, which stays the same."""
+    return tuple(read_pattern(function))
+
+
+def _keywords(function: Callable[..., Any]) -> set[str]:
+    """Return the arguments that are given by name alone."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # a builtin
+        return set()
+    return {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
 @dataclass(frozen=True)
@@ -266,7 +300,7 @@ def trace(
     tracer.tensor_attrs = {}
     proxies = {n: tracer.create_proxy("placeholder", n, (), {}) for n in names if n not in given}
     by_name = {**given, **proxies}
-    keywords = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    keywords = _keywords(function)
     result = function(
         *(by_name[name] for name in names if name not in keywords),
         **{name: by_name[name] for name in names if name in keywords},

@@ -1,26 +1,23 @@
 """A pattern and what is put in its place, as a pass like fxlab's own."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.passes.utils.matcher_utils import InternalMatch
+from torch.fx import Node
 
 from fxlab.operators import draws_random_numbers
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.strides import layout_matters
-from fxlab.transformations.base import explanation
+from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.foreign.from_callable import name_of
-from fxlab.transformations.patterns.arguments import Weight
-from fxlab.transformations.patterns.captured import Joined, Size
+from fxlab.transformations.patterns.captured import Called, Joined, Size
 from fxlab.transformations.patterns.confirming import Confirmation, Confirming
-from fxlab.transformations.patterns.graph_index import GraphIndex, is_guard
 from fxlab.transformations.patterns.match import (
     Match,
     place_of_replacement,
@@ -29,49 +26,21 @@ from fxlab.transformations.patterns.match import (
     why_written,
 )
 from fxlab.transformations.patterns.matching import Found, Matcher, Miss
+from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
 from fxlab.transformations.rewriting.editor import Editor, place_of
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-MatchFilter = Callable[[InternalMatch, Graph, Graph], bool]
-_FEW = 5
-"""Places that are told of where the pattern nearly matches nowhere."""
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """The extent to which a pattern matches at one place."""
-
-    refusal: Refusal | None
-    words: str
-    reached: int
-    calls: int
-    at: str
-    begins_at: str
-
-    @property
-    def row(self) -> tuple[bool, str, str, int, int, str, str]:
-        """Whether it matched, reason, code, calls that fit, all calls, the misfit and the last node."""
-        code = "" if self.refusal is None else self.refusal.code
-        is_whole = self.refusal is not None and self.reached == self.calls and not self.at
-        words = str(self.refusal) if is_whole else self.words
-        return self.refusal is None, words, code, self.reached, self.calls, self.at, self.begins_at
 
 
 @dataclass(frozen=True, eq=False)
-class PatternPass(RewritePass[Match]):
+class PatternPass(MatchingPass[Match]):
     """A pattern and its replacement; made by :func:`from_pattern`."""
 
     patterns: tuple[Callable[..., Any], ...]
     replacement: Callable[..., Any]
     where: Mapping[str, Callable[[Match], bool]]
-    match_filters: tuple[MatchFilter, ...]
     ignore_literals: bool
     name: str
     preserves_computation: bool = False
@@ -82,6 +51,15 @@ class PatternPass(RewritePass[Match]):
         first = self.patterns[0]
         words = f"Replace {name_of(first)} by {name_of(self.replacement)}."
         return self.replacement.__doc__ or first.__doc__ or words
+
+    def _patterns(self) -> list[Pattern]:
+        return self._read
+
+    def _matcher(self, pattern: Pattern, index: GraphIndex, *, explains: bool = True) -> Matcher:
+        return Matcher(pattern, index, ignore_literals=self.ignore_literals, explains=explains)
+
+    def _count(self, candidate: Match) -> int:
+        return candidate.pattern.total
 
     @cached_property
     def _read(self) -> list[Pattern]:
@@ -94,16 +72,17 @@ class PatternPass(RewritePass[Match]):
 
     def match(self, facts: GraphFacts) -> Iterator[Match]:
         """Yield each place that the pattern matches, without those that overlap an earlier one."""
-        yield from self._matched(facts, misses=False)[0]
+        yield from self._tried(facts, misses=False)[0]
 
-    def _matched(self, facts: GraphFacts, *, misses: bool = True) -> tuple[list[Match], list[Miss]]:
+    tells_always: ClassVar = True
+
+    def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[list[Match], list[Miss]]:
         """Return the matches in the order of the graph, and where the pattern nearly matches."""
-        index = GraphIndex.of(facts)
+        index = GraphIndex(facts)
         found: dict[Node, tuple[Pattern, tuple[Node, ...], Found]] = {}
         missed: dict[Node, Miss] = {}
-        matchers = []
-        for pattern in self._read:
-            matchers.append(matcher := Matcher(pattern, index, ignore_literals=self.ignore_literals))
+        matchers = [self._matcher(pattern, index, explains=misses) for pattern in self._read]
+        for pattern, matcher in zip(self._read, matchers, strict=True):
             for roots, one in matcher.matches():
                 found.setdefault(roots[0], (pattern, roots, one))
         taken, moved, matches = set[Node](), dict[Node, Node](), list[Match]()
@@ -123,8 +102,9 @@ class PatternPass(RewritePass[Match]):
         for miss in (each for matcher in matchers for each in matcher.partial()):
             if miss.node not in known:
                 missed[miss.node] = miss
-        others = [miss for node, miss in missed.items() if node not in taken]
-        return matches, sorted(others, key=lambda miss: (-miss.share, index.position[miss.node]))
+        others = [miss for miss in missed.values() if taken.isdisjoint(miss.nodes)]
+        others.sort(key=lambda miss: index.position[miss.node])
+        return matches, apart_from_each_other(others)
 
     def refuse(self, candidate: Match, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read or write, what conditions exclude, and what is found to differ."""
@@ -144,88 +124,6 @@ class PatternPass(RewritePass[Match]):
         """Say that the nodes go."""
         return "would be replaced"
 
-    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
-        """Tell where the pattern matches, where it does not and why. Changes nothing.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As of :meth:`RewritePass.explain`; places at which the pattern nearly matches follow the matches.
-        """
-        numbers = itertools.count()
-        rows: list[tuple[str, bool, str, str, int]] = []
-        missed: list[tuple[GraphFacts, Miss]] = []
-        for facts in self._facts_of(graph_module):
-            matches, misses = self._matched(facts)
-            for match in matches:
-                rows += self._rows(match, facts, next(numbers))
-            missed += [(facts, miss) for miss in misses if miss.is_near]
-        for facts, miss in missed:
-            number = next(numbers)
-            rows += [
-                (f"{facts.prefix}{node.name}", False, miss.words, miss.refusal.code, number)
-                for node in miss.nodes
-            ]
-        return explanation(rows)
-
-    def attempts(self, graph_module: GraphModule, node: str | None = None) -> "list[Attempt]":
-        """Return how far the pattern comes in a graph, or at a node of it, and what fails; furthest first.
-
-        Parameters
-        ----------
-        graph_module
-            The graph.
-        node
-            The name of a node; if left out, the places at which the pattern nearly matches.
-        """
-        found: list[Attempt] = []
-        for facts in self._facts_of(graph_module):
-            matches, misses = self._matched(facts)
-            for match in matches:
-                names = [f"{facts.prefix}{each.name}" for each in match.nodes]
-                if node is None or node in names:
-                    refusal = self.why_not(match, facts)
-                    count = len(match.pattern.calls_in)
-                    found.append(Attempt(refusal, self.describe(match), count, count, "", names[-1]))
-            index = GraphIndex.of(facts)
-            if node is not None and not found:
-                misses = (
-                    self._misses_at(node.removeprefix(facts.prefix), index)
-                    if node.startswith(facts.prefix)
-                    else []
-                )
-            elif node is None:
-                misses = [miss for miss in misses if miss.is_near] or misses[:_FEW]
-            else:
-                misses = []
-            for miss in misses:
-                at = "" if miss.at is None else f"{facts.prefix}{miss.at.name}"
-                begins = f"{facts.prefix}{miss.node.name}"
-                found.append(Attempt(miss.refusal, miss.words, miss.reached, miss.calls, at, begins))
-        return sorted(found, key=lambda each: -each.reached / max(each.calls, 1))
-
-    def _misses_at(self, name: str, index: GraphIndex) -> list[Miss]:
-        """Return how far the pattern comes at a node, from its last call or from one before."""
-        node = next((each for each in index.position if each.name == name), None)
-        if node is None:
-            return []
-        found: list[Miss] = []
-        for pattern in self._read:
-            matcher = Matcher(pattern, index, ignore_literals=self.ignore_literals)
-            level, around = [node], {node: None}
-            for _ in range(pattern.depth(pattern.outputs[0])):
-                level = [user for each in level for user in index.readers(each) if user not in around]
-                around.update(dict.fromkeys(level))
-            list(matcher.matches(around))
-            own = [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
-            read = [miss for miss in matcher.partial(node.all_input_nodes) if miss.at is node]
-            found += [*own, *matcher.partial([node]), *read]
-        best: dict[Node, Miss] = {}
-        for miss in found:
-            if miss.node not in best or miss.reached > best[miss.node].reached:
-                best[miss.node] = miss
-        return list(best.values())
-
     def rewrite(self, candidate: Match, edit: Editor) -> tuple[Node, ...]:
         """Put the replacement in the place of the match."""
         facts = candidate.index.facts
@@ -241,7 +139,11 @@ class PatternPass(RewritePass[Match]):
         checks = [check for root in candidate.roots for check in dtype_checks(root, candidate.inner)]
         if len(candidate.roots) == 1:
             move_dtype_checks(checks, candidate.roots[0], edit)
-        results = placing.all(replacement, given, candidate.found.modules)
+        modules = {
+            path: replace(own, input=_current(own.input, moved)) if isinstance(own, Called) else own
+            for path, own in candidate.found.modules.items()
+        }
+        results = placing.all(replacement, given, modules)
         marked: list[Node] = []
         made = [node for node in placing.made if node.op != "get_attr"]
         for root, result in zip(candidate.roots, results, strict=True):
@@ -257,20 +159,6 @@ class PatternPass(RewritePass[Match]):
         for words, condition in self.where.items():
             if not condition(match):
                 return Reason.CONDITION(condition=words)
-        if self.match_filters:
-            known = {node: value for node, value in match.found.of.items() if isinstance(value, Node)}
-            arguments = {node: match.captured[each.name] for node, each in match.pattern.captures.items()}
-            known |= {node: value for node, value in arguments.items() if isinstance(value, Node)}
-            given = InternalMatch(
-                anchors=[match.roots[0]],
-                nodes_map=known,
-                placeholder_nodes=list(arguments.values()),
-                returning_nodes=list(match.roots),
-            )
-            graph = match.index.facts.graph_module.graph
-            for match_filter in self.match_filters:
-                if not match_filter(given, graph, match.pattern.graph):
-                    return Reason.CONDITION(condition=name_of(match_filter))
         return None
 
     def _why_other_result(self, match: Match, facts: GraphFacts) -> Refusal | None:
@@ -312,8 +200,10 @@ class OtherArgumentsError(ValueError):
 
 def names_of(replacement: Callable[..., Any], pattern: Pattern) -> dict[str, str]:
     """Return the arguments of the pattern that those of a replacement stand for."""
-    own = arguments_of(replacement)
     order = _order_of(pattern)
+    own = arguments_of(replacement, order)
+    while len(own) > len(order) and own[-1].is_optional:
+        own.pop()
     if {argument.name for argument in own} <= {*order}:
         return {argument.name: argument.name for argument in own}
     if len(own) != len(order):

@@ -14,9 +14,9 @@ from torch.fx.node import map_arg
 from fxlab.node_info import attribute_at
 from fxlab.operators import is_of_python, may_alias
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.journal.module_tree import unused_name
-from fxlab.transformations.patterns.arguments import Weight
-from fxlab.transformations.patterns.captured import Joined, Size
+from fxlab.transformations.patterns.captured import Called, Joined, Size
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
 
@@ -157,7 +157,7 @@ class Placing:
         return node
 
     def all(
-        self, replacement: Replacement, given: dict[str, Any], modules: dict[str, str]
+        self, replacement: Replacement, given: dict[str, Any], modules: dict[str, str | Called]
     ) -> tuple[Any, ...]:
         """Write all calls of a replacement, and return its results."""
         values: dict[Node, Any] = {node: given[name] for node, name in replacement.inputs.items()}
@@ -172,7 +172,11 @@ class Placing:
             args, kwargs = mapped(node.args, values), mapped(node.kwargs, values)
             target: Any = node.target
             if node.op == "call_module":
-                target = modules.get(str(target)) or self._module(replacement.root, str(target))
+                own = modules.get(str(target))
+                if isinstance(own, Called):
+                    values[node] = self._called_again(own, args[0])
+                    continue
+                target = own or self._module(replacement.root, str(target))
             elif node.op == "get_attr":
                 constant = attribute_at(replacement.root, str(target))
                 target = unused_name(self._facts.graph_module, f"{self._like.name}_constant")
@@ -185,6 +189,16 @@ class Placing:
                 self._edit.erase(made)
                 self.made.remove(made)
         return tuple(mapped(each, values) for each in replacement.outputs)
+
+    def _called_again(self, called: Called, value: Any) -> Any:
+        """Make the calls of the graph once more, with another input."""
+        made: dict[Node, Any] = {called.input: value}
+        for node in called.nodes:
+            args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda each: made.get(each, each))
+            made[node] = self.insert(
+                node.op, node.target, args, kwargs, run_fake(node.target, args, kwargs, self._edit, node.op)
+            )
+        return made[called.nodes[-1]]
 
     def erase_unused(self) -> None:
         """Erase the nodes that read weights which nothing needed."""

@@ -9,9 +9,9 @@ from torch import nn
 from torch.fx import Node
 from torch.fx.node import Argument, Target
 
-from fxlab.operators import operator_of
+from fxlab.operators import computed_by, is_aten, operator_of
 from fxlab.transformations.rewriting.editor import Editor, place_of
-from fxlab.transformations.views.layer import Layer, computed_by, is_aten
+from fxlab.transformations.views.layer import Layer
 
 _ATEN = torch.ops.aten
 _DECOMPOSED = (_ATEN.addmm.default, _ATEN.mm.default)

@@ -263,9 +263,12 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
                 yield name, False, refusal.words, refusal.code, number
 
 
-def _names(candidate: Candidate, prefix: str = "") -> tuple[str, ...]:
+def nodes_of(candidate: Candidate) -> Sequence[Node]:
+    """Return the nodes of a candidate."""
     if isinstance(candidate, Node):
-        nodes: Sequence[Node] = (candidate,)
-    else:
-        nodes = candidate if isinstance(candidate, tuple) else candidate.nodes
-    return tuple(f"{prefix}{node.name}" for node in nodes)
+        return (candidate,)
+    return candidate if isinstance(candidate, tuple) else candidate.nodes
+
+
+def _names(candidate: Candidate, prefix: str = "") -> tuple[str, ...]:
+    return tuple(f"{prefix}{node.name}" for node in nodes_of(candidate))

@@ -6,12 +6,11 @@ from typing import Any
 from torch import nn
 from torch.fx import Node
 
-from fxlab.operators import argument
+from fxlab.operators import argument, computed_by
 from fxlab.torch_private import AnyConv, AnyConvTranspose
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.layer import (
     Layer,
-    computed_by,
     layer_of_module,
     layer_of_tensors,
     made_of_tensors,

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.operators import filled_with
+from fxlab.operators import computed_by, filled_with
 from fxlab.transformations.analysis.first_column import FirstColumn, first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.views.casts import is_cast
-from fxlab.transformations.views.layer import computed_by
+from fxlab.transformations.calls.casts import is_cast
 
 
 @dataclass(frozen=True)

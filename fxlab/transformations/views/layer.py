@@ -9,9 +9,7 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.node_info import only_input
-from fxlab.operators import operator_of
 from fxlab.reasons import Refusal
-from fxlab.torch_private import OpOverload
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import (
     why_not_replaceable,
@@ -174,19 +172,3 @@ def made_of_tensors(
     vars(module).update(settings)
     module.training = training
     return module
-
-
-def computed_by(node: Node) -> str:
-    """Return the one name of the operator that a node calls for its result.
-
-    Empty where it writes its first argument, or is given an argument by a name that its schema does not know.
-    """
-    operator = operator_of(node)
-    if operator is None or operator.writes_first or not operator.parameters.keys() >= node.kwargs.keys():
-        return ""
-    return operator.computes
-
-
-def is_aten(node: Node) -> bool:
-    """Tell whether a node calls an overload of torch's dispatcher, as exported graphs do."""
-    return isinstance(node.target, OpOverload)

@@ -1,6 +1,7 @@
 """Functions that know nothing of fxlab, as transformations."""
 
 import copy
+import functools
 import itertools
 
 import pytest
@@ -27,10 +28,10 @@ from opaque_functions import (
     write_weights,
 )
 from torch import fx, nn
-from torch.fx.passes.infra.pass_base import PassResult
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.fx.passes.shape_prop import ShapeProp
 
-from fxlab import Session, from_callable, graph_diff
+from fxlab import Session, from_callable, from_exported, graph_diff
 from fxlab.transformations import (
     ChangeTrueDivToMulByInverse,
     FuseBatchNorm2dInConv2d,
@@ -392,3 +393,80 @@ def test_what_a_pass_writes_into_meta_alone_goes_when_it_is_reversed():
     assert all("tensor_meta" in node.meta for node in applied.graph.nodes)
     restored = shapes(applied, reverse=True)
     assert {node.name: dict(node.meta) for node in restored.graph.nodes} == before
+
+
+def to_clamp(graph):
+    for node in graph.nodes:
+        if node.target in (torch.relu, torch.ops.aten.relu.default):
+            node.target, node.args = torch.ops.aten.clamp_min.default, (node.args[0], 0)
+
+
+def with_inputs(graph_module, example_inputs):
+    assert [each.shape for each in example_inputs] == [(2, 4)]
+    to_clamp(graph_module.graph)
+
+
+def of_graph(graph: fx.Graph) -> None:
+    to_clamp(graph)
+
+
+class ByCall(PassBase):
+    def call(self, graph_module):
+        to_clamp(graph_module.graph)
+        return PassResult(graph_module, True)
+
+
+def of_inductor():
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    class OfGraph(CustomGraphPass):
+        def __call__(self, graph):
+            to_clamp(graph)
+
+        def uuid(self):
+            return b"1"
+
+    return OfGraph()
+
+
+def pattern_matcher():
+    from torch._inductor.pattern_matcher import PatternMatcherPass, fwd_only, register_replacement
+
+    patterns = PatternMatcherPass("relus")
+    register_replacement(
+        lambda x: torch.relu(x) * 2,
+        lambda x: torch.clamp_min(x, 0) * 2,
+        [torch.ones(2, 4)],
+        fwd_only,
+        patterns,
+    )
+    return patterns
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of run_decompositions
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's, when Inductor is imported
+@pytest.mark.parametrize(
+    "make", [lambda: with_inputs, lambda: of_graph, ByCall, of_inductor, pattern_matcher], ids=range(5)
+)
+def test_passes_of_other_projects_are_taken_as_they_are(make):
+    class Model(nn.Module):
+        def forward(self, x):
+            return torch.relu(x) * 2
+
+    x = torch.randn(2, 4)
+    session = Session(from_exported(torch.export.export(Model(), (x,)).run_decompositions()), (x,))
+    session.apply(make())
+    (applied,) = session.applied
+    marked = applied.get_transformed_nodes(session.graph_module)
+    assert str(marked[0].target) == "aten.clamp_min.default"
+    assert session.verdict().agrees
+    session.revert(applied)
+    assert session.graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+
+
+def test_example_inputs_that_are_bound_stay_and_unknown_ones_are_asked_for():
+    gm = fx.symbolic_trace(lambda x: torch.relu(x))
+    bound = functools.partial(with_inputs, example_inputs=[torch.ones(2, 4)])
+    assert "clamp_min" in from_callable(bound, name="bound")(copy.deepcopy(gm)).code
+    with pytest.raises(ValueError, match=r"shapes of the graph are unknown.*symbolic_trace"):
+        from_callable(with_inputs)(gm)

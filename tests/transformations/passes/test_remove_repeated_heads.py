@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import fxlab
 from fxlab import FuseAttention, RemoveRepeatedHeads
-from fxlab.transformations.views.repeated_heads import as_repeated_heads
+from fxlab.transformations.passes.remove_repeated_heads import repeated
 
 REMOVE = RemoveRepeatedHeads()
 
@@ -29,6 +29,10 @@ def interleaved(x):
 
 def unsqueezed(x):
     return x.unsqueeze(2).expand(-1, -1, 2, -1, -1).contiguous().view(x.size(0), 4, -1, 8)
+
+
+def flattened(x):
+    return x.unsqueeze(-3).expand(-1, -1, 2, -1, -1).flatten(1, 2)
 
 
 class Attention(nn.Module):
@@ -56,7 +60,7 @@ def eager(query, key, value, mask):
 @pytest.mark.parametrize(
     ("source", "repeat"),
     [
-        *(("trace", repeat) for repeat in (repeat_kv, interleaved, unsqueezed)),
+        *(("trace", repeat) for repeat in (repeat_kv, interleaved, unsqueezed, flattened)),
         ("fx", interleaved),
         *(("export", repeat) for repeat in (repeat_kv, unsqueezed)),
     ],
@@ -152,10 +156,14 @@ def as_other_bits(x):
 
 def test_heads_that_are_read_as_another_dtype_are_none():
     gm = shapes_known(Apply(lambda _, x: as_other_bits(x)), torch.randn(1, 2, 3, 8).half())
-    assert not [node for node in gm.graph.nodes if as_repeated_heads(node)]
+    assert fxlab.find_matches(gm, repeated) == []
 
 
-@pytest.mark.parametrize("repeat", [reversed_heads, lambda x: x.repeat(1, 2, 1, 1)])
+def detached(x):
+    return x.unsqueeze(2).expand(-1, -1, 2, -1, -1).detach().reshape(x.size(0), 4, -1, 8)
+
+
+@pytest.mark.parametrize("repeat", [reversed_heads, detached, lambda x: x.repeat(1, 2, 1, 1)])
 def test_other_repetitions_are_none(repeat):
     assert REMOVE.candidates(shapes_known(Attention(repeat), torch.randn(2, 3, 8))) == []
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 import fxlab
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.patterns.graph_index import GraphIndex
+from fxlab.transformations.calls.graph_index import GraphIndex
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of run_decompositions
 

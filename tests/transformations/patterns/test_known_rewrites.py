@@ -21,6 +21,7 @@ class Model(nn.Module):
         self.matrix = nn.Parameter(torch.rand(8, 8))
         self.layer_norm, self.group_norm = nn.LayerNorm(8), nn.GroupNorm(2, 8)
         self.batch_norm, self.conv = nn.BatchNorm1d(8), nn.Conv1d(8, 8, 3, padding=1)
+        self.third = nn.Linear(5, 5)
         self.words, self.gelu = nn.Embedding(10, 8), nn.GELU()
 
     def forward(self, x):
@@ -37,7 +38,22 @@ def folded_norm(x, w, b, mean, variance, g, h):
     return F.linear(x, w * scale[:, None], (b - mean) * scale + h)
 
 
+class Layers(nn.Module):
+    def __init__(self, activation):
+        super().__init__()
+        self.activation = activation
+        self.conv, self.norm, self.linear = nn.Conv1d(4, 4, 1), nn.BatchNorm1d(4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(self.activation(self.norm(self.conv(x))))
+
+
 REWRITES = {
+    "modules": (
+        Layers(torch.relu),
+        Layers(lambda x: torch.clamp(x, min=0)),
+        lambda m, x: m.third(torch.relu(m.batch_norm(m.conv(x.transpose(1, 2))))),
+    ),
     "gated": (
         lambda x, a, b: F.gelu(F.linear(x, a)) * F.linear(x, b),
         lambda x, a, b: F.linear(x, b) * F.gelu(F.linear(x, a)),

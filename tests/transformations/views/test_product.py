@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fxlab.transformations.views.product import as_product, transposed
+from fxlab.transformations.calls.product import as_product, transposed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 

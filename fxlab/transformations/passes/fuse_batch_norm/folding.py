@@ -1,7 +1,7 @@
 """The base of passes that fuse a batch norm into the layer before or behind it."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from torch.fx import Node
+from torch.nn import functional
 
 from fxlab.node_info import known_shape
 from fxlab.operators import computes, moves_elements
@@ -28,10 +29,12 @@ from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     why_not_per_channel,
     why_only_norm_is_trained,
 )
+from fxlab.transformations.patterns.matching import Miss
+from fxlab.transformations.patterns.matching_pass import MatchingPass
+from fxlab.transformations.patterns.pattern import Pattern, read_once
 from fxlab.transformations.rewriting.dialects import change_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.batch_norm import as_batch_norm
 from fxlab.transformations.views.channels import (
     LayerModule,
@@ -45,6 +48,33 @@ from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear, as_linear
 
+_FUNCTIONS: dict[type[nn.Module], Callable[..., Any]] = {
+    nn.Linear: functional.linear,
+    nn.Conv1d: functional.conv1d,
+    nn.Conv2d: functional.conv2d,
+    nn.Conv3d: functional.conv3d,
+    nn.ConvTranspose1d: functional.conv_transpose1d,
+    nn.ConvTranspose2d: functional.conv_transpose2d,
+    nn.ConvTranspose3d: functional.conv_transpose3d,
+}
+
+
+def _before_norm(function: Callable[..., Any]) -> Callable[..., Any]:
+    def before_norm(x: Any, w: Any, mean: Any, variance: Any, g: Any, h: Any, b: Any = None) -> Any:
+        return functional.batch_norm(function(x, w, b), mean, variance, g, h)
+
+    return before_norm
+
+
+def _behind_norm(function: Callable[..., Any]) -> Callable[..., Any]:
+    def behind_norm(x: Any, w: Any, mean: Any, variance: Any, g: Any, h: Any, b: Any = None) -> Any:
+        return function(functional.batch_norm(x, mean, variance, g, h), w, b)
+
+    return behind_norm
+
+
+_BEFORE = {layer: _before_norm(function) for layer, function in _FUNCTIONS.items()}
+_BEHIND = {layer: _behind_norm(function) for layer, function in _FUNCTIONS.items()}
 _FURTHEST = 3
 """How many views and concatenations are looked through for a layer."""
 
@@ -78,7 +108,7 @@ class LayerAndNorm:
         return folded(self.layer.module, self.norm.module, self.norm_first)
 
 
-class FuseBatchNorm(RewritePass[LayerAndNorm]):
+class FuseBatchNorm(MatchingPass[LayerAndNorm]):
     """A pass that fuses batch norms into layers.
 
     In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
@@ -91,6 +121,27 @@ class FuseBatchNorm(RewritePass[LayerAndNorm]):
     """Whether batch norms are fused that the layer reads."""
     norm_may_be_last: ClassVar[bool] = True
     """Whether batch norms are fused that read the layer."""
+
+    around: ClassVar = frozenset({"batch_norm", "_native_batch_norm_legit_no_training"})
+
+    def _patterns(self) -> list[Pattern]:
+        """Return a layer and a batch norm behind it, or before it, for each class of layers."""
+        found = [_BEFORE[each] for each in self.pairs if self.norm_may_be_last]
+        found += [_BEHIND[each] for each in self.pairs if self.norm_may_be_first]
+        return [one for each in found for one in read_once(each)]
+
+    def _is_around(self, node: Node, facts: GraphFacts) -> bool:
+        norm = as_batch_norm(node, facts) if super()._is_around(node, facts) else None
+        return norm is not None and isinstance(norm.module, tuple(self.pairs.values()))
+
+    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[Miss]:
+        """Leave out near misses of models without such layers, and those at a layer of another class."""
+        if not (missed := super()._near_misses(facts, taken)):
+            return []
+        layers = {node: _as_layer(node, facts) for node in facts.graph_module.graph.nodes}
+        if not any(isinstance(each.module, tuple(self.pairs)) for each in layers.values() if each):
+            return []
+        return [miss for miss in missed if miss.at is None or layers[miss.at] is None]
 
     @abstractmethod
     def why_other(self, candidate: LayerAndNorm) -> Refusal | None:

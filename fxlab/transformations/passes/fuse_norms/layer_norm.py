@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn import functional
 
-from fxlab.transformations.passes.fuse_norms.norm import FuseNorm, WrittenNorm
+from fxlab.transformations.passes.fuse_norms.norm import FuseNorm, WrittenNorm, layer_norm, rms_norm
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class FuseLayerNorm(FuseNorm):
     (double, (8,), None, None, 1e-06)
     """
 
-    is_centred: ClassVar = True
+    looks_for: ClassVar = (layer_norm,)
+    unlike: ClassVar = (rms_norm,)
     has_bias: ClassVar = True
     function: ClassVar = staticmethod(functional.layer_norm)
     overload: ClassVar = torch.ops.aten.layer_norm.default

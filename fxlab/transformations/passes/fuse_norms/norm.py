@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from fxlab.node_info import dtype_name, known_shape
-from fxlab.operators import computes, told_dtype
+from fxlab.operators import computed_by, computes, is_aten, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload, is_concrete_int, statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -18,6 +18,11 @@ from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.analysis.strides import is_known_contiguous, layout_matters
+from fxlab.transformations.calls.casts import is_cast, uncast
+from fxlab.transformations.calls.graph_index import GraphIndex
+from fxlab.transformations.patterns.matching import Found, Matcher
+from fxlab.transformations.patterns.matching_pass import MatchingPass
+from fxlab.transformations.patterns.pattern import either, read_once
 from fxlab.transformations.rewriting.dtype_checks import (
     all_dtype_checks,
     dtype_checks,
@@ -26,12 +31,35 @@ from fxlab.transformations.rewriting.dtype_checks import (
     refuse_autocast,
 )
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.rewrite_pass import RewritePass
-from fxlab.transformations.views.casts import is_cast
-from fxlab.transformations.views.layer import computed_by, is_aten
-from fxlab.transformations.views.normalization import Normalization, as_normalization
 
+_ROOTS = frozenset({"sqrt", "rsqrt", "pow"})
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def rms_norm(x: Any, eps: float) -> Any:
+    """Divide by the root of the mean square."""
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+
+
+def layer_norm(x: Any, eps: float) -> Any:
+    """Subtract the mean, and divide by the root of the variance."""
+    square = (x - x.mean(-1, keepdim=True)).pow(2)
+    variance = either(x.var(-1, unbiased=False, keepdim=True), square.mean(-1, keepdim=True))
+    return (x - x.mean(-1, keepdim=True)) * torch.rsqrt(variance + eps)
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """``x / sqrt(mean(x**2) + eps)``, or the same of ``x - mean(x)``, over the last dimension."""
+
+    node: Node
+    value: Node
+    """What is normalised, before casts."""
+    casts: tuple[Node, ...]
+    """Casts of :attr:`value` that the arithmetic reads, which others may read as well."""
+    eps: float
+    inner: tuple[Node, ...]
+    """What is computed between the casts and :attr:`node`."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +88,11 @@ class WrittenNorm:
         return (self.node,)
 
 
-class FuseNorm(RewritePass[WrittenNorm]):
+class FuseNorm(MatchingPass[WrittenNorm]):
     """A pass that computes a normalisation by one function."""
 
-    is_centred: ClassVar[bool]
-    """Whether the mean is subtracted first."""
+    around: ClassVar = _ROOTS
+    only_casts: ClassVar = True
     has_bias: ClassVar[bool]
     """Whether the function takes a bias."""
     function: ClassVar[Callable[..., torch.Tensor]]
@@ -77,10 +105,17 @@ class FuseNorm(RewritePass[WrittenNorm]):
 
     def match(self, facts: GraphFacts) -> Iterator[WrittenNorm]:
         """Yield the normalisations, each with the weight and the bias that it is followed by."""
-        for node in list(facts.graph_module.graph.nodes):
-            norm = as_normalization(node)
-            if norm is not None and norm.is_centred == self.is_centred:
-                yield self._whole(norm)
+        index = GraphIndex(facts, only_casts=True)
+        own, centred = (Matcher(read_once(each)[0], index) for each in (self.looks_for[0], layer_norm))
+        is_of_layers = self.looks_for[0] is layer_norm
+        for node in _products_with_roots(index):
+            reads_difference = any(computed_by(uncast(each)[0]) == "sub" for each in node.all_input_nodes)
+            for _, found in own.matches([node] if reads_difference or not is_of_layers else []):
+                norm = _normalization(node, found)
+                if norm is None:
+                    continue
+                if is_of_layers or not (reads_difference and any(centred.matches([node]))):
+                    yield self._whole(norm)
 
     def refuse(self, candidate: WrittenNorm, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read, what is written in between, and what the function would do otherwise."""
@@ -147,6 +182,30 @@ class FuseNorm(RewritePass[WrittenNorm]):
         if self.has_bias and (shifted := _followed_by("add", with_weight)) is not None:
             node, bias, inner = shifted
             yield replace(with_weight, node=node, bias=bias, inner=inner)
+
+
+def _products_with_roots(index: GraphIndex) -> list[Node]:
+    """Return the products and quotients of roots, perhaps through casts, in the order of the graph."""
+    pending = [node for node in index.position if computed_by(node) in _ROOTS]
+    found = set[Node]()
+    while pending:
+        for user in pending.pop().users:
+            name = computed_by(user)
+            if name in ("mul", "div"):
+                found.add(user)
+            if is_cast(user) or name == "reciprocal" or (name in ("mul", "div") and 1 in user.args):
+                pending.append(user)
+    return sorted(found, key=index.position.__getitem__)
+
+
+def _normalization(node: Node, found: Found) -> Normalization | None:
+    """Return a match, with what is normalised before casts; ``None`` if the epsilon is computed."""
+    value, casts = uncast(found.captured["x"])
+    if not isinstance(value, Node) or type(found.captured["eps"]) not in (int, float):
+        return None
+    casts += tuple(each for each in found.nodes if is_cast(each) and uncast(each)[0] is value)
+    inner = tuple(each for each in found.nodes if each not in casts and each is not node)
+    return Normalization(node, value, tuple(dict.fromkeys(casts)), found.captured["eps"], inner)
 
 
 def _followed_by(name: str, end: WrittenNorm) -> tuple[Node, Node, tuple[Node, ...]] | None:

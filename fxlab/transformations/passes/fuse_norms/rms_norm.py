@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn import functional
 
-from fxlab.transformations.passes.fuse_norms.norm import FuseNorm, WrittenNorm
+from fxlab.transformations.passes.fuse_norms.norm import FuseNorm, WrittenNorm, layer_norm, rms_norm
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class FuseRMSNorm(FuseNorm):
     (double, (8,), None, 1e-06)
     """
 
-    is_centred: ClassVar = False
+    looks_for: ClassVar = (rms_norm,)
+    unlike: ClassVar = (layer_norm,)
     has_bias: ClassVar = False
     function: ClassVar = staticmethod(functional.rms_norm)
     overload: ClassVar = torch.ops.aten.rms_norm.default

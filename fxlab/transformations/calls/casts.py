@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fxlab.operators import casts, told_dtype
-from fxlab.transformations.views.layer import computed_by
+from fxlab.operators import casts, computed_by, told_dtype
 
 
 def is_cast(node: Node) -> bool:

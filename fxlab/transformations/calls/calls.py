@@ -7,7 +7,7 @@ products with a power, and dimensions are counted from the start where the rank 
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from fxlab.node_info import known_result
 from fxlab.operators import argument, function_of, operator_of, told_dtype
-from fxlab.transformations.patterns.arguments import (
+from fxlab.transformations.calls.arguments import (
     RENAMED,
     Weight,
     call_arguments,
@@ -25,8 +25,8 @@ from fxlab.transformations.patterns.arguments import (
     is_number,
     without_defaults,
 )
-from fxlab.transformations.views.casts import is_cast
-from fxlab.transformations.views.product import as_product
+from fxlab.transformations.calls.casts import is_cast
+from fxlab.transformations.calls.product import as_product
 
 _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
 _REDUCTIONS = frozenset(
@@ -38,16 +38,24 @@ _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", 
 """Operators that may return several tensors, and with Python's brackets one of them is taken."""
 _OTHERWISE = frozenset(
     {
-        *("relu6", "hardtanh", "masked_fill", "var", "std", "norm", "linalg_vector_norm"),
+        *("relu6", "hardtanh", "masked_fill", "var", "std", "var_mean", "std_mean"),
+        *("norm", "linalg_vector_norm"),
         *("split", "split_with_sizes"),
     }
 )
 """Operators that another one computes as well."""
-_NATIVE = {"native_layer_norm": "layer_norm"}
+_AFFINE = {"self": "self", "weight": "weight", "bias": "bias", "eps": "eps"}
+_STATISTICS = {"running_mean": "running_mean", "running_var": "running_var"}
+_NATIVE = {
+    "native_layer_norm": ("layer_norm", {**_AFFINE, "normalized_shape": "normalized_shape"}),
+    "native_group_norm": ("group_norm", {**_AFFINE, "group": "num_groups"}),
+    "_native_batch_norm_legit_no_training": ("batch_norm", {**_AFFINE, **_STATISTICS}),
+}
+"""Norms that return statistics as well: their plain names, and those of their arguments."""
 _END = 9223372036854775807
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Term:
     """A call in its canonical form."""
 
@@ -80,11 +88,14 @@ class Calls:
         Tells whether a value is written in place anywhere; copies of such values are no identities.
     is_pattern
         Whether it is the graph of a pattern, whose shapes are unknown and whose modules have any settings.
+    only_casts
+        Whether casts are seen through, and nothing else.
     """
 
     module_of: Callable[[Node], nn.Module | None]
     is_written: Callable[[Node], bool] = lambda node: False
     is_pattern: bool = False
+    only_casts: bool = False
     _terms: dict[Node, Term | None] = field(default_factory=dict)
 
     def term(self, value: Any) -> Term | None:
@@ -95,7 +106,10 @@ class Calls:
             return None
         if value not in self._terms:
             self._terms[value] = None  # a broken graph may have a cycle
-            self._terms[value] = self._read(value)
+            read = self._read(value)
+            if self.only_casts and read is not None:
+                read.is_transparent = is_cast(value) and not read.is_write
+            self._terms[value] = read
         return self._terms[value]
 
     def shape(self, value: Any) -> tuple[Any, ...] | None:
@@ -146,9 +160,9 @@ class Calls:
         if read is None or found is None:
             return None
         writes = called.writes_first or argument(node, "inplace") is True
-        return replace(
-            read, defaults=found[1], is_write=writes, is_transparent=read.is_transparent and not writes
-        )
+        read.defaults, read.is_write = found[1], writes
+        read.is_transparent = read.is_transparent and not writes
+        return read
 
     def _of_module(self, node: Node) -> Term | None:
         module = self.module_of(node)
@@ -175,7 +189,9 @@ class Calls:
             given["train"] = given["train"] or module.running_mean is None
         read = self._canonical(called.computes, without_defaults(given, called), node)
         writes = bool(getattr(module, "inplace", False)) and not called.is_dropout
-        return None if read is None else replace(read, module=path, is_write=writes)
+        if read is not None:
+            read.module, read.is_write = path, writes
+        return read
 
     def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
         """Return the form that all spellings of a call have."""
@@ -249,7 +265,7 @@ class Calls:
             return "clamp", {"self": value, "min": low, "max": high}
         if name == "masked_fill":
             return "where", {"condition": given.get("mask"), "self": given.get("value"), "other": value}
-        if name in ("var", "std"):
+        if name in ("var", "std", "var_mean", "std_mean"):
             correction = given.pop("correction", int(given.pop("unbiased", True)))
             return name, given if correction == 1 else {**given, "correction": correction}
         if name in ("norm", "linalg_vector_norm"):
@@ -341,13 +357,11 @@ class Calls:
         return Term(name, {"terms": (first, second)}, (node,))
 
     def _power(self, base: Any, exponent: Any, nodes: tuple[Node, ...]) -> Term:
-        inner = self.term(base)
+        *passed, last = self.seen_through(base)
+        inner = self.term(last)
         if inner is not None and inner.name == "pow" and exponent == -1 and is_number(inner.args["exponent"]):
-            return Term(
-                "pow",
-                {"self": inner.args["self"], "exponent": -inner.args["exponent"]},
-                (*nodes, *inner.nodes),
-            )
+            args = {"self": inner.args["self"], "exponent": -inner.args["exponent"]}
+            return Term("pow", args, (*nodes, *passed, *inner.nodes))
         return Term("pow", {"self": base, "exponent": exponent}, nodes)
 
     def _inverse(self, value: Any) -> Any:
@@ -376,26 +390,16 @@ class Calls:
         if of.name in ("max", "min") and index == 0 and "dim" in of.args:
             args = {**of.args, "dim": flat(of.args["dim"])}
             return Term(f"a{of.name}", args, own, rank=of.rank)
+        if of.name in ("var_mean", "std_mean") and "dim" in of.args:
+            given = {"self": of.args["self"], "dim": flat(of.args["dim"])}
+            given |= {key: of.args[key] for key in ("keepdim", *["correction"][index:]) if key in of.args}
+            return Term("mean" if index else of.name.partition("_")[0], given, own, rank=of.rank)
         if of.name in _NATIVE and index == 0:
-            args = {
-                key: each
-                for key, each in of.args.items()
-                if key in ("self", "normalized_shape", "weight", "bias", "eps")
-            }
-            args["normalized_shape"] = flat(args.get("normalized_shape"))
-            if args.get("eps") == 1e-05:
-                del args["eps"]
-            return Term(_NATIVE[of.name], args, own, rank=of.rank)
-        if of.name == "native_group_norm" and index == 0:
-            args = {key: of.args[key] for key in ("self", "weight", "bias", "eps") if key in of.args}
-            if args.get("eps") == 1e-05:
-                del args["eps"]
-            return Term("group_norm", {**args, "num_groups": of.args["group"]}, own, rank=of.rank)
-        if of.name == "_native_batch_norm_legit_no_training" and index == 0:
-            args = {key: each for key, each in of.args.items() if key != "momentum"}
-            if args.get("eps") == 1e-05:
-                del args["eps"]
-            return Term("batch_norm", args, own, rank=of.rank)
+            name, renamed = _NATIVE[of.name]
+            args = {renamed[key]: each for key, each in of.args.items() if key in renamed}
+            if "normalized_shape" in args:
+                args["normalized_shape"] = flat(args["normalized_shape"])
+            return Term(name, {k: v for k, v in args.items() if (k, v) != ("eps", 1e-05)}, own, rank=of.rank)
         return Term("item", {"self": several, "index": index}, (node,))
 
     def _indexed(self, value: Any, entries: tuple[Any, ...], node: Node) -> Term | None:
@@ -481,7 +485,7 @@ class Calls:
             given = {"self": value, "dim0": -2, "dim1": -1}
         named: Any = tuple(given.get(key, given.get(other)) for key, other in keys)
         swapped = (0, 1) if name in ("t", "numpy_T") else named
-        if rank is None or not all(type(dim) is int for dim in swapped):
+        if not rank or not all(type(dim) is int for dim in swapped):
             return Term("transpose", {"self": value, "dims": swapped}, (node,), rank=rank)
         order = list(range(rank))
         first, second = (dim % rank for dim in swapped)

@@ -1,6 +1,7 @@
 """The calls of a graph in their canonical form, found by name."""
 
 from collections import defaultdict
+from functools import cached_property
 from typing import Any
 
 from torch import nn
@@ -9,27 +10,34 @@ from torch.fx import Node
 from fxlab.operators import describes, is_of_python
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
-from fxlab.transformations.patterns.arguments import Weight
-from fxlab.transformations.patterns.calls import Calls
+from fxlab.transformations.calls.arguments import Weight
+from fxlab.transformations.calls.calls import Calls
 
 
 class GraphIndex:
-    """The calls of a graph in their canonical form, by name; made once for a graph and all patterns.
+    """The calls of a graph in their canonical form, each read when it is asked for.
 
     Parameters
     ----------
     facts
         What is known of the graph.
+    only_casts
+        Whether casts are seen through, and nothing else.
     """
 
-    def __init__(self, facts: GraphFacts) -> None:
+    def __init__(self, facts: GraphFacts, *, only_casts: bool = False) -> None:
         self.facts = facts
-        self.calls = Calls(self._plain_module, facts.writes.is_written)
-        self.by_name: dict[str, list[Node]] = defaultdict(list)
-        self.position: dict[Node, int] = {}
+        self.calls = Calls(
+            self._plain_module, lambda node: facts.writes.is_written(node), only_casts=only_casts
+        )
+        self.position = {node: place for place, node in enumerate(facts.graph_module.graph.nodes)}
+
+    @cached_property
+    def by_name(self) -> dict[str, list[Node]]:
+        """The calls by name, in the order of the graph, without those that are a part of another."""
+        found: dict[str, list[Node]] = defaultdict(list)
         parts = set[Node]()
-        for position, node in enumerate(facts.graph_module.graph.nodes):
-            self.position[node] = position
+        for node in self.position:
             term = self.calls.term(node)
             if term is not None and len(term.nodes) > 1:
                 own = {*term.nodes}
@@ -38,16 +46,15 @@ class GraphIndex:
         for node in self.position:
             term = self.calls.term(node)
             if term is not None and node not in parts:
-                self.by_name[term.name].append(node)
+                found[term.name].append(node)
+        return found
 
     def _name(self, node: Node) -> str:
         term = self.calls.term(node)
         return "" if term is None else term.name
 
-    @classmethod
-    def of(cls, facts: GraphFacts) -> "GraphIndex":
-        """Return the calls of a graph, which are read once while it stays as it is."""
-        return cls(facts)
+    def _is_written(self, node: Node) -> bool:
+        return self.facts.writes.is_written(node)
 
     def _plain_module(self, node: Node) -> nn.Module | None:
         module = self.facts.module(node)

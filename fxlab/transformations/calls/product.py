@@ -7,9 +7,8 @@ import torch
 from torch.fx import Node
 
 from fxlab.node_info import known_shape
-from fxlab.operators import argument
+from fxlab.operators import argument, computed_by
 from fxlab.torch_private import statically_known_true
-from fxlab.transformations.views.layer import computed_by
 
 _ATEN = torch.ops.aten
 _KEEP_ELEMENTS = (_ATEN.view.default, _ATEN.expand.default, _ATEN.clone.default)

@@ -1,0 +1,198 @@
+"""The base of passes that look for patterns, and tell where one nearly matches."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from torch.fx import GraphModule, Node
+
+from fxlab.operators import operator_called
+from fxlab.reasons import Refusal
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.base import explanation
+from fxlab.transformations.calls.graph_index import GraphIndex
+from fxlab.transformations.patterns.matching import Matcher, Miss
+from fxlab.transformations.patterns.pattern import Pattern, read_once
+from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass, nodes_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+C = TypeVar("C", bound=Candidate)
+_FEW = 5
+"""Places that are told of where a pattern nearly matches nowhere."""
+_MOST = 12
+"""Calls around which a pass of fxlab's own looks for near misses."""
+_LEAST = 1 / 3
+"""The share of a pattern that must fit there."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The extent to which a pattern matches at one place."""
+
+    refusal: Refusal | None
+    words: str
+    reached: int
+    calls: int
+    at: str
+    begins_at: str
+
+    @property
+    def row(self) -> tuple[bool, str, str, int, int, str, str]:
+        """Whether it matched, reason, code, calls that fit, all calls, the misfit and the last node."""
+        code = "" if self.refusal is None else self.refusal.code
+        is_whole = self.refusal is not None and self.reached == self.calls and not self.at
+        words = str(self.refusal) if is_whole else self.words
+        return self.refusal is None, words, code, self.reached, self.calls, self.at, self.begins_at
+
+
+@dataclass(frozen=True, eq=False)
+class MatchingPass(RewritePass[C]):
+    """A pass that looks for patterns, and tells where one nearly matches.
+
+    One of fxlab's own may find its candidates in another way as well; the patterns then say what they are
+    like.
+    """
+
+    looks_for: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    """Its candidates, as functions of eager torch."""
+    unlike: ClassVar[tuple[Callable[..., Any], ...]] = ()
+    """What is no near miss, though it looks like one."""
+    around: ClassVar[frozenset[str]] = frozenset()
+    """Names of operators of which each candidate calls one."""
+    tells_always: ClassVar[bool] = False
+    """Whether it tells of near misses beside candidates."""
+    only_casts: ClassVar[bool] = False
+    """Whether the patterns see through casts, and nothing else."""
+
+    def _patterns(self) -> Sequence[Pattern]:
+        return [one for each in self.looks_for for one in read_once(each)]
+
+    def _matcher(self, pattern: Pattern, index: GraphIndex) -> Matcher:
+        return Matcher(pattern, index, explains=True)
+
+    def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[Sequence[C], list[Miss]]:
+        """Return the candidates, and the places where a pattern nearly matches, nearest first."""
+        candidates = list(self.match(facts))
+        taken = {node for each in candidates for node in (*nodes_of(each), *getattr(each, "inner", ()))}
+        return candidates, self._near_misses(facts, taken) if misses else []
+
+    def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[Miss]:
+        """Return the places where a pattern nearly matches, without nodes that are taken."""
+        index = GraphIndex(facts, only_casts=self.only_casts)
+        anchors = (node for node in index.position if node not in taken and self._is_around(node, facts))
+        others = [Matcher(one, index) for each in self.unlike for one in read_once(each)]
+        found: dict[Node, Miss] = {}
+        for anchor in itertools.islice(anchors, _MOST):
+            for matcher in others if anchor not in taken else ():
+                for _, other in matcher.matches(_from_here_on(anchor, matcher, index)):
+                    taken = taken | other.nodes.keys()
+            for miss in self._misses_at(anchor, index) if anchor not in taken else ():
+                found.setdefault(miss.node, miss)
+        near = (m for m in found.values() if taken.isdisjoint(m.nodes) and m.share > _LEAST)
+        apart = apart_from_each_other(near)
+        return [miss for miss in apart if miss.is_near] or apart
+
+    def _is_around(self, node: Node, facts: GraphFacts) -> bool:
+        called = operator_called(node, facts.graph_module)
+        return called is not None and called.computes in self.around
+
+    def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
+        """Tell what the pass would change, what it would not, and why. Changes nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As of :meth:`RewritePass.explain`. Rows of places at which the pattern nearly matches follow those
+            of the candidates; passes of fxlab have them where there is no candidate.
+        """
+        numbers = itertools.count()
+        rows: list[tuple[str, bool, str, str, int]] = []
+        missed: list[tuple[GraphFacts, Miss]] = []
+        known = self._facts_of(graph_module)
+        for facts in known:
+            candidates, misses = self._tried(facts, misses=self.tells_always)
+            for candidate in candidates:
+                rows += self._rows(candidate, facts, next(numbers))
+            missed += [(facts, miss) for miss in misses if miss.is_near]
+        if not rows and not self.tells_always:
+            missed = [(facts, miss) for facts in known for miss in self._near_misses(facts, set())][:_FEW]
+        for facts, miss in missed:
+            number = next(numbers)
+            for node in miss.nodes:
+                rows.append((f"{facts.prefix}{node.name}", False, miss.words, miss.refusal.code, number))
+        return explanation(rows)
+
+    def attempts(self, graph_module: GraphModule, node: str | None = None) -> list[Attempt]:
+        """Return how far the pattern comes in a graph, or at a node of it, and what fails; furthest first.
+
+        Parameters
+        ----------
+        graph_module
+            The graph.
+        node
+            The name of a node; if left out, the places at which the pattern nearly matches.
+        """
+        found: list[Attempt] = []
+        for facts in self._facts_of(graph_module):
+            candidates, misses = self._tried(facts)
+            for candidate in candidates:
+                own = [*nodes_of(candidate), *getattr(candidate, "inner", ())]
+                names = [f"{facts.prefix}{each.name}" for each in own]
+                if node is None or node in names:
+                    refusal, count = self.why_not(candidate, facts), self._count(candidate)
+                    last = names[len(nodes_of(candidate)) - 1]
+                    found.append(Attempt(refusal, self.describe(candidate), count, count, "", last))
+            if node is None:
+                misses = [miss for miss in misses if miss.is_near] or misses[:_FEW]
+            elif not found and node.startswith(facts.prefix):
+                index = GraphIndex(facts, only_casts=self.only_casts)
+                wanted = node.removeprefix(facts.prefix)
+                at = next((each for each in index.position if each.name == wanted), None)
+                misses = [] if at is None else self._misses_at(at, index)
+            else:
+                misses = []
+            for miss in misses:
+                at_name = "" if miss.at is None else f"{facts.prefix}{miss.at.name}"
+                begins = f"{facts.prefix}{miss.node.name}"
+                found.append(Attempt(miss.refusal, miss.words, miss.reached, miss.calls, at_name, begins))
+        return sorted(found, key=lambda each: -each.reached / max(each.calls, 1))
+
+    def _count(self, candidate: C) -> int:
+        """Return the number of calls of a candidate."""
+        return len(nodes_of(candidate)) + len(getattr(candidate, "inner", ()))
+
+    def _misses_at(self, node: Node, index: GraphIndex) -> list[Miss]:
+        """Return how far the patterns come at a node, from its last call or from one before."""
+        found, partial = list[Miss](), list[Miss]()
+        for matcher in (self._matcher(pattern, index) for pattern in self._patterns()):
+            list(matcher.matches(_from_here_on(node, matcher, index)))
+            found += [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
+            partial += matcher.partial([node])
+            partial += [miss for miss in matcher.partial(node.all_input_nodes) if miss.at is node]
+        best: dict[Node, Miss] = {}
+        for miss in (*found, *partial):
+            if miss.node not in best or miss.reached > best[miss.node].reached:
+                best[miss.node] = miss
+        return list(best.values())
+
+
+def _from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node, None]:
+    """Return a node, and the nodes computed of it that may be a result of the pattern."""
+    level, around = [node], {node: None}
+    for _ in range(matcher.levels_to_result(node)):
+        level = [user for each in level for user in index.readers(each) if user not in around]
+        around.update(dict.fromkeys(level))
+    return around
+
+
+def apart_from_each_other(misses: Iterable[Miss]) -> list[Miss]:
+    """Return near misses, nearest first, without those that are a part of a nearer one or have it as one."""
+    apart, covered = dict[Node, Miss](), set[Node]()
+    for miss in sorted(misses, key=lambda miss: -miss.share):
+        if miss.node not in covered and apart.keys().isdisjoint(miss.nodes):
+            apart[miss.node] = miss
+            covered.update(miss.nodes)
+    return list(apart.values())
