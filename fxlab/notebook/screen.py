@@ -104,16 +104,18 @@ class Screen(PageWidget):
         self._explained, self._unchanged = {}, {}
         self._describers.clear()
         self._values.reset()
-        self._graphs.reset()
-        with self._reporting("Drawing the graph"):
-            number = self._graphs.alone(len(self.session.applied))
-            if self._sent is None:
-                self._graphs.data.lay_out(number)
-            # The page asks for candidates when it has drawn the graph: passes go through all of it.
-            self._send_graphs(matches={})
-        self._show_passes()
-        self._look_at_last_stage()
-        self._show_stages()
+        # The session looks for changes of the original once, and not at each question.
+        with self.session.held():
+            self._graphs.reset()
+            with self._reporting("Drawing the graph"):
+                number = self._graphs.alone(len(self.session.applied))
+                if self._sent is None:
+                    self._graphs.data.lay_out(number)
+                # The page asks for candidates when it has drawn the graph: passes go through all of it.
+                self._send_graphs(matches={})
+            self._show_passes()
+            self._look_at_last_stage()
+            self._show_stages()
         self._shown_overlays = self._overlays.offered()
         self._measured.reset()
         self._show_tables()
