@@ -33,12 +33,21 @@ export const viewerOf: ViewerOf = (model, worker) => {
       app.element.addEventListener("pointerenter", () => layouts.prepare(), { once: true });
       element.classList.add("fxlab-host");
       element.classList.toggle("fxlab-framed", window.top !== window);
+      app.element.append(inPlaceOf(String(model.get("_static_name" as never))));
       element.append(app.element);
       return () => app.dispose();
     },
     dispose: () => layouts.dispose(),
   };
 };
+
+/** Hides what stands in the place of the page until it is there, and where it cannot be. */
+function inPlaceOf(name: string): HTMLStyleElement {
+  const place = `[data-fxlab-static="${name}"]`;
+  const style = document.createElement("style");
+  style.textContent = `${place}, .jp-OutputArea-child:has(${place}) { display: none }`;
+  return style;
+}
 
 function interruptOf(model: AnyModel): (() => Promise<unknown>) | null {
   const { kernel } = (model.widget_manager ?? {}) as { kernel?: JupyterKernel | null };

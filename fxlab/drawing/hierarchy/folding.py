@@ -20,7 +20,7 @@ LONGEST_LIST = 150
 STRETCH, SHORTEST_STRETCH, LONGEST_STRETCH = 50, 25, 75
 LONGEST_RUN, SHORTER_RUN = 48, 32
 """A run of more equal blocks than the first is cut into runs of the second."""
-FEWEST_LIKE_THE_FIRST = 3
+FEWEST_LIKE_THE_FIRST = 4
 """A run shows its first block when it is opened, and as many others or more as one box."""
 ALWAYS_FOLDED = (SIZES, GUARDS, RESULTS)
 """Bookkeeping that is folded even if it is a single node."""
