@@ -211,7 +211,9 @@ def test_the_two_are_zoomed_together_until_they_are_let_go(page: Page) -> None:
         return graph.get_attribute("data-scale") or ""
 
     right.get_by_role("application").hover()
+    page.keyboard.down("Control")
     page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
     settle(page)
     expect(graphs[0]).to_have_attribute("data-scale", scale(graphs[1]))
 
@@ -219,7 +221,9 @@ def test_the_two_are_zoomed_together_until_they_are_let_go(page: Page) -> None:
     together.click()
     still = place_of(left, "mul")
     right.get_by_role("application").hover()
+    page.keyboard.down("Control")
     page.mouse.wheel(0, 300)
+    page.keyboard.up("Control")
     settle(page)
     assert place_of(left, "mul") == pytest.approx(still)
     expect(graphs[0]).not_to_have_attribute("data-scale", scale(graphs[1]))

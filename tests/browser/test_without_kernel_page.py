@@ -79,7 +79,7 @@ def test_it_answers_while_a_cell_runs_and_after_the_kernel_is_gone(lab: JupyterL
     page.settle(inspector)
 
     page.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
-    page.page.wait_for_timeout(1000)
+    expect(inspector.get_by_role("alert")).to_contain_text("The kernel has stopped", timeout=2_000)
     look_around(page, inspector)
     page.screenshot("inspector-without-its-kernel", inspector)
     picture, error = page.page.get_by_alt_text("The graph"), page.page.get_by_text("model not found")
