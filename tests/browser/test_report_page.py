@@ -326,7 +326,7 @@ def test_it_is_saved_as_pixels_and_as_code(page: Page, session: Session, tmp_pat
     assert (tmp_path / "Blocks.py").read_text() == session.to_python()
 
 
-@pytest.mark.parametrize("opening", [[], ["layers.[0-5]"], ["layers.0", "layers.3.self_attn", "layers.5"]])
+@pytest.mark.parametrize("opening", [[], ["layers.[1-5]"], ["layers.0", "layers.3.self_attn", "layers.5"]])
 def test_the_page_shows_the_boxes_lines_and_colours_of_the_view_in_python(
     browser: Browser, tmp_path: Path, opening: list[str]
 ) -> None:
