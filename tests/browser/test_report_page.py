@@ -30,7 +30,6 @@ from report_page import (
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
 from fxlab.drawing import View, build_hierarchy
-from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import paint
 from fxlab.overlays import Subject, source
 
@@ -259,27 +258,12 @@ def test_names_from_a_model_are_words_and_never_markup(page: Page) -> None:
     assert page.evaluate("window.hacked") is None
 
 
-def test_the_view_is_saved_as_dot(page: Page, tmp_path: Path) -> None:
+def test_files_that_the_kernel_writes_are_not_offered(page: Page) -> None:
     page.get_by_text("Export").click()
-    expect(page.get_by_role("button", name="PDF")).to_be_hidden()  # Graphviz in the page writes none
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Graphviz DOT").click()
-    download.value.save_as(tmp_path / "view.dot")
-    plain = (tmp_path / "view.dot").read_text(encoding="utf-8")
-    assert plain.startswith("digraph")
-    assert "Parameters" not in plain
-    page.get_by_role("combobox", name="Colour by").select_option("parameters")
-    settle(page)
-    page.get_by_text("Export").click()
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Graphviz DOT").click()
-    download.value.save_as(tmp_path / "coloured.dot")
-    coloured = (tmp_path / "coloured.dot").read_text(encoding="utf-8")
-    assert "<B>Parameters</B>" in coloured
-    assert coloured.count('fillcolor="#f0913a"') >= 1
-    assert lay_out(coloured, "pdf").startswith(b"%PDF")
-    page.get_by_role("combobox", name="Colour by").select_option("")
-    settle(page)
+    expect(page.get_by_role("button", name="SVG picture")).to_be_visible()
+    for name in ("PDF", "Graphviz DOT"):
+        expect(page.get_by_role("button", name=name)).to_be_hidden()
+    page.keyboard.press("Escape")
 
 
 def test_it_follows_the_system_to_light_and_dark(browser: Browser, file: Path) -> None:

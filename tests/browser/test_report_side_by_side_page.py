@@ -25,7 +25,6 @@ from fxlab import (
     Transformation,
     from_callable,
 )
-from fxlab.drawing.rendering.layout import lay_out
 from fxlab.html_report.report import ANY_TWO
 
 pytestmark = pytest.mark.browser
@@ -143,29 +142,6 @@ def test_both_are_coloured_on_one_scale_with_one_legend(page: Page) -> None:
     settle(page)
     find(page, "query_key_merged_2")
     expect_one_scale(page, before(page), after(page), box(after(page), "query_key_merged"))
-
-
-def test_both_are_saved_as_dot(page: Page, tmp_path: Path) -> None:
-    def saved() -> str:
-        page.get_by_text("Export").click()
-        with page.expect_download() as download:
-            page.get_by_role("button", name="Graphviz DOT").click()
-        download.value.save_as(tmp_path / "both.dot")
-        return (tmp_path / "both.dot").read_text(encoding="utf-8")
-
-    plain = saved()
-    edges = re.findall(r'"(side-\d)-[^"]*" -> "(side-\d)-[^"]*"', plain)
-    assert set(edges) == {("side-0", "side-0"), ("side-1", "side-1")}
-    left, right = plain.split('subgraph "cluster_side-1" {')
-    assert "<B>Original</B>" in left
-    assert f"<B>2. {DIVIDE}</B>" in right
-    assert lay_out(plain, "pdf").startswith(b"%PDF")
-    page.get_by_role("combobox", name="Colour by").select_option("parameters")
-    settle(page)
-    painted = saved()
-    assert painted.count("<B>Parameters</B>") == 1
-    assert 'fillcolor="#f0913a"' in painted, "the highest value of both"
-    assert 'fillcolor="#f0913a"' not in plain
 
 
 def place_of(side: Locator, title: str) -> tuple[float, float]:

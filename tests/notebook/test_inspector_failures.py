@@ -166,9 +166,9 @@ def test_without_graphviz_the_page_gets_the_graph_and_lays_it_out_itself(session
         assert page.error is None
         assert page.data.layouts == {}
         assert "mul" in page.names()
-        assert page.asks({"type": "pdf"}) is None
+        assert page.asks({"type": "file", "suffix": "pdf"}) is None
     assert (page.error["title"], page.error["text"]) == (
-        "Exporting a PDF failed",
+        "Exporting the graph failed",
         "The layout took longer than 30 s.",
     )
 

@@ -329,7 +329,7 @@ def test_both_stages_are_drawn_from_left_to_right(beside: Page):
 @pytest.mark.parametrize("compared", ["", "original"])
 def test_what_is_shown_is_exported_as_pdf(beside: Page, compared: str):
     beside.inspector.show_stage(2, compared, beside=bool(compared))
-    assert beside.asks({"type": "pdf"}) is None
+    assert beside.asks({"type": "file", "suffix": "pdf"}) is None
     (data,) = beside.buffers
     assert data.startswith(b"%PDF-1.")
     assert data.rstrip().endswith(b"%%EOF")

@@ -5,7 +5,6 @@ import type { Box, Picture } from "../base/protocol";
 import { Camera } from "./camera";
 import { Highlights } from "./highlights";
 import { LivePicture } from "./live_picture";
-import { Minimap } from "./minimap";
 import { nearest, neighbour, type Direction } from "./navigation";
 import { Tooltip } from "./tooltip";
 
@@ -57,7 +56,6 @@ export class GraphView {
   );
   readonly camera: Camera;
   readonly highlights: Highlights;
-  private readonly minimap: Minimap;
   private readonly tooltip: Tooltip;
   private live: LivePicture | null = null;
   private lastWheelElsewhere = 0;
@@ -71,10 +69,9 @@ export class GraphView {
       moved: (gliding) => actions.moved(gliding),
     });
     this.highlights = new Highlights(this.element);
-    this.minimap = new Minimap((x, y) => this.camera.centreOn({ x, y }));
     this.tooltip = new Tooltip(this.element, this.highlights);
-    const { layer, waiting, minimap, tooltip, hint, announcer } = this;
-    this.element.append(layer, waiting, minimap.element, tooltip.element, hint, announcer);
+    const { layer, waiting, tooltip, hint, announcer } = this;
+    this.element.append(layer, waiting, tooltip.element, hint, announcer);
     this.listen();
     this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.measure());
     this.resize?.observe(this.element);
@@ -102,8 +99,6 @@ export class GraphView {
     this.layer.replaceChildren(this.live.svg);
     this.hideTooltip();
     this.highlights.show(this.live);
-    this.minimap.show(this.live);
-    this.minimap.light(this.highlights.found);
     this.camera.show(this.live, this.highlights.selected);
   }
 
@@ -114,7 +109,6 @@ export class GraphView {
   /** Lights up the boxes that hold found nodes, and dims the others. */
   setFound(found: Record<string, number> | null): void {
     this.highlights.setFound(found);
-    this.minimap.light(found);
   }
 
   /** Shows what is selected, which stays in sight. */
@@ -141,10 +135,7 @@ export class GraphView {
   private cameraMoved(): void {
     this.hideTooltip();
     this.element.dataset["scale"] = this.camera.viewport.scale.toFixed(3);
-    if (this.live) {
-      this.live.holdNames(this.camera.visible, this.camera.isFar);
-      this.minimap.update(this.camera.visible, this.live);
-    }
+    this.live?.holdNames(this.camera.visible, this.camera.isFar);
     this.actions.changed();
   }
 
@@ -345,8 +336,5 @@ export class GraphView {
 }
 
 function isControl(target: EventTarget | null): boolean {
-  return (
-    target instanceof Element &&
-    target.closest("button, .fxi-minimap, .fxi-legend, input, select, summary") !== null
-  );
+  return target instanceof Element && target.closest("button, .fxi-legend, input, select, summary") !== null;
 }

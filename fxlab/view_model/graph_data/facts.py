@@ -26,8 +26,8 @@ class Facts:
     """Writes facts about nodes; the page reads them in ``frontend/src/viewer/graphs/data.ts``.
 
     A row has the numbers of texts: name, op, target, module, class of the module, classes of all modules
-    around; then shape and dtype of each result, numbers of source frames, names of inputs, marks, and the number
-    of elements of its parameters.
+    around; then shape and dtype of each result, numbers of source frames, names of inputs, marks, and the
+    number of elements of its parameters.
     """
 
     def __init__(self) -> None:
