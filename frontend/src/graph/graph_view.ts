@@ -52,7 +52,7 @@ export class GraphView {
   private readonly hint = h(
     "p",
     { class: "fxi-hint", "aria-hidden": "true" },
-    "Click to move the graph with the wheel or two fingers; Ctrl or a pinch zooms",
+    "Click the graph to move it with the wheel; with Ctrl it zooms",
   );
   readonly camera: Camera;
   readonly highlights: Highlights;
