@@ -151,8 +151,8 @@ function withShortNames(reason: string, names: string[], short: string[]): strin
 
 /** "64 rewrites: 160 linears become 64" as one number: "160 linears → 64". */
 function inShort(words: string): string {
-  const [, what] = /^[\d,]+ (?:rewrite|candidate)s?: (.+)$/.exec(words) ?? [];
-  return what?.replaceAll(" become ", " → ") ?? capitalized(words);
+  const what = words.replace(/^[\d,]+ (?:rewrite|candidate)s?: /, "");
+  return capitalized(what.replaceAll(" become ", " → "));
 }
 
 function capitalized(words: string): string {
