@@ -18,6 +18,8 @@ from nbclient import NotebookClient
 from PIL import Image
 from playwright.sync_api import Browser
 
+from fxlab.html_report.static_view import IN_PLACE_OF_THE_PAGE
+
 NOTEBOOKS = ROOT / "notebooks"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 MOST_BYTES = 300_000
@@ -46,8 +48,11 @@ def main(names: list[str]) -> None:
             ).execute()
             seconds = time.monotonic() - started
             for cell in notebook.cells:
-                for output in cell.get("outputs", ()):
+                outputs = [one for one in cell.get("outputs", ()) if WIDGET not in one.get("data", {})]
+                for output in outputs:
                     make_plain(output, browser)
+                if "outputs" in cell:
+                    cell.outputs = outputs
             notebook.metadata.pop("widgets", None)
             nbformat.write(notebook, path)
             size = path.stat().st_size
@@ -63,7 +68,7 @@ def make_plain(output: nbformat.NotebookNode, browser: Browser) -> None:
     for kind in data.keys() & {"text/plain", "text/html"}:
         data[kind] = OF_THIS_MACHINE.sub("", data[kind])
     drawn = data.pop("image/svg+xml", None)
-    if data.pop(WIDGET, None) is not None:
+    if IN_PLACE_OF_THE_PAGE in data.get("text/html", ""):
         drawn = data.pop("text/html")
     if drawn is not None:
         data["image/png"] = base64.b64encode(picture(drawn, browser)).decode()

@@ -121,7 +121,7 @@ describe.each(MODELS)("of %s", (name) => {
   });
 
   it("a group opens and closes with the same others", () => {
-    const [{ overview, walks, closed }] = vectors.hierarchies;
+    const [{ overview, walks, closed, revealed }] = vectors.hierarchies;
     const { graph } = vectors.graphs[LAST]!;
     const paths = pathsOf(last());
     const panesWith = (numbers: number[]) =>
@@ -133,6 +133,12 @@ describe.each(MODELS)("of %s", (name) => {
       numbersIn(overview)
         .map((number) => paths[number]!)
         .sort(),
+    );
+    const changed = last().nodes.flatMap(({ name, marks }) => (marks.length > 0 ? [name] : []));
+    [panesWith(numbersIn(overview)), panesWith([])].forEach((panes, i) =>
+      expect(said(panes.reveal(changed, false)), "opened for what has changed").toEqual(
+        numbersIn(revealed[i]!),
+      ),
     );
     paths.slice(1).forEach((path, i) => {
       const [opened, without] = walks[i]!.map(numbersIn);

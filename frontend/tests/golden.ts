@@ -33,7 +33,15 @@ export interface Vectors {
   overlays: { name: string; values: Record<string, Cell>; total: Cell }[];
   /** The lines that outlines begin with. */
   heads: { direction: "down" | "right"; shapes: boolean; head: string[] }[];
-  hierarchies: [{ overview: string; walks: [opened: string, closed: string][]; closed: string[] }];
+  hierarchies: [
+    {
+      overview: string;
+      walks: [opened: string, closed: string][];
+      closed: string[];
+      /** What is opened for nodes that passes have changed, in the overview and where all is closed. */
+      revealed: [overview: string, closed: string];
+    },
+  ];
   lines: string[];
 }
 

@@ -116,6 +116,28 @@ describe("moving a pass", () => {
   });
 });
 
+describe("a switch", () => {
+  it("ends where it was after two fast clicks, whatever arrives between them", () => {
+    const press = (): void => find(".fxi-switch")[0]!.click();
+    const isOn = (): string => find(".fxi-switch")[0]!.getAttribute("aria-checked")!;
+    show([pass("a"), pass("b")]);
+    press();
+    list.setBusy(true);
+    expect((find(".fxi-switch")[1] as HTMLButtonElement).disabled).toBe(true);
+    press();
+    expect(actions["toggle"]!.mock.calls.map(([{ key }, on]) => [key, on])).toEqual([
+      ["a", true],
+      ["a", false],
+    ]);
+    show([pass("a", { on: true, stage: 1 }), pass("b")]);
+    expect(isOn(), "not there yet").toBe("false");
+    show([pass("a"), pass("b")]);
+    list.setBusy(false);
+    expect(isOn()).toBe("false");
+    expect(find(".fxi-pending")).toEqual([]);
+  });
+});
+
 describe("a card", () => {
   it("has the number of its stage, and none while it is off", () => {
     show([pass("a"), pass("b", { on: true, stage: 1, changes: "1 rewrite: 1 cos removed" })]);
@@ -124,11 +146,13 @@ describe("a card", () => {
     expect(names(".fxi-number")).toEqual(["–", "1"]);
   });
 
-  it("says what the pass has changed, or the candidates it has", () => {
+  it("says in short what the pass has changed, or the candidates it has, and in full when it is opened", () => {
     const reason = { reason: "", kind: "matched" as const, what: "3 linears", count: 3, nodes: ["x"] };
     const on = { on: true, stage: 1, changes: "2 rewrites: 6 linears become 2" };
     show([pass("a", { reasons: [reason] }), pass("b", on)]);
-    expect(names(".fxi-counts")).toEqual(["3 candidates: 3 linears", "2 rewrites: 6 linears become 2"]);
+    expect(names(".fxi-counts")).toEqual(["3 linears", "6 linears → 2"]);
+    list.setChosen("b");
+    expect(names(".fxi-counts")).toEqual(["3 linears", "2 rewrites: 6 linears become 2"]);
   });
 
   it("lists long names short, without the middle, and goes to each by its own", () => {

@@ -5,7 +5,9 @@ import { part, shapeTest, withShortNames } from "../src/viewer/search/search";
 import { FIELDS, queryFor } from "../src/panels/query_help";
 
 const read = (text: string): [string, string, boolean][] =>
-  parseQuery(text).map(({ field, value, negated }) => [field, value, negated]);
+  parseQuery(text).flatMap((terms) =>
+    terms.map(({ field, value, negated }): [string, string, boolean] => [field, value, negated]),
+  );
 
 describe("a query", () => {
   it.each<[string, [string, string, boolean][]]>([

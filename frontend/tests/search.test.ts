@@ -6,7 +6,7 @@ import { Search } from "../src/viewer/search/search";
 
 const node = (name: string, target: string): Facts => ({
   ...{ name, op: "call_method", target, module: "", owner: "", classes: "" },
-  ...{ values: [], frames: [], inputs: [], marks: [] },
+  ...{ values: [], frames: [], inputs: [], marks: [], parameters: 0 },
 });
 
 const searchIn = (nodes: Facts[]): Search =>
@@ -23,6 +23,37 @@ describe("results", () => {
       "my_norm",
       "other",
     ]);
+  });
+
+  it("are those of any alternative, and of numbers that are as large as asked for", () => {
+    const sized = (name: string, shape: string, parameters: number): Facts => ({
+      ...{ ...node(name, name), parameters },
+      values: [{ shape, dtype: "torch.float32" }],
+    });
+    const search = searchIn([sized("a", "(2, 12)", 1e6), sized("b", "(30)", 2e6), sized("c", "()", 0)]);
+    const found: Record<string, string> = {
+      "name:a OR name:c": "ac",
+      "name:a name:c": "",
+      "name:a OR name:b params:>1e6": "ab",
+      "params:>1e6": "b",
+      "params:>=1000000": "ab",
+      "params:<1": "c",
+      "params:0": "c",
+      "elements:24": "a",
+      "elements:>24 -name:c": "b",
+      'name:a OR "x OR y"': "a",
+      "elements:1": "c",
+    };
+    for (const [query, names] of Object.entries(found))
+      expect(search.names(query).join(""), query).toBe(names);
+    expect(search.find("params:many").message).toBe("params: needs a number, such as params:>1e6");
+  });
+
+  it("that are none come with the terms that find nothing by themselves", () => {
+    const search = searchIn([node("a", "relu"), node("b", "tanh")]);
+    expect(search.find("relu name:x").message).toBe('No node matches "name:x".');
+    expect(search.find("relu tanh").message, "each finds some").toBe("");
+    expect(search.find("x").message, "plain to see").toBe("");
   });
 
   it("are no more than can be read, and all are counted", () => {

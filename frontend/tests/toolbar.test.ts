@@ -9,7 +9,7 @@ describe("the toolbar", () => {
   it("shows a switch for one line, and whether it is on", () => {
     let on = false;
     const press = vi.fn(() => (on = !on));
-    const toolbar = new Toolbar({ icon: "map", label: "All bookkeeping", press, isOn: () => on });
+    const toolbar = new Toolbar({ icon: "layers", label: "All bookkeeping", press, isOn: () => on });
     const button = toolbar.element.querySelector("button")!;
     expect(button.getAttribute("aria-label")).toBe("All bookkeeping");
     expect(button.getAttribute("aria-pressed")).toBe("false");

@@ -203,7 +203,7 @@ def draw(
     coloured_by = _overlay(graph_module, overlay, given)
     drawn = unfolded(graph_module)
     marks = _marks(drawn, highlight)
-    hierarchy = build_hierarchy(drawn)
+    hierarchy = build_hierarchy(drawn, marks)
     if opened is None:
         view = View.default(hierarchy)
         if marks:

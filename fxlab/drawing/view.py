@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -137,12 +138,14 @@ class View:
     def reveal(self, node_names: Iterable[str], budget: int = BUDGET) -> View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
 
+        Of equal blocks with nodes at the same places, one is opened: the others would look the same.
         An input or output whose box holds what serves it is seen while that box is closed.
 
         Parameters
         ----------
         node_names
-            Names of nodes. One that is not in the graph raises ``ValueError``.
+            Names of nodes, or a mapping of names to marks, where blocks are equal only if their marks are.
+            A name that is not in the graph raises ``ValueError``.
         budget
             Most boxes that the result may show; what is open already stays open.
         """
@@ -152,13 +155,13 @@ class View:
                 f"reveal expected a list of node names, got the string {node_names!r}: pass [{node_names!r}]."
             )
         positions = self.hierarchy.position_of
-        names = list(node_names)
-        for name in names:
+        marks = node_names if isinstance(node_names, Mapping) else dict.fromkeys(node_names, ())
+        for name in marks:
             if name not in positions:
                 raise ValueError(f"The graph has no node named {name!r}.")
         opened = set(self.opened)
         boxes = len(self.boxes)
-        for name in sorted(set(names), key=positions.__getitem__):
+        for name in self._unlike(marks):
             for path in self.hierarchy.ancestors(name):
                 group = self.hierarchy.groups[path]
                 if path in opened or (group.host is not None and name in group.host.names):
@@ -169,6 +172,43 @@ class View:
                 opened.add(path)
                 boxes += more
         return View(self.hierarchy, frozenset(opened))
+
+    def _unlike(self, marks: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return the names in order, without those in blocks that are like one whose names are returned.
+
+        Blocks that are open are not left out.
+        """
+        of_leaf: dict[int, list[tuple[str, tuple[str, ...]]]] = {}
+        for name, labels in marks.items():
+            of_leaf.setdefault(self.hierarchy.position_of[name], []).append((name, tuple(labels)))
+        positions = sorted(of_leaf)
+
+        def inside(group: Group) -> list[int]:
+            return positions[bisect_left(positions, group.start) : bisect_left(positions, group.stop)]
+
+        def walk(group: Group) -> Iterator[str]:
+            alike: dict[object, list[Group]] = {}
+            for item in members(group):
+                if isinstance(item, Leaf):
+                    yield from (name for name, _ in of_leaf.get(item.position, ()))
+                elif found := inside(item):
+                    places = tuple((at - item.start, *[labels for _, labels in of_leaf[at]]) for at in found)
+                    is_block = item.kind == "module"
+                    key = (item.class_name, item.stop - item.start, places) if is_block else item.path
+                    alike.setdefault(key, []).append(item)
+            for blocks in alike.values():
+                for block in [block for block in blocks if block.path in self.opened] or blocks[:1]:
+                    yield from walk(block)
+
+        def members(group: Group) -> Iterator[Group | Leaf]:
+            """Yield what is in a group; in place of a list of blocks, its blocks."""
+            for child in group.children:
+                if isinstance(child, Group) and child.kind in ("repeat", "segment"):
+                    yield from members(child)
+                else:
+                    yield child
+
+        return sorted(walk(self.hierarchy.root), key=self.hierarchy.position_of.__getitem__)
 
     def _worth_opening(self, inside: Group | None = None) -> list[Group]:
         """Return the groups, of all or of one, that tell more of the model when they are open."""

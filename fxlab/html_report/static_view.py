@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 from html import escape
 from typing import Any
 
 from fxlab.units import with_unit
 
 MOST_ROWS = 30
+MOST_OF_PICTURE = 400_000
+"""Characters of an SVG that is kept in a notebook; a larger one shows nothing that could be read."""
+IN_PLACE_OF_THE_PAGE = "data-fxlab-static"
+"""The attribute by which a page finds, and hides, the HTML that stands in its place until it is there."""
+# JupyterLab's widget manager writes text alone while it waits for a widget, and where there is none.
+_WITHOUT_A_PAGE = (
+    ".jp-OutputArea-child:has([{}='{}']) + .jp-OutputArea-child:not(:has(.jp-OutputArea-output *)) "
+    "{{ display: none }}"
+)
 
 
-def static_view(title: str, svg: str, tables: dict[str, Any]) -> str:
-    """Return a picture and the tables that the page below it shows, without styles and scripts.
+def static_view(title: str, svg: str, tables: dict[str, Any], name: str) -> str:
+    """Return a picture and the tables that the page below it shows, without scripts.
 
     Parameters
     ----------
@@ -21,16 +31,25 @@ def static_view(title: str, svg: str, tables: dict[str, Any]) -> str:
         The picture, as :mod:`fxlab.drawing` writes it.
     tables
         The state of the tables, as the page receives it.
+    name
+        The widget's, in place of which it stands.
     """
-    picture = svg.replace("<svg ", '<svg style="max-width: 100%; height: auto; background: white" ', 1)
-    parts = [f"<p><b>{escape(title)}</b></p>", picture]
-    for name in ("outputs", "nodes"):
-        state = tables.get(name) or {}
-        if state.get("text"):
-            parts.append(f"<p>{escape(state['text'])}</p>")
+    # As an image: notebooks that are not trusted show no other SVG, and nothing in an image can run.
+    encoded = base64.b64encode(svg.encode("utf-8", "replace")).decode()
+    style = "max-width: 100%; background: white"
+    picture = f'<img alt="The graph" style="{style}" src="data:image/svg+xml;base64,{encoded}">'
+    if len(svg) > MOST_OF_PICTURE:
+        picture = "<p>The picture is too large for the notebook. Run the cell again to see it.</p>"
+    parts = [f"<style>{_WITHOUT_A_PAGE.format(IN_PLACE_OF_THE_PAGE, name)}</style>"]
+    parts += [f"<p><b>{escape(title)}</b></p>", picture]
+    for table in ("outputs", "nodes"):
+        state = tables.get(table) or {}
+        words = f"<p>{escape(state.get('text') or '')}</p>"
+        if words not in (parts[-1], "<p></p>"):
+            parts.append(words)
         if state.get("table") and state["table"]["rows"]:
             parts.append(_table(state["table"]))
-    return f"<div>{''.join(parts)}</div>"
+    return f"<div {IN_PLACE_OF_THE_PAGE}='{name}'>{''.join(parts)}</div>"
 
 
 def _table(table: dict[str, Any]) -> str:

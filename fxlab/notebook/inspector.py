@@ -283,10 +283,23 @@ class Inspector(StackScreen):
         data, metadata = bundle
         nodes = len(self._graphs.data.shown(self._drawn.number).graph.graph.nodes)
         words = f"fxlab inspector: {model_name(self.session)}, {nodes} nodes"
-        svg = self.svg
         static = {
-            "text/html": static_view(words, svg, self._shown_tables),
-            "image/svg+xml": svg,
+            "text/html": static_view(words, self.svg, self._shown_tables, self._static_name),
             "text/plain": f"<{words}>",
         }
         return {**data, **static}, metadata
+
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        """Show the picture, and the page that takes its place.
+
+        One output for both would be a page alone: Jupyter shows the kind that it likes best, also where a
+        notebook is opened without the kernel, and then there is an error in the place of the page.
+        """
+        from IPython.display import publish_display_data
+
+        bundle = self._repr_mimebundle_(**kwargs)
+        if bundle is not None:
+            data, metadata = bundle
+            view = {kind: data.pop(kind) for kind in [*data] if kind.endswith("widget-view+json")}
+            publish_display_data(data)  # type: ignore[no-untyped-call]
+            publish_display_data({**view, "text/plain": ""}, metadata)  # type: ignore[no-untyped-call]

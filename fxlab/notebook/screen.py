@@ -11,7 +11,7 @@ from fxlab.drawing.rendering.layout import lay_out
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables
-from fxlab.notebook.page.messages import answers
+from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.outline import is_outline
 from fxlab.notebook.page.view_state import BELOW, NOTHING, checked_view
 from fxlab.notebook.page.widget import PageWidget
@@ -104,16 +104,18 @@ class Screen(PageWidget):
         self._explained, self._unchanged = {}, {}
         self._describers.clear()
         self._values.reset()
-        self._graphs.reset()
-        with self._reporting("Drawing the graph"):
-            number = self._graphs.alone(len(self.session.applied))
-            if self._sent is None:
-                self._graphs.data.lay_out(number)
-            # The page asks for candidates when it has drawn the graph: passes go through all of it.
-            self._send_graphs(matches={})
-        self._show_passes()
-        self._look_at_last_stage()
-        self._show_stages()
+        # The session looks for changes of the original once, and not at each question.
+        with self.session.held():
+            self._graphs.reset()
+            with self._reporting("Drawing the graph"):
+                number = self._graphs.alone(len(self.session.applied))
+                if self._sent is None:
+                    self._graphs.data.lay_out(number)
+                # The page asks for candidates when it has drawn the graph: passes go through all of it.
+                self._send_graphs(matches={})
+            self._show_passes()
+            self._look_at_last_stage()
+            self._show_stages()
         self._shown_overlays = self._overlays.offered()
         self._measured.reset()
         self._show_tables()
@@ -286,9 +288,12 @@ class Screen(PageWidget):
             raise ValueError("The page sent a graph that is not of its own making.")
         return lay_out(outline).decode()
 
-    @answers("pdf", "Exporting a PDF", is_slow=True)
-    def _pdf(self) -> bytes:
-        return lay_out(self._drawn.dot, "pdf")
+    @answers("file", "Exporting the graph", is_slow=True)
+    def _file(self, suffix: str) -> bytes:
+        if suffix not in ("pdf", "dot"):
+            raise MessageError(f"A graph is exported as pdf or dot, not as {clip(suffix, 20)!r}.")
+        dot = self._drawn.dot
+        return lay_out(dot, "pdf") if suffix == "pdf" else dot.encode("utf-8", "replace")
 
 
 def _follow(session: Session, screen: Screen) -> Callable[[], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fxlab.garbage import without_collecting
 from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.screen import Screen
@@ -87,7 +88,8 @@ class StackScreen(Screen):
         words = f"{doing} {readable_name(p)}"
         self._pass_errors.pop(signature, None)
         try:
-            with self._busy(words):
+            # A full search for garbage takes as long as the change itself.
+            with self._busy(words), without_collecting():
                 action(p)
         except Exception as error:
             failure = self._pass_errors[signature] = failure_state(error, p)

@@ -56,7 +56,7 @@ def inspector(page: LabPage) -> Iterator[Locator]:
 def test_a_pass_lights_its_nodes_and_fills_the_tables_until_it_is_switched_off(
     page: LabPage, inspector: Locator
 ) -> None:
-    lit = inspector.locator(".fxi-layer svg .node.fx-op.fxi-lit")
+    lit = inspector.locator(".fxi-layer svg .node.fxi-lit")
     has_nodes(inspector, NODES)
     expect(inspector).to_contain_text("No pass is on")
 
@@ -64,7 +64,9 @@ def test_a_pass_lights_its_nodes_and_fills_the_tables_until_it_is_switched_off(
     page.settle(inspector)
     is_on(inspector, "Merge linears", True)
     has_nodes(inspector, MERGED_NODES)
+    # One of four blocks that are changed alike is opened.
     expect(lit).to_have_count(4)
+    expect(inspector.locator(".fxi-layer svg .node.fx-op.fxi-lit")).to_have_count(1)
     # Processors round a merged product alike or not.
     expect(inspector.locator(".fxi-verdict")).to_contain_text(re.compile("every bit|differ in 1 of 1 tensor"))
     expect(inspector.get_by_role("row").filter(has_text="<img")).to_contain_text(re.compile("yes|no"))
@@ -118,7 +120,7 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     keyboard = page.page.keyboard
     details = inspector.get_by_role("region", name="Details")
     card = inspector.locator("[data-pass]").filter(has_text="Merge linears")
-    lit = inspector.locator(".fxi-layer svg .node.fx-op.fxi-lit")
+    lit = inspector.locator(".fxi-layer svg .node.fxi-lit")
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     inspector.get_by_role("tab", name="Changed nodes").click()
@@ -129,7 +131,7 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     keyboard.press("Enter")
     page.settle(inspector)
     is_on(inspector, "Merge linears", True)
-    expect(lit).to_have_count(3)
+    expect(lit).to_have_count(2)
     expect(card).to_contain_text(re.compile("3 rewrites: 6 linears become 3.*1 excluded"))
     expect(details.get_by_role("heading", level=2)).to_have_text("blocks_1_query")
     page.screenshot("inspector-rewrite-taken-back", inspector)
@@ -142,6 +144,7 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     expect(card).not_to_contain_text("excluded")
     inspector.get_by_role("button", name="Undo").click()
     page.settle(inspector)
+    # The name that is selected is that of a node in another block now, which is opened as well.
     expect(lit).to_have_count(3)
 
     card.locator("summary").click()
@@ -221,7 +224,7 @@ def test_a_pass_that_raises_says_so_on_its_card_and_leaves_the_rest_alone(
 def test_a_card_tells_what_a_pass_was_made_with_and_what_it_would_change(inspector: Locator) -> None:
     expect(inspector.locator("[data-pass]").filter(has_text="Breaks")).to_contain_text("note=")
     merge = inspector.locator("[data-pass]").filter(has_text="Merge linears")
-    expect(merge).to_contain_text("4 candidates: 8 linears")
+    expect(merge).to_contain_text("8 linears")
     expect(inspector).to_contain_text("2 can change this model, 1 may")
     norms = inspector.locator("[data-pass]").filter(has_text="Fuse batch norm2d")
     expect(norms).to_be_hidden()
@@ -266,15 +269,52 @@ def test_the_graph_can_be_walked_through_with_the_keyboard(page: LabPage, inspec
     expect(inspector.locator(".fxi-percent")).not_to_have_text(before)
 
 
-def test_the_graph_is_zoomed_with_the_wheel_and_moved_by_dragging(page: LabPage, inspector: Locator) -> None:
-    mouse, layer = page.page.mouse, inspector.locator(".fxi-layer")
+def test_the_wheel_scrolls_the_notebook_until_the_graph_is_clicked_and_zooms_with_ctrl(
+    page: LabPage, inspector: Locator
+) -> None:
+    mouse, graph = page.page.mouse, inspector.locator(".fxi-graph")
+    percent, hint = inspector.locator(".fxi-percent"), inspector.locator(".fxi-hint")
+
+    def top() -> float:
+        area = graph.bounding_box()
+        assert area is not None
+        return float(area["y"])
+
+    area = graph.bounding_box()
+    assert area is not None
+    inspector.get_by_role("combobox", name="Search").focus()
+    mouse.move(area["x"] + 60, area["y"] + 60)
+    before, size = top(), percent.inner_text()
+    mouse.wheel(0, -100)
+    page.page.wait_for_function(
+        "before => document.querySelector('.fxi-graph').getBoundingClientRect().y > before", arg=before
+    )
+    mouse.wheel(0, 100)
+    page.page.wait_for_timeout(400)
+    before = top()
+    page.page.keyboard.down("Control")
+    mouse.wheel(0, -240)
+    page.page.keyboard.up("Control")
+    expect(percent).not_to_have_text(size)
+    page.settle(inspector)
+    graph.click(position={"x": 5, "y": 5})
+    expect(hint).to_have_count(0)
+    node, size = box(inspector, "embedding"), percent.inner_text()
+    shown = node.bounding_box()
+    assert shown is not None
+    mouse.wheel(30, 20)
+    page.settle(inspector)
+    moved = node.bounding_box()
+    assert moved is not None
+    assert (moved["x"] - shown["x"], moved["y"] - shown["y"]) == pytest.approx((-30, -20), abs=2)
+    assert (percent.inner_text(), top()) == (size, before)
+
+
+def test_the_graph_is_moved_by_dragging(page: LabPage, inspector: Locator) -> None:
+    mouse = page.page.mouse
     area = inspector.locator(".fxi-graph").bounding_box()
     assert area is not None
-    before = layer.get_attribute("style")
     mouse.move(area["x"] + 60, area["y"] + 60)
-    mouse.wheel(0, -240)
-    expect(layer).not_to_have_attribute("style", str(before))
-    page.settle(inspector)
     before = box(inspector, "embedding").bounding_box()
     assert before is not None
     mouse.down()
@@ -314,7 +354,8 @@ def test_what_is_found_stays_lit_up_while_passes_are_switched(page: LabPage, ins
     switch(inspector, "Merge linears").click()
     page.settle(inspector)
     expect(bar).to_contain_text("4 nodes match")
-    expect(lit.filter(has_text="query_key_merged")).to_have_count(4)
+    expect(lit.filter(has_text="query_key_merged")).to_have_count(1)
+    expect(lit.filter(has_text="blocks.")).to_have_count(3)
     page.screenshot("inspector-found", inspector)
     inspector.locator(".fxi-graph").focus()
     page.page.keyboard.press("Escape")

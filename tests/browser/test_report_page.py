@@ -30,7 +30,6 @@ from report_page import (
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
 from fxlab.drawing import View, build_hierarchy
-from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import paint
 from fxlab.overlays import Subject, source
 
@@ -259,27 +258,12 @@ def test_names_from_a_model_are_words_and_never_markup(page: Page) -> None:
     assert page.evaluate("window.hacked") is None
 
 
-def test_the_view_is_saved_as_dot(page: Page, tmp_path: Path) -> None:
+def test_files_that_the_kernel_writes_are_not_offered(page: Page) -> None:
     page.get_by_text("Export").click()
-    expect(page.get_by_role("button", name="PDF")).to_be_hidden()  # Graphviz in the page writes none
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Graphviz DOT").click()
-    download.value.save_as(tmp_path / "view.dot")
-    plain = (tmp_path / "view.dot").read_text(encoding="utf-8")
-    assert plain.startswith("digraph")
-    assert "Parameters" not in plain
-    page.get_by_role("combobox", name="Colour by").select_option("parameters")
-    settle(page)
-    page.get_by_text("Export").click()
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Graphviz DOT").click()
-    download.value.save_as(tmp_path / "coloured.dot")
-    coloured = (tmp_path / "coloured.dot").read_text(encoding="utf-8")
-    assert "<B>Parameters</B>" in coloured
-    assert coloured.count('fillcolor="#f0913a"') >= 1
-    assert lay_out(coloured, "pdf").startswith(b"%PDF")
-    page.get_by_role("combobox", name="Colour by").select_option("")
-    settle(page)
+    expect(page.get_by_role("button", name="SVG picture")).to_be_visible()
+    for name in ("PDF", "Graphviz DOT"):
+        expect(page.get_by_role("button", name=name)).to_be_hidden()
+    page.keyboard.press("Escape")
 
 
 def test_it_follows_the_system_to_light_and_dark(browser: Browser, file: Path) -> None:
@@ -326,7 +310,7 @@ def test_it_is_saved_as_pixels_and_as_code(page: Page, session: Session, tmp_pat
     assert (tmp_path / "Blocks.py").read_text() == session.to_python()
 
 
-@pytest.mark.parametrize("opening", [[], ["layers.[0-5]"], ["layers.0", "layers.3.self_attn", "layers.5"]])
+@pytest.mark.parametrize("opening", [[], ["layers.[1-5]"], ["layers.0", "layers.3.self_attn", "layers.5"]])
 def test_the_page_shows_the_boxes_lines_and_colours_of_the_view_in_python(
     browser: Browser, tmp_path: Path, opening: list[str]
 ) -> None:
@@ -460,7 +444,7 @@ def test_what_can_be_asked_for_is_offered(page: Page) -> None:
     page.locator(".fxi-graph").first.focus()
     page.keyboard.press("/")
     search, options = page.get_by_role("combobox", name="Search"), page.locator(".fxi-results [role=option]")
-    expect(options).to_have_count(12)
+    expect(options).to_have_count(14)
     expect(page.get_by_role("listbox", name="Fields")).to_be_visible()
     page.keyboard.press("Enter")
     expect(search).to_have_value("")

@@ -153,8 +153,10 @@ def test_zooming_never_leaves_an_empty_graph(page: Page) -> None:
     for x, y in ((5, 5), (area["width"] - 5, area["height"] - 5)):
         for turn in (-400, 400):
             page.mouse.move(area["x"] + x, area["y"] + y)
+            page.keyboard.down("Control")
             for _ in range(12):
                 page.mouse.wheel(0, turn)
+            page.keyboard.up("Control")
             settle(page)
             shown = graph.evaluate(
                 """graph => {

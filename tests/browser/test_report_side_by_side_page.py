@@ -25,7 +25,6 @@ from fxlab import (
     Transformation,
     from_callable,
 )
-from fxlab.drawing.rendering.layout import lay_out
 from fxlab.html_report.report import ANY_TWO
 
 pytestmark = pytest.mark.browser
@@ -145,29 +144,6 @@ def test_both_are_coloured_on_one_scale_with_one_legend(page: Page) -> None:
     expect_one_scale(page, before(page), after(page), box(after(page), "query_key_merged"))
 
 
-def test_both_are_saved_as_dot(page: Page, tmp_path: Path) -> None:
-    def saved() -> str:
-        page.get_by_text("Export").click()
-        with page.expect_download() as download:
-            page.get_by_role("button", name="Graphviz DOT").click()
-        download.value.save_as(tmp_path / "both.dot")
-        return (tmp_path / "both.dot").read_text(encoding="utf-8")
-
-    plain = saved()
-    edges = re.findall(r'"(side-\d)-[^"]*" -> "(side-\d)-[^"]*"', plain)
-    assert set(edges) == {("side-0", "side-0"), ("side-1", "side-1")}
-    left, right = plain.split('subgraph "cluster_side-1" {')
-    assert "<B>Original</B>" in left
-    assert f"<B>2. {DIVIDE}</B>" in right
-    assert lay_out(plain, "pdf").startswith(b"%PDF")
-    page.get_by_role("combobox", name="Colour by").select_option("parameters")
-    settle(page)
-    painted = saved()
-    assert painted.count("<B>Parameters</B>") == 1
-    assert 'fillcolor="#f0913a"' in painted, "the highest value of both"
-    assert 'fillcolor="#f0913a"' not in plain
-
-
 def place_of(side: Locator, title: str) -> tuple[float, float]:
     """Return where the middle of a box lies, from the middle of its window."""
     window = side.get_by_role("application").bounding_box()
@@ -189,6 +165,8 @@ def drag(page: Page, start: tuple[float, float], down: float) -> None:
 
 def test_both_show_the_same_part_of_the_model_wherever_one_is_moved(page: Page) -> None:
     left, right = before(page), after(page)
+    page.get_by_role("button", name="Open all that is closed").click()
+    settle(page)
     area = right.get_by_role("application").bounding_box()
     assert area is not None
     middle = (area["x"] + area["width"] / 2, area["y"] + area["height"] / 2)
@@ -211,7 +189,9 @@ def test_the_two_are_zoomed_together_until_they_are_let_go(page: Page) -> None:
         return graph.get_attribute("data-scale") or ""
 
     right.get_by_role("application").hover()
+    page.keyboard.down("Control")
     page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
     settle(page)
     expect(graphs[0]).to_have_attribute("data-scale", scale(graphs[1]))
 
@@ -219,7 +199,9 @@ def test_the_two_are_zoomed_together_until_they_are_let_go(page: Page) -> None:
     together.click()
     still = place_of(left, "mul")
     right.get_by_role("application").hover()
+    page.keyboard.down("Control")
     page.mouse.wheel(0, 300)
+    page.keyboard.up("Control")
     settle(page)
     assert place_of(left, "mul") == pytest.approx(still)
     expect(graphs[0]).not_to_have_attribute("data-scale", scale(graphs[1]))

@@ -171,7 +171,7 @@ def test_keys_and_the_wheel_are_not_taken_for_those_of_the_notebook(
     switch.press("Control+s")
     assert webview.told()["keys"] == ["F1", "Control", "s"]
 
-    inspector.locator(".fxi-graph").hover()
+    inspector.locator(".fxi-graph").click(position={"x": 5, "y": 5})
     webview.page.mouse.wheel(0, -240)
     settle(inspector)
     assert webview.told()["wheels"] == 0

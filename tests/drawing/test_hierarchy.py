@@ -47,15 +47,18 @@ def test_equal_layers_fold_into_one_run_with_its_range():
     run = groups["encoder.layer.[0-11]"]
     assert (run.kind, run.members, run.class_name) == ("repeat", 12, "Block")
     assert run.label == "layer 0–11"  # noqa: RUF001
-    assert [child.path for child in run.children] == [f"encoder.layer.{i}" for i in range(12)]
+    assert [child.path for child in run.children] == ["encoder.layer.0", "encoder.layer.[1-11]"]
+    rest = run.children[1]
+    assert (rest.kind, rest.members, len(rest.children)) == ("repeat", 11, 11)
 
 
 def test_a_run_of_very_many_layers_is_a_run_of_shorter_runs():
     groups = build_hierarchy(traced(Bert(layers=100))).groups
     run = groups["encoder.layer.[0-99]"]
     assert run.members == 100
-    spans = ["[0-31]", "[32-63]", "[64-95]", "[96-99]"]
-    assert [child.path for child in run.children] == [f"encoder.layer.{span}" for span in spans]
+    assert [child.path for child in run.children] == ["encoder.layer.0", "encoder.layer.[1-99]"]
+    spans = ["[1-32]", "[33-64]", "[65-96]", "[97-99]"]
+    assert [child.path for child in run.children[1].children] == [f"encoder.layer.{span}" for span in spans]
 
 
 def test_one_changed_layer_splits_the_run():
@@ -64,6 +67,15 @@ def test_one_changed_layer_splits_the_run():
     changed.target = operator.mul
     paths = set(build_hierarchy(gm).groups)
     assert {"encoder.layer.[0-1]", "encoder.layer.2", "encoder.layer.[3-5]"} <= paths
+
+
+def test_a_layer_that_is_marked_otherwise_splits_the_run():
+    gm = traced(Bert(layers=6))
+    names = [node.name for node in gm.graph.nodes if node.target is operator.truediv]
+    marks = {name: ("b" if number == 2 else "a",) for number, name in enumerate(names)}
+    paths = set(build_hierarchy(gm, marks).groups)
+    assert {"encoder.layer.[0-1]", "encoder.layer.2", "encoder.layer.[3-5]"} <= paths
+    assert "encoder.layer.[0-5]" in build_hierarchy(gm, dict.fromkeys(names, ("a",))).groups
 
 
 def test_a_run_ends_where_a_number_is_missing():

@@ -78,7 +78,7 @@ def test_values_of_several_nodes_merge_into_one_edge(llama):
 
 
 def test_a_value_read_by_every_layer_has_a_line_to_the_first_and_a_chip_beside_each_other(llama):
-    view = View(llama).open("layers.[0-7]")
+    view = View(llama).open("layers.[1-7]")
     first, *others = (box.id for box in view.boxes if getattr(box, "path", "").startswith("layers."))
     assert len(others) == 7
     for layer in others:
@@ -176,14 +176,32 @@ def test_a_local_value_is_an_edge(bert):
 
 
 def test_reveal_opens_the_groups_around_nodes_within_the_budget(bert):
-    names = [leaf.name for leaf in bert.leaves if leaf.node.target == "softmax"]
+    leaves = [leaf for leaf in bert.leaves if leaf.node.target == "softmax"]
+    names = {leaf.name: (str(number),) for number, leaf in enumerate(leaves)}
     assert len(names) == 4
     small = View(bert).reveal(names, budget=25)
     assert len(small.boxes) <= 25
     assert "encoder.layer.0" in small.opened
     large = View(bert).reveal(names, budget=500)
-    ids = {leaf.id for leaf in bert.leaves if leaf.node.target == "softmax"}
-    assert ids <= {box.id for box in large.boxes}
+    assert {leaf.id for leaf in leaves} <= {box.id for box in large.boxes}
+
+
+def test_of_layers_with_nodes_at_the_same_places_one_is_opened_and_those_that_are_open(bert):
+    names = [leaf.name for leaf in bert.leaves if leaf.node.target == "softmax"]
+    revealed = View(bert).reveal(names)
+    layers = [f"encoder.layer.{number}" for number in range(4)]
+    assert [path in revealed.opened for path in layers] == [True, False, False, False]
+    ids = {leaf.id for leaf in bert.leaves if leaf.name in names}
+    assert len(ids & {box.id for box in revealed.boxes}) == 1
+    # One that somebody looks at is the representative.
+    open_before = View(bert).open(layers[2]).reveal(names)
+    assert [f"{path}.attention" in open_before.opened for path in layers] == [False, False, True, False]
+    # A layer with other nodes is no longer like the others.
+    one_less = View(bert).reveal(names[:1] + names[2:])
+    assert [path in one_less.opened for path in layers] == [True, False, False, False]
+    last = next(leaf.name for leaf in bert.leaves if leaf.path == f"{layers[3]}.attention")
+    one_more = View(bert).reveal([*names, last])
+    assert [path in one_more.opened for path in layers] == [True, False, False, True]
 
 
 def test_mistakes_are_named(bert):

@@ -98,7 +98,7 @@ class _Maker:
             "graphs": [self._graph(number) for number in numbers.values()],
             "pair": self._pair(),
             "overlays": [self._overlay(overlay) for overlay in self._overlays()],
-            "hierarchies": [self._walks(data.hierarchy(numbers["last"]))],
+            "hierarchies": [self._walks(data.hierarchy(numbers["last"]), data.shown(numbers["last"]).marks)],
             "heads": [
                 {
                     "direction": direction,
@@ -230,8 +230,11 @@ class _Maker:
         total = graph_data.to_json(overlay.combined(value for value in found_of if value is not None))
         return {"name": overlay.name, "values": values, "total": total}
 
-    def _walks(self, hierarchy: Hierarchy) -> Model:
-        """What is open after a group is opened in the overview, and after it is closed where all are open."""
+    def _walks(self, hierarchy: Hierarchy, marks: Marks) -> Model:
+        """What is open after a group is opened in the overview, and after it is closed where all are open.
+
+        Also, what is opened for nodes that passes have changed.
+        """
         numbers, overview = _numbers(hierarchy), View.default(hierarchy)
         everything = View(hierarchy, frozenset(numbers) - {""})
 
@@ -240,7 +243,8 @@ class _Maker:
 
         walks = [[said(overview.open(path)), said(everything.close(path))] for path in numbers if path]
         closed = [said(View(hierarchy).open(path)) for path in numbers if path]
-        return {"overview": said(overview), "walks": walks, "closed": closed}
+        revealed = [said(overview.reveal(marks)), said(View(hierarchy).reveal(marks))]
+        return {"overview": said(overview), "walks": walks, "closed": closed, "revealed": revealed}
 
 
 def _openings(hierarchy: Hierarchy, marks: Mapping[str, Any], first: View) -> list[frozenset[str]]:

@@ -134,7 +134,7 @@ def test_colours_and_tables_by_a_hostile_dtype_can_be_sent(hostile: Page):
 
 
 def test_a_view_of_it_can_be_exported(hostile: Page):
-    hostile.asks({"type": "pdf"})
+    hostile.asks({"type": "file", "suffix": "pdf"})
     assert hostile.error is None
     assert hostile.buffers[-1].startswith(b"%PDF-")
 

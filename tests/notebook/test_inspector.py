@@ -284,7 +284,7 @@ def test_the_height_follows_the_window_until_somebody_chooses_one(page: Page):
 
 
 def test_a_page_keeps_how_its_panels_stand(page: Page):
-    chosen = {**PANELS_AT_FIRST, "passes": "folded", "tables": "open", "minimap": False, "left": 300.5}
+    chosen = {**PANELS_AT_FIRST, "passes": "folded", "tables": "open", "left": 300.5}
     page.sets({"_shown_panels": chosen})
     assert page.inspector._shown_panels == chosen
     assert page.error is None
@@ -296,7 +296,6 @@ def test_a_page_keeps_how_its_panels_stand(page: Page):
         {"passes": "ajar"},
         {"details": None},
         {"tables": ["open"]},
-        {"minimap": "yes"},
         {"left": -1},
         {"right": 10**9},
         {"bottom": True},

@@ -166,16 +166,16 @@ def test_without_graphviz_the_page_gets_the_graph_and_lays_it_out_itself(session
         assert page.error is None
         assert page.data.layouts == {}
         assert "mul" in page.names()
-        assert page.asks({"type": "pdf"}) is None
+        assert page.asks({"type": "file", "suffix": "pdf"}) is None
     assert (page.error["title"], page.error["text"]) == (
-        "Exporting a PDF failed",
+        "Exporting the graph failed",
         "The layout took longer than 30 s.",
     )
 
 
 def test_a_graph_that_cannot_be_written_does_not_hide_what_a_pass_did(page: Page, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("fxlab.view_model.graph_data.graph_data.build_hierarchy", lambda graph: 1 / 0)
+        patch.setattr("fxlab.view_model.graph_data.graph_data.build_hierarchy", lambda graph, marks: 1 / 0)
         page.switches(MERGE, True)
     assert page.card(MERGE)["on"]
     assert page.inspector._shown_tables["outputs"]["agrees"]

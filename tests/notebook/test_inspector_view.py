@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import re
 import xml.etree.ElementTree as ET
@@ -308,7 +309,8 @@ def test_the_picture_has_the_colours_of_the_overlay(page: Page):
     plain = page.inspector.svg
     page.inspector.overlay("parameters")
     assert "Parameters" in words(page.inspector.svg) - words(plain)
-    assert page.inspector._repr_mimebundle_()[0]["image/svg+xml"] == page.inspector.svg
+    encoded = base64.b64encode(page.inspector.svg.encode()).decode()
+    assert encoded in page.inspector._repr_mimebundle_()[0]["text/html"]
     page.inspector.overlay(None)
     assert page.inspector.svg == plain
 
@@ -327,7 +329,7 @@ def test_both_stages_are_drawn_from_left_to_right(beside: Page):
 @pytest.mark.parametrize("compared", ["", "original"])
 def test_what_is_shown_is_exported_as_pdf(beside: Page, compared: str):
     beside.inspector.show_stage(2, compared, beside=bool(compared))
-    assert beside.asks({"type": "pdf"}) is None
+    assert beside.asks({"type": "file", "suffix": "pdf"}) is None
     (data,) = beside.buffers
     assert data.startswith(b"%PDF-1.")
     assert data.rstrip().endswith(b"%%EOF")
@@ -345,14 +347,19 @@ def test_a_preview_is_drawn(page: Page):
     assert "query_key_merged" not in words(page.inspector.svg)
 
 
-def test_a_notebook_without_a_kernel_still_shows_the_picture(page: Page, session: Session):
+def test_a_notebook_without_a_kernel_still_shows_the_picture(page: Page, session: Session, monkeypatch):
     page.switches(MERGE, True)
-    data, _ = page.inspector._repr_mimebundle_()
-    assert data["image/svg+xml"] == page.inspector.svg
-    assert "<svg " in data["text/html"]
-    assert "query_key_merged" in data["text/html"].partition("</svg>")[2], "the table of changed nodes"
-    assert data["text/plain"] == f"<fxlab inspector: Model, {len(session.graph_module.graph.nodes)} nodes>"
-    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == page.inspector.model_id
+    published: list[dict[str, Any]] = []
+    monkeypatch.setattr("IPython.display.publish_display_data", lambda data, *_: published.append(data))
+    page.inspector._ipython_display_()
+    picture, view = published
+    assert set(picture) == {"text/html", "text/plain"}
+    assert f"data-fxlab-static='{page.inspector._static_name}'" in picture["text/html"]
+    assert "query_key_merged" in picture["text/html"], "the table of changed nodes"
+    assert picture["text/plain"] == f"<fxlab inspector: Model, {len(session.graph_module.graph.nodes)} nodes>"
+    assert view.pop("text/plain") == ""
+    assert view["application/vnd.jupyter.widget-view+json"]["model_id"] == page.inspector.model_id
+    assert len(view) == 1
 
 
 def test_a_page_is_told_what_a_script_has_changed_and_nothing_else() -> None:

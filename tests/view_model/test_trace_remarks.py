@@ -90,7 +90,8 @@ def test_a_graph_from_elsewhere_has_no_remarks():
 
 
 def test_all_limits_have_words_and_none_of_the_others_is_a_remark():
-    details = dict.fromkeys(("size", "other", "dtype", "value", "shape", "mode", "reason", "error"), "y")
+    words = ("size", "other", "dtype", "value", "shape", "mode", "reason", "error", "paths")
+    details = dict.fromkeys(words, "y")
     findings = [found("x", difference="z", **details) for found in Found]
     model_takes_no_others = Found.FIXED_SIZE, Found.NARROW_SIZE
     limits = [found for found in Found if found.value[0] in _ADVICE and found not in model_takes_no_others]

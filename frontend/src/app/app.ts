@@ -117,11 +117,6 @@ export class App {
           press: () => this.overview(),
         },
         {
-          ...{ icon: "map", label: "Minimap" },
-          press: () => this.setPanels({ minimap: !this.model.get("panels").minimap }),
-          isOn: () => this.model.get("panels").minimap !== false,
-        },
-        {
           ...{ icon: "expand", label: "Full screen" },
           press: () => void (this.fullScreen.isOn ? this.fullScreen.end() : this.fullScreen.begin()),
           isOn: () => this.fullScreen?.isOn ?? false,
@@ -205,7 +200,8 @@ export class App {
       drawing: () => this.graphs.drawing(),
       code: () => this.state.code ?? "",
       name: () => this.header.name,
-      ask: (type) => this.connection.send({ type, request: this.connection.request() }),
+      ask: (suffix) =>
+        this.connection.send({ type: "export-file", suffix, request: this.connection.request() }),
       fail: (title, text) => this.fail(title, text),
     });
     this.header = new Header(this.busy.element, this.search.element, this.exports.element);
@@ -295,7 +291,6 @@ export class App {
 
   private showPanels(panels: PanelState): void {
     this.frame.showPanels(panels);
-    this.element.classList.toggle("fxi-no-minimap", panels.minimap === false);
     this.graphs.toolbar.refresh();
   }
 
@@ -309,13 +304,12 @@ export class App {
       case "offers":
         if (this.connection.isOwn(message.request)) this.passes.showOffers(message.offers);
         return;
-      case "dot":
-        if (this.connection.isOwn(message.request))
-          this.exports.save("dot", "text/vnd.graphviz", message.text);
-        return;
-      case "pdf":
-        if (this.connection.isOwn(message.request) && buffers[0])
-          this.exports.save("pdf", "application/pdf", new Blob([buffers[0]]));
+      case "file": {
+        const { request, suffix } = message;
+        const type = { pdf: "application/pdf", dot: "text/vnd.graphviz" }[suffix];
+        if (this.connection.isOwn(request) && buffers[0])
+          this.exports.save(suffix, type, new Blob([buffers[0]]));
+      }
     }
   }
 

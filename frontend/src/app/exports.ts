@@ -2,6 +2,7 @@
 
 import { download, h } from "../base/dom";
 import { closeMenu, menu } from "../base/menu";
+import type { FileSuffix } from "../base/protocol";
 import { rasterised } from "../graph/saving/png";
 import type { Drawing } from "../graph/saving/saved_picture";
 
@@ -11,8 +12,8 @@ export interface ExportActions {
   code(): string;
   /** Name of the model. */
   name(): string;
-  /** Asks the kernel for a file. */
-  ask(type: "export-pdf" | "export-dot"): void;
+  /** Asks the kernel for a file, whose name ends so. */
+  ask(suffix: FileSuffix): void;
   fail(title: string, text: string): void;
 }
 
@@ -43,8 +44,8 @@ export class Exports {
       "Export",
       item("SVG picture", () => this.saveSvg()),
       item("PNG picture", () => this.savePng()),
-      item("PDF", () => actions.ask("export-pdf"), { class: "fxi-item fxi-needs-kernel" }),
-      item("Graphviz DOT", () => actions.ask("export-dot")),
+      item("PDF", () => actions.ask("pdf"), { class: "fxi-item fxi-needs-kernel" }),
+      item("Graphviz DOT", () => actions.ask("dot"), { class: "fxi-item fxi-needs-kernel" }),
       item("Python code", () => this.save("py", "text/x-python", actions.code()), {
         title: "Code that applies the passes that are on",
       }),

@@ -216,7 +216,7 @@ export class Frame {
         vertical: true,
         grows: true,
         size: () => this.passes.element.offsetWidth,
-        resize: (to) => set("left", to, 200, room() * 0.4),
+        resize: (to) => set("left", to, 224, room() * 0.4),
         done: done("left"),
       }),
       h("div", { class: "fxi-slot fxi-slot-graph" }, graph),

@@ -75,7 +75,6 @@ const ICONS = {
   check: "M4 9.5 7.5 13 14 5.5",
   link: "M7.3 10.7l3.4-3.4M8 5.6l1.5-1.5a3 3 0 0 1 4.3 4.3L12.3 10M10 12.4l-1.5 1.5a3 3 0 0 1-4.3-4.3L5.7 8",
   legend: "M3.5 4h3.5v3.5H3.5zM3.5 10.5h3.5V14H3.5zM10 5.75h5M10 12.25h5",
-  map: "M3.5 3.5h11v11h-11zM8.5 8.5h4v4h-4z",
   expand: "M10.5 3.5h4v4M14 4l-4 4M7.5 14.5h-4v-4M4 14l4-4",
   panelLeft: "M3 4h12v10H3zM7 4v10",
   panelRight: "M3 4h12v10H3zM11 4v10",

@@ -341,14 +341,13 @@ export interface PanelState {
   passes: Standing;
   details: Standing;
   tables: Standing;
-  minimap: boolean;
   left: number | null;
   right: number | null;
   bottom: number | null;
 }
 
 export const PANELS_AT_FIRST: PanelState = {
-  ...{ passes: "auto", details: "auto", tables: "auto", minimap: true },
+  ...{ passes: "auto", details: "auto", tables: "auto" },
   ...{ left: null, right: null, bottom: null },
 };
 
@@ -434,10 +433,14 @@ export type ToSession =
   | { type: "measure"; name: string }
   | { type: "open-batch"; number: number };
 
+/** Of a file that the kernel writes. */
+export type FileSuffix = "pdf" | "dot";
+
 /** What a person wants to see; the page does it. */
 export type ToViewer =
   | ToSession
-  | { type: "list-offers" | "export-dot" | "export-pdf"; request: string }
+  | { type: "list-offers"; request: string }
+  | { type: "export-file"; suffix: FileSuffix; request: string }
   | { type: "overview" | "open-level" | "close-level" | "clear-selection" }
   | { type: "arrange"; arrangement: Partial<Arrangement> }
   | { type: "open" | "close"; path: string }
@@ -458,7 +461,8 @@ export type ToViewer =
 /** What the viewer asks of the kernel, which answers each. */
 export type ToKernel =
   | ToSession
-  | { type: "list-offers" | "pdf" | "all-data" | "candidates" }
+  | { type: "list-offers" | "all-data" | "candidates" }
+  | { type: "file"; suffix: FileSuffix }
   | { type: "graph"; version: number; stage: number; before: number | null; beside: boolean }
   | { type: "code"; version: number; stage: number; before: number | null }
   | { type: "rest"; graph: number }
@@ -473,8 +477,7 @@ export type ToApp =
   | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
   | ({ type: "found"; request: string } & SearchAnswer)
   | { type: "offers"; request: string; offers: Offer[] }
-  | { type: "dot"; request: string; text: string }
   /** Its bytes come beside the message. */
-  | { type: "pdf"; request: string }
+  | { type: "file"; suffix: FileSuffix; request: string }
   /** A message was dealt with, whatever came of it. */
   | { type: "done" };

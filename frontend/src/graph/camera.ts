@@ -192,10 +192,6 @@ export class Camera {
     this.go(bringInto(this.viewport, area, this.place));
   }
 
-  centreOn({ x, y }: Point): void {
-    this.go(centre({ x, y, width: 0, height: 0 }, this.place, this.viewport.scale), false);
-  }
-
   showAll(): void {
     if (!this.live) return;
     this.rest();

@@ -1,11 +1,10 @@
 /** The graph: a picture that can be moved, zoomed, pointed at and walked through. */
 
-import { h } from "../base/dom";
+import { focusedIn, h } from "../base/dom";
 import type { Box, Picture } from "../base/protocol";
 import { Camera } from "./camera";
 import { Highlights } from "./highlights";
 import { LivePicture } from "./live_picture";
-import { Minimap } from "./minimap";
 import { nearest, neighbour, type Direction } from "./navigation";
 import { Tooltip } from "./tooltip";
 
@@ -49,9 +48,14 @@ export class GraphView {
   private readonly announcer = h("div", { class: "fxi-sr", "aria-live": "polite" });
   /** Until there is a picture. */
   private readonly waiting = h("p", { class: "fxi-waiting", role: "status" }, "Loading the graph …");
+  /** Shown where a wheel does nothing yet. */
+  private readonly hint = h(
+    "p",
+    { class: "fxi-hint", "aria-hidden": "true" },
+    "Click the graph to move it with the wheel; with Ctrl it zooms",
+  );
   readonly camera: Camera;
   readonly highlights: Highlights;
-  private readonly minimap: Minimap;
   private readonly tooltip: Tooltip;
   private live: LivePicture | null = null;
   private lastWheelElsewhere = 0;
@@ -65,9 +69,9 @@ export class GraphView {
       moved: (gliding) => actions.moved(gliding),
     });
     this.highlights = new Highlights(this.element);
-    this.minimap = new Minimap((x, y) => this.camera.centreOn({ x, y }));
     this.tooltip = new Tooltip(this.element, this.highlights);
-    this.element.append(this.layer, this.waiting, this.minimap.element, this.tooltip.element, this.announcer);
+    const { layer, waiting, tooltip, hint, announcer } = this;
+    this.element.append(layer, waiting, tooltip.element, hint, announcer);
     this.listen();
     this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.measure());
     this.resize?.observe(this.element);
@@ -95,8 +99,6 @@ export class GraphView {
     this.layer.replaceChildren(this.live.svg);
     this.hideTooltip();
     this.highlights.show(this.live);
-    this.minimap.show(this.live);
-    this.minimap.light(this.highlights.found);
     this.camera.show(this.live, this.highlights.selected);
   }
 
@@ -107,7 +109,6 @@ export class GraphView {
   /** Lights up the boxes that hold found nodes, and dims the others. */
   setFound(found: Record<string, number> | null): void {
     this.highlights.setFound(found);
-    this.minimap.light(found);
   }
 
   /** Shows what is selected, which stays in sight. */
@@ -134,10 +135,7 @@ export class GraphView {
   private cameraMoved(): void {
     this.hideTooltip();
     this.element.dataset["scale"] = this.camera.viewport.scale.toFixed(3);
-    if (this.live) {
-      this.live.holdNames(this.camera.visible, this.camera.isFar);
-      this.minimap.update(this.camera.visible, this.live);
-    }
+    this.live?.holdNames(this.camera.visible, this.camera.isFar);
     this.actions.changed();
   }
 
@@ -168,27 +166,47 @@ export class GraphView {
     element.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
     element.addEventListener("pointerdown", (event) => this.onPointerDown(event));
     element.addEventListener("pointermove", (event) => this.onHover(event));
-    element.addEventListener("pointerleave", () => this.hideTooltip());
+    element.addEventListener("pointerleave", () => {
+      this.hideTooltip();
+      this.hint.classList.remove("fxi-shown");
+    });
     element.addEventListener("dblclick", (event) => {
       const id = this.idAt(event.target);
       if (id) this.switchGroup(id);
     });
     element.addEventListener("keydown", (event) => this.onKey(event));
-    element.addEventListener("focus", () => this.actions.changed());
+    element.addEventListener("focus", () => {
+      this.hint.remove();
+      this.actions.changed();
+    });
   }
 
+  /** Zooms with Ctrl or a pinch, moves with two fingers once it is used, and lets the notebook scroll before. */
   private onWheel(event: WheelEvent): void {
-    // Someone who scrolls through the notebook does not want to stop here.
-    if (!event.ctrlKey && event.timeStamp - this.lastWheelElsewhere < WHEEL_GUARD_MS) {
+    const zooms = event.ctrlKey || event.metaKey;
+    const isUsed = focusedIn(this.element) !== null || this.fillsTheWindow;
+    if (!zooms && (!isUsed || event.timeStamp - this.lastWheelElsewhere < WHEEL_GUARD_MS)) {
       this.lastWheelElsewhere = event.timeStamp;
+      if (!isUsed) this.hint.classList.add("fxi-shown");
       return;
     }
     event.preventDefault();
     event.stopPropagation();
+    const line = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 18 : 1;
+    const [across, down] = [event.deltaX * line, event.deltaY * line];
+    if (!zooms) {
+      const { x, y, scale } = this.camera.viewport;
+      return this.camera.go({ scale, x: x - across, y: y - down }, false);
+    }
     const bounds = this.element.getBoundingClientRect();
-    const pixels = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? event.deltaY * 18 : event.deltaY;
-    const factor = Math.exp(-Math.max(-120, Math.min(120, pixels)) * (event.ctrlKey ? 0.01 : 0.0022));
+    const factor = Math.exp(-Math.max(-120, Math.min(120, down)) * (Math.abs(down) < 50 ? 0.01 : 0.0022));
     this.camera.zoomBy(factor, { x: event.clientX - bounds.left, y: event.clientY - bounds.top });
+  }
+
+  /** Whether there is nothing around it that a wheel could scroll: in a report, and on a full screen. */
+  private get fillsTheWindow(): boolean {
+    const inspector = this.element.closest(".fxlab-inspector");
+    return inspector !== null && inspector.getBoundingClientRect().height > window.innerHeight - 4;
   }
 
   private onPointerDown(down: PointerEvent): void {
@@ -318,8 +336,5 @@ export class GraphView {
 }
 
 function isControl(target: EventTarget | null): boolean {
-  return (
-    target instanceof Element &&
-    target.closest("button, .fxi-minimap, .fxi-legend, input, select, summary") !== null
-  );
+  return target instanceof Element && target.closest("button, .fxi-legend, input, select, summary") !== null;
 }

@@ -1,6 +1,4 @@
-/**
- * What a query can ask for, in words; the fields and examples are those of `fxlab.view_model.search.query`.
- */
+/** What a query can ask for, in words. */
 
 export interface Field {
   field: string;
@@ -16,6 +14,8 @@ export const FIELDS: readonly Field[] = [
   { field: "class", example: "class:Linear", words: "class of an enclosing or called module" },
   { field: "shape", example: "shape:2x12", words: "part of the result's shape; (2, 12) for all of it" },
   { field: "dtype", example: "dtype:float32", words: "of the result; f32 for short" },
+  { field: "params", example: "params:>1e6", words: "elements of the parameters that it holds" },
+  { field: "elements", example: "elements:>=4096", words: "of the largest result" },
   { field: "source", example: "source:model.py:120", words: "file, line, or text of the line" },
   { field: "by", example: "by:merge-linears", words: "changed by this pass" },
   { field: "inputs", example: "inputs:output", words: "everything upstream of a node" },

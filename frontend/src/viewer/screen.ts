@@ -2,13 +2,11 @@
 
 import { PANELS_AT_FIRST, type Arrangement, type Details, type Picture, type State } from "../base/protocol";
 import { NO_VALUES } from "../base/values";
-import { titleOfStage } from "../panels/stage_bar";
 import { describe } from "./details/describe";
 import { Extras } from "./details/extras";
 import { NodeValues } from "./details/node_values";
 import type { Layouts } from "./drawing/layout";
 import { matchesIn, pictureOf } from "./drawing/picture";
-import { savedDot } from "./drawing/saved_dot";
 import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
 import type { Data } from "./graphs/data";
 import { Graphs } from "./graphs/graphs";
@@ -264,17 +262,6 @@ export abstract class Screen extends PageModel {
     this.set("found", this.filter.state(panes));
     this.showOverlay();
     void this.attempt("Measuring the overlay", () => this.measureAnew());
-  }
-
-  protected dot(panes: Panes): string {
-    const { names } = this.kernel.state.stages;
-    const { stage, before } = this.choice;
-    return savedDot(
-      this.data,
-      panes,
-      this.state,
-      [stage, before ?? 0].map((number) => titleOfStage(names, number)),
-    );
   }
 
   /** Lets the kernel know how the graph is looked at, so that scripts can ask, and pages opened later show it. */

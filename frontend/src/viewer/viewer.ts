@@ -61,10 +61,10 @@ export class Viewer extends Screen {
         return this.kernel
           .ask({ type: message.type })
           .then(({ value }) => this.tell({ ...message, type: "offers", offers: offersIn(value) }), ignore);
-      case "export-pdf":
+      case "export-file":
         return this.kernel
-          .ask({ type: "pdf" })
-          .then(({ buffers }) => this.tell({ ...message, type: "pdf" }, buffers), ignore);
+          .ask({ type: "file", suffix: message.suffix })
+          .then(({ buffers }) => this.tell({ ...message, type: "file" }, buffers), ignore);
       case "show-stage":
         return attempt(() => this.look(message.stage, message.compared, message.beside));
       case "show-node":
@@ -137,8 +137,6 @@ export class Viewer extends Screen {
         });
       case "filter":
         return this.lightUp(message.query);
-      case "export-dot":
-        return this.tell({ type: "dot", request: message.request, text: this.dot(panes) });
     }
   }
 

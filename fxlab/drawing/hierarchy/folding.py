@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,6 +20,8 @@ LONGEST_LIST = 150
 STRETCH, SHORTEST_STRETCH, LONGEST_STRETCH = 50, 25, 75
 LONGEST_RUN, SHORTER_RUN = 48, 32
 """A run of more equal blocks than the first is cut into runs of the second."""
+FEWEST_LIKE_THE_FIRST = 4
+"""A run shows its first block when it is opened, and as many others or more as one box."""
 ALWAYS_FOLDED = (SIZES, GUARDS, RESULTS)
 """Bookkeeping that is folded even if it is a single node."""
 MOST_IN_SIGHT, FEWEST_BLOCKS = 16, 3
@@ -31,6 +33,8 @@ NUMBERED = re.compile(r"_\d+$")
 """The end of a name that torch has made unlike the names before."""
 _WORDY = (float, str)
 """Arguments that two equal nodes share."""
+Marks = Mapping[str, Sequence[str]]
+"""Node name -> what is marked about the node."""
 _Signature = tuple[str, bytes, bytes, bytes]
 _INDEXED = re.compile(
     r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?: \(\w+\))?(?:~\d+)?)$", re.DOTALL
@@ -144,8 +148,8 @@ def _owners(draft: Draft, children: Sequence[Draft | fx.Node]) -> dict[fx.Node, 
     return {child: draft.owners[child] for child in children if child in draft.owners}
 
 
-def fold_repeats(root: Draft, modules: dict[str, nn.Module]) -> Wiring:
-    """Fold consecutively numbered siblings of equal structure into runs, everywhere below ``root``.
+def fold_repeats(root: Draft, modules: dict[str, nn.Module], marks: Marks) -> Wiring:
+    """Fold consecutively numbered siblings of equal structure and marks into runs, everywhere below ``root``.
 
     Returns the wiring of all nodes below, which tells whether structures are equal.
     """
@@ -157,7 +161,8 @@ def fold_repeats(root: Draft, modules: dict[str, nn.Module]) -> Wiring:
     spelled = np.zeros(len(nodes), dtype=np.int64)
     for start, stop in _outermost(blocks):
         spelled[start:stop] = [
-            words.setdefault(_word(node, modules), len(words)) for node in nodes[start:stop]
+            words.setdefault((_word(node, modules), *marks.get(node.name, ())), len(words))
+            for node in nodes[start:stop]
         ]
     # Two blocks have the same signature when they are drawn and wired alike.
     signatures = {
@@ -271,12 +276,15 @@ def _runs(draft: Draft, signatures: dict[Draft, _Signature]) -> list[list[Draft]
 
 
 def _run_draft(run: list[Draft]) -> Draft:
-    """Return a run of blocks as one group; a long one as a run of shorter runs, to be opened one by one."""
-    parts = [(block, block, block) for block in run]
+    """Return a run of blocks as one group of the first block and all others, which are like it.
+
+    Those are one group as well; of very many, a run of shorter runs, to be opened one by one.
+    """
+    first, *parts = [(block, block, block) for block in run]
     while len(parts) > LONGEST_RUN:
         stretches = [parts[start : start + SHORTER_RUN] for start in range(0, len(parts), SHORTER_RUN)]
         parts = [_span(stretch) for stretch in stretches]
-    return _span(parts)[0]
+    return _span([first, *([_span(parts)] if len(run) > FEWEST_LIKE_THE_FIRST else parts)])[0]
 
 
 def _span(parts: list[tuple[Draft, Draft, Draft]]) -> tuple[Draft, Draft, Draft]:

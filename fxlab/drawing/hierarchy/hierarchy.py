@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from fxlab.drawing.hierarchy.bookkeeping import Bookkeeping
 from fxlab.drawing.hierarchy.folding import (
     Draft,
     GroupKind,
+    Marks,
     fold_bookkeeping,
     fold_equal_nodes,
     fold_lists_of_blocks,
@@ -164,17 +166,20 @@ class Hierarchy:
         return chain[::-1]
 
 
-def build_hierarchy(graph_module: fx.GraphModule) -> Hierarchy:
+def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyType({})) -> Hierarchy:
     """Arrange the nodes of a graph by the module calls that made them.
 
     Module calls are read from ``node.meta["nn_module_stack"]``; without it, from the targets of
     ``call_module`` and ``get_attr`` nodes; nodes that have neither go to the group that holds both their
-    inputs and their users. Equal consecutive blocks (``layer.0`` to ``layer.11``) are folded into a run.
+    inputs and their users. Equal consecutive blocks (``layer.0`` to ``layer.11``) are folded into a run,
+    which opens as its first block and one box for all others; a block whose marks differ stands apart.
 
     Parameters
     ----------
     graph_module
         Any traced module. It is not changed; the hierarchy must be built anew after its graph changes.
+    marks
+        Node name -> labels of what is marked about the node, such as passes that changed it.
 
     Raises
     ------
@@ -192,7 +197,7 @@ def build_hierarchy(graph_module: fx.GraphModule) -> Hierarchy:
         hoist_single_nodes(root)
         found = Bookkeeping(graph_module, placement.modules)
         fold_bookkeeping(root, found)
-        wiring = fold_repeats(root, placement.modules)
+        wiring = fold_repeats(root, placement.modules, marks)
         fold_equal_nodes(root, placement.modules)
         fold_lists_of_blocks(root)
         segment_long_lists(root)

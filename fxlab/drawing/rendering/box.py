@@ -79,7 +79,7 @@ def make_box(
     info = _info(item, hierarchy, marks, index, opened)
     title = shorten(info.label, LONGEST_TITLE) or " "
     lines = tuple(shorten(line, LONGEST_LINE) for line in info.details)
-    badge = _badge(info.changed, index) if isinstance(item, Group) else ""
+    badge = _badge(item, hierarchy, marks, index) if info.changed and isinstance(item, Group) else ""
     if info.kind == "cluster":
         line = " · ".join(lines)
         width = text_width(title, TITLE_SIZE, bold=True) + 8 + text_width(line, LINE_SIZE)
@@ -145,12 +145,25 @@ def is_light(item: Group | Leaf) -> bool:
     return item.bookkeeping != ""
 
 
-def _badge(marked: int, index: Mapping[str, int]) -> str:
-    """Return how many nodes passes have changed, or differ where the marks are what became of nodes."""
-    if not marked:
-        return ""
+def _badge(group: Group, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int]) -> str:
+    """Return how many nodes passes have changed, or differ where the marks are what became of nodes.
+
+    Of equal blocks, how many in each of them, or in how many blocks.
+    """
     is_comparison = set(index) == set(CHANGES)
-    return f"{marked} {('differs' if marked == 1 else 'differ') if is_comparison else 'changed'}"
+
+    def words(marked: int) -> str:
+        return f"{marked} {('differs' if marked == 1 else 'differ') if is_comparison else 'changed'}"
+
+    size = (group.stop - group.start) // group.members
+    counts = [
+        sum(bool(marks.get(name)) for leaf in hierarchy.leaves[start : start + size] for name in leaf.names)
+        for start in range(group.start, group.stop, size)
+    ]
+    if len(set(counts)) == 1 < len(counts):
+        return f"each {words(counts[0])}"
+    blocks = sum(map(bool, counts))
+    return words(sum(counts)) + (f" in {blocks} of {len(counts)}" if len(counts) > 1 else "")
 
 
 def _info(

@@ -13,7 +13,6 @@ AT_FIRST: dict[str, Any] = {
     "passes": "auto",
     "details": "auto",
     "tables": "auto",
-    "minimap": True,
     "left": None,
     "right": None,
     "bottom": None,
@@ -27,7 +26,6 @@ def checked_panels(value: object) -> dict[str, Any]:
         raise ValueError(f"An arrangement of panels is an object with {', '.join(AT_FIRST)}.")
     right = {
         **{name: value[name] in STANDINGS for name in ("passes", "details", "tables")},
-        "minimap": isinstance(value["minimap"], bool),
         **{name: _is_size(value[name]) for name in ("left", "right", "bottom")},
     }
     wrong = [name for name, is_right in right.items() if not is_right]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,6 +35,8 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
 
     _code = traitlets.Instance(PageCode).tag(sync=True, **ipywidgets.widget_serialization)
     _code_version = traitlets.Unicode(CODE_VERSION).tag(sync=True)
+    _static_name = traitlets.Unicode().tag(sync=True)
+    """The name of what stands in the place of the page until it is there."""
     _shown_data = traitlets.Any().tag(sync=True)
     """What the page knows of the graphs: compressed JSON, in the parts in which it was sent."""
     _shown_view = traitlets.Dict(AT_FIRST).tag(sync=True)
@@ -54,7 +57,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         self._shown_data = []
         # A page is opened with all of it: not every front end keeps messages for one that is opened later.
         self._refresh()
-        super().__init__(height=height, _code=PageCode.shared())
+        super().__init__(height=height, _code=PageCode.shared(), _static_name=uuid.uuid4().hex)
         self.on_msg(self._receive)
 
     def _refresh(self) -> None:

@@ -13,6 +13,7 @@ from fxlab.node_info import (
     excerpt,
     frames_of,
     module_path,
+    parameter_count,
     target_text,
     value_rows,
 )
@@ -25,7 +26,8 @@ class Facts:
     """Writes facts about nodes; the page reads them in ``frontend/src/viewer/graphs/data.ts``.
 
     A row has the numbers of texts: name, op, target, module, class of the module, classes of all modules
-    around; then shape and dtype of each result, numbers of source frames, names of inputs, and marks.
+    around; then shape and dtype of each result, numbers of source frames, names of inputs, marks, and the
+    number of elements of its parameters.
     """
 
     def __init__(self) -> None:
@@ -48,6 +50,7 @@ class Facts:
             self._frames(node),
             [text(other.name) for other in node.all_input_nodes],
             [text(mark) for mark in sorted(marks(node))],
+            parameter_count(node, modules),
         ]
         return self.rows.number(row)
 

@@ -92,7 +92,7 @@ class GraphData:
             What is said of the model as a whole.
         """
         with without_collecting():
-            hierarchy = build_hierarchy(shown.graph)
+            hierarchy = build_hierarchy(shown.graph, shown.marks)
             number = len(self._graphs.values)
             written = self._written[number] = _Written(shown, hierarchy)
             first = self.first_view(number)
@@ -222,7 +222,7 @@ class GraphData:
         overview = self._of(number).overview
         if not marks:
             return overview
-        known = [node for node in marks if node in hierarchy.position_of]
+        known = {node: marked for node, marked in marks.items() if node in hierarchy.position_of}
         return overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
 
     def take(self) -> dict[str, Any]:

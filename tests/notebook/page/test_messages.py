@@ -52,7 +52,7 @@ GOOD: list[dict[str, Any]] = [
         "index": [3],
     },
     {"type": "lay-out", "outline": "digraph {"},
-    {"type": "pdf"},
+    {"type": "file", "suffix": "pdf"},
     {"type": "page-code"},
     {"type": "all-data"},
 ]

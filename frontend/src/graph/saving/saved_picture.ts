@@ -24,14 +24,6 @@ export interface Legend {
   kinds: [colours: Colours, words: string][];
 }
 
-export interface Painting {
-  /** Of closed boxes, by id. */
-  colours: Map<string, Colours>;
-  legend: Legend;
-  /** The ends of the scale. */
-  heat: [low: string, high: string];
-}
-
 /** A graph that is saved; its name is that of its stage. */
 export interface Side {
   picture: Picture;
@@ -40,18 +32,6 @@ export interface Side {
 }
 
 export type Drawing = Pick<Picture, "svg" | "width" | "height">;
-
-/** Returns the colours in which an overlay is saved: of one graph, or of several on one scale. */
-export function paintings(sides: [Overlay, Picture][], paints: Paints): Painting[] {
-  return paintTogether(sides).map((painted, i) => {
-    const [overlay, picture] = sides[i]!;
-    return {
-      colours: coloursOfBoxes(painted, picture, paints),
-      legend: legendOf(overlay, painted, paints),
-      heat: paints.heat,
-    };
-  });
-}
 
 /**
  * Returns a graph, or two of them side by side, on one scale: with the colours of an overlay and a legend

@@ -42,7 +42,8 @@ export class PassList {
   private readonly errors = new PassErrors();
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
-  private pending: string | null = null;
+  /** The key of the pass that was switched last, and how it is to be; until it is. */
+  private pending: { key: string; on: boolean } | null = null;
   private previewed: string | null = null;
   private busy = false;
   /** What had the focus when it was last drawn, and could not keep it while the kernel was busy. */
@@ -87,7 +88,8 @@ export class PassList {
         !this.state.passes.some((p) => p.signature === pass.signature && p.error?.text === pass.error?.text),
     );
     this.state = state;
-    this.pending = null;
+    if (failed || state.passes.some(({ key, on }) => key === this.pending?.key && on === this.pending.on))
+      this.pending = null;
     this.options.settle();
     if (!state.passes.some(({ isLooking }) => isLooking))
       this.idle = new Set(state.passes.filter(({ matched }) => matched === 0).map(({ key }) => key));
@@ -227,8 +229,8 @@ export class PassList {
   /** `place` is that of the pass in the stack, and `places` are those that it can be moved to. */
   private card(pass: Pass, place: number, places: number[]): HTMLElement {
     const chosen = pass.signature === this.chosen;
-    const pending = pass.signature === this.pending;
-    const on = pending ? !pass.on : pass.on;
+    const pending = pass.key === this.pending?.key ? this.pending : null;
+    const { on } = pending ?? pass;
     const card = h(
       "li",
       {
@@ -257,10 +259,7 @@ export class PassList {
             class: "fxi-card-name",
             "aria-pressed": String(chosen),
             "data-focus": `name-${pass.key}`,
-            title:
-              pass.matched === 0 && !pass.on
-                ? `${pass.className}: no candidates in this graph`
-                : `${pass.className}: show its nodes in the graph`,
+            title: [pass.name, pass.description].filter(Boolean).join(": "),
             onclick: () => this.actions.choose(chosen ? null : pass.signature),
           },
           pass.name,
@@ -275,10 +274,11 @@ export class PassList {
           title: this.state.fixed
             ? `${pass.name} is ${pass.on ? "on" : "off"}`
             : `Switch ${pass.name} ${pass.on ? "off" : "on"}`,
-          disabled: this.busy || this.state.fixed === true,
+          // Who clicks twice wants what was before.
+          disabled: (this.busy && !pending) || this.state.fixed === true,
           onclick: () => {
-            this.pending = pass.signature;
-            this.actions.toggle(pass, !pass.on);
+            this.pending = { key: pass.key, on: !on };
+            this.actions.toggle(pass, !on);
             this.render();
           },
         }),
@@ -295,7 +295,7 @@ export class PassList {
       h(
         "div",
         { class: "fxi-card-foot" },
-        this.summaries.of(pass, this.busy, this.state.fixed === true),
+        this.summaries.of(pass, this.busy, this.state.fixed === true, chosen),
         this.previewButton(pass),
       ),
       chosen && !this.state.fixed && this.tools(pass, place, places),

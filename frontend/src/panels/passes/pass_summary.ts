@@ -19,12 +19,18 @@ export class PassSummaries {
 
   constructor(private readonly actions: SummaryActions) {}
 
-  of(pass: Pass, busy: boolean, fixed: boolean): HTMLElement {
-    if (pass.note) return h("p", { class: "fxi-card-note" }, pass.note);
-    const changes = pass.on ? h("span", { class: "fxi-matched" }, capitalized(pass.changes)) : null;
+  /** What a closed card says in one line, and an open one in full. */
+  of(pass: Pass, busy: boolean, fixed: boolean, isOpen: boolean): HTMLElement {
+    if (pass.note) return h("p", { class: "fxi-card-note", title: pass.note }, pass.note);
+    const done = isOpen ? capitalized(pass.changes) : inShort(pass.changes);
+    const changes = pass.on ? h("span", { class: "fxi-matched", title: pass.changes }, done) : null;
     const mayDiffer = pass.preserves
       ? null
-      : h("span", { title: "This pass may change the results" }, "may change outputs");
+      : h(
+          "span",
+          { class: "fxi-may-differ", title: "This pass may change the results" },
+          "may change outputs",
+        );
     if (pass.isLooking || pass.matched === null || pass.reasons.length === 0) {
       const words = pass.isLooking
         ? "Looking for candidates …"
@@ -38,7 +44,11 @@ export class PassSummaries {
       { class: "fxi-counts" },
       changes ??
         (pass.matched || pass.excluded
-          ? h("span", { class: "fxi-matched" }, pass.candidates)
+          ? h(
+              "span",
+              { class: "fxi-matched", title: pass.candidates },
+              isOpen ? pass.candidates : inShort(pass.candidates),
+            )
           : h("span", {}, `Refused: ${pass.reasons[0]!.reason || "no reason given"}`)),
       pass.excluded > 0 &&
         h("span", { class: "fxi-left-out" }, `${pass.excluded.toLocaleString("en-US")} excluded`),
@@ -137,6 +147,12 @@ export class PassSummaries {
 function withShortNames(reason: string, names: string[], short: string[]): string {
   const shortOf = new Map(names.map((name, i) => [name, short[i]!]));
   return reason.replace(/[\w.]+/g, (word) => shortOf.get(word) ?? word);
+}
+
+/** "64 rewrites: 160 linears become 64" as one number: "160 linears → 64". */
+function inShort(words: string): string {
+  const what = words.replace(/^[\d,]+ (?:rewrite|candidate)s?: /, "");
+  return capitalized(what.replaceAll(" become ", " → "));
 }
 
 function capitalized(words: string): string {

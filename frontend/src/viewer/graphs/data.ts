@@ -55,6 +55,7 @@ type WrittenFacts = [
   frames: number[],
   inputs: number[],
   marks: number[],
+  parameters: number,
 ];
 
 /** What is known of a node without asking for its details. */
@@ -74,6 +75,8 @@ export interface Facts {
   inputs: string[];
   /** Signatures of the passes that changed it. */
   marks: string[];
+  /** How many elements its parameters have. */
+  parameters: number;
 }
 
 export interface GraphData {
@@ -255,7 +258,7 @@ export class Data {
 
   private factsOf(row: WrittenFacts): Facts {
     const { texts } = this;
-    const [name, op, target, module, owner, classes, values, frames, inputs, marks] = row;
+    const [name, op, target, module, owner, classes, values, frames, inputs, marks, parameters] = row;
     const results: Facts["values"] = [];
     for (let i = 0; i < values.length; i += 2)
       results.push({ shape: texts[values[i]!]!, dtype: texts[values[i + 1]!]! });
@@ -270,6 +273,7 @@ export class Data {
       frames,
       inputs: inputs.map((number) => texts[number]!),
       marks: marks.map((number) => texts[number]!),
+      parameters,
     };
   }
 }

@@ -3,7 +3,7 @@
 import type { SelectedNodes } from "../../base/protocol";
 import type { Counterparts } from "./counterparts";
 import type { Metrics } from "./data";
-import { Group } from "./hierarchy";
+import { Group, type Leaf } from "./hierarchy";
 import type { Scene } from "./scene";
 import { View } from "./view";
 
@@ -137,12 +137,15 @@ export class Panes {
     return this.showing(new Map([...this.opened].filter(([path]) => depths.get(path) !== deepest)));
   }
 
-  /** Opens the groups around nodes of a side, as long as there are no more boxes than the budget. */
+  /**
+   * Opens the groups around nodes of a side, as long as there are no more boxes than the budget. Of equal blocks with
+   * nodes at the same places one is opened: the others would look the same.
+   */
   reveal(names: string[], before: boolean, why = PERSON, budget = Infinity): Panes {
     const { scene, view } = this.pane(before);
     const opened = new Map(this.opened);
     let boxes = view.boxes.length;
-    for (const name of inOrder(names, scene)) {
+    for (const name of unlike(names, scene, this.opened)) {
       for (const group of scene.hierarchy.around(name)) {
         if (opened.has(group.path)) continue;
         if (boxes + group.children.length - 1 > budget) break;
@@ -223,9 +226,47 @@ export class Panes {
   }
 }
 
-function inOrder(names: string[], { hierarchy }: Scene): string[] {
-  const position = (name: string): number => hierarchy.leafOf.get(name)?.position ?? 0;
-  return [...names].sort((a, b) => position(a) - position(b));
+/**
+ * Returns the names in order, without those in blocks that are like one whose names are returned, and not open; the
+ * twin of `View._unlike` of `fxlab.drawing.view`.
+ */
+function unlike(names: string[], scene: Scene, opened: Opened): string[] {
+  const { root, leafOf } = scene.hierarchy;
+  const marked = [...new Set(names.flatMap((name) => leafOf.get(name) ?? []))];
+  marked.sort((a, b) => a.position - b.position);
+  const found: Leaf[] = [];
+  const walk = (group: Group, leaves: Leaf[]): void => {
+    const alike = new Map<string, [Group, Leaf[]][]>();
+    let next = 0;
+    for (const item of members(group)) {
+      const stop = item instanceof Group ? item.stop : item.position + 1;
+      const first = next;
+      while (next < leaves.length && leaves[next]!.position < stop) next += 1;
+      const inside = leaves.slice(first, next);
+      if (inside.length === 0) continue;
+      if (!(item instanceof Group)) {
+        found.push(...inside);
+        continue;
+      }
+      const { kind, class: name, size } = item.data;
+      const places = inside.map((leaf) => [leaf.position - item.start, ...scene.marksOf(leaf)]);
+      const key = kind === "module" ? JSON.stringify([name, size, places]) : item.path;
+      alike.set(key, [...(alike.get(key) ?? []), [item, inside]]);
+    }
+    for (const blocks of alike.values()) {
+      const open = blocks.filter(([{ path }]) => opened.has(path));
+      for (const block of open.length > 0 ? open : blocks.slice(0, 1)) walk(...block);
+    }
+  };
+  walk(root, marked);
+  return found.sort((a, b) => a.position - b.position).map(({ name }) => name);
+}
+
+/** Returns what is in a group; in place of a list of blocks, its blocks. */
+function members(group: Group): (Group | Leaf)[] {
+  return group.children.flatMap((child) =>
+    child instanceof Group && ["repeat", "segment"].includes(child.data.kind) ? members(child) : [child],
+  );
 }
 
 function boxOfGroup(group: Group | undefined, view: View): string | null {

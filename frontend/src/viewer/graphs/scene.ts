@@ -1,7 +1,7 @@
 /** One graph, with what is looked up in it; made when it is first shown. */
 
 import type { Data, Facts, GraphData } from "./data";
-import { Hierarchy } from "./hierarchy";
+import { Hierarchy, type Leaf } from "./hierarchy";
 import { Search } from "../search/search";
 import type { Pass } from "../../base/protocol";
 
@@ -43,8 +43,13 @@ export class Scene {
   /** The names of the nodes that are marked. */
   get marked(): string[] {
     return this.hierarchy.leaves
-      .filter((leaf) => (this.data.looks[leaf.look]?.changed ?? 0) > 0)
+      .filter((leaf) => this.marksOf(leaf).length > 0)
       .flatMap((leaf) => leaf.names);
+  }
+
+  /** Numbers of what is marked about a node. */
+  marksOf({ look }: Leaf): number[] {
+    return this.data.looks[look]?.marks ?? [];
   }
 
   /** Returns the names of the nodes that read a node. */

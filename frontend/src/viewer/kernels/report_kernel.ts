@@ -129,11 +129,9 @@ function panelsOfBrowser(): PanelState {
   try {
     const kept = objectWith(JSON.parse(localStorage.getItem(PANELS) ?? "{}")) ?? {};
     const isRight = (name: keyof PanelState, value: unknown): boolean =>
-      name === "minimap"
-        ? typeof value === "boolean"
-        : typeof PANELS_AT_FIRST[name] === "string"
-          ? ["auto", "open", "folded"].includes(value as string)
-          : typeof value === "number" && value >= 0 && value < 10_000;
+      typeof PANELS_AT_FIRST[name] === "string"
+        ? ["auto", "open", "folded"].includes(value as string)
+        : typeof value === "number" && value >= 0 && value < 10_000;
     const known = Object.keys(PANELS_AT_FIRST) as (keyof PanelState)[];
     const right = known.filter((name) => isRight(name, kept[name]));
     return { ...PANELS_AT_FIRST, ...Object.fromEntries(right.map((name) => [name, kept[name]])) };

@@ -24,6 +24,7 @@ export class WidgetKernel implements Kernel {
   private readonly name = Math.random().toString(36).slice(2);
   private readonly waiting = new Map<string, Waiting>();
   private requests = 0;
+  private losses = 0;
   /** How many parts of the data have arrived, and when all of them are read. */
   private parts = 0;
   private reading: Promise<void> = Promise.resolve();
@@ -78,6 +79,15 @@ export class WidgetKernel implements Kernel {
     const request = `${this.name}-${(this.requests += 1)}`;
     this.widget.send({ ...message, request });
     return new Promise((resolve, reject) => this.waiting.set(request, { resolve, reject }));
+  }
+
+  /** The kernel has stopped: nothing will come of what was asked, and whoever asked hears of it. */
+  lose(): void {
+    for (const { reject } of this.waiting.values()) reject(new ShownError());
+    this.waiting.clear();
+    const text = "What is shown can still be looked at. Run the cell again to switch passes or measure.";
+    const error = { number: (this.losses -= 1), title: "The kernel has stopped", text };
+    this.widget.set("_shown_status" as never, { busy: null, error } as never);
   }
 
   private receive(content: unknown, buffers: Buffers): void {

@@ -12,6 +12,8 @@ const TERM = new RegExp(
   `(-?)(?:([A-Za-z_]+):(?!:))?("[^"]*"?|\\([^)]*\\)?|\\[[^\\]]*\\]?|[^${SPACE}]*)[${SPACE}]*`,
   "g",
 );
+/** Between alternatives, and not in quotes. */
+const OR = new RegExp(`[${SPACE}]+OR[${SPACE}]+(?=(?:[^"]*"[^"]*")*[^"]*$)`);
 const MARGIN = new RegExp(`^[${SPACE}]+|[${SPACE}]+$`, "g");
 const EXAMPLES = new Map(FIELDS.map(({ field, example }) => [field, example]));
 
@@ -25,7 +27,12 @@ export interface Term {
   negated: boolean;
 }
 
-export function parseQuery(text: string): Term[] {
+/** Returns the terms of a query: of each of the alternatives that `OR` stands between. */
+export function parseQuery(text: string): Term[][] {
+  return text.split(OR).map(parseTerms);
+}
+
+function parseTerms(text: string): Term[] {
   const terms = new Map<string, Term>();
   for (const [, minus, name = "", value] of text.replace(MARGIN, "").matchAll(TERM)) {
     const field = name.toLowerCase();

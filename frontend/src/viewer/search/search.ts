@@ -72,13 +72,13 @@ export class Search {
   /** Names that start with the query come first, then names that contain it, then everything else. */
   find(query: string): SearchAnswer {
     try {
-      const terms = parseQuery(query);
-      const positions = this.positionsOf(terms);
-      const words = terms
+      const alternatives = parseQuery(query);
+      const positions = this.positionsOf(alternatives);
+      const words = alternatives[0]!
         .filter(({ field, negated }) => !field && !negated)
         .map(({ value }) => value.toLowerCase());
       const found = [
-        ...this.groupsWith(terms).map((result): Found => ({
+        ...this.groupsWith(alternatives).map((result): Found => ({
           rank: rank(result.name.toLowerCase(), null, words),
           result,
         })),
@@ -92,7 +92,11 @@ export class Search {
         results: found.slice(0, MOST_RESULTS).map(({ result }) => result),
         total: found.length,
         nodes: positions.length,
-        message: this.known.hierarchy.isComplete ? "" : "Only the part that has arrived was searched.",
+        message: !this.known.hierarchy.isComplete
+          ? "Only the part that has arrived was searched."
+          : found.length === 0
+            ? this.whyNone(alternatives)
+            : "",
       };
     } catch (error) {
       if (!(error instanceof QueryError)) throw error;
@@ -105,34 +109,36 @@ export class Search {
     return this.positionsOf(parseQuery(query)).map((i) => this.nodes[i]!.name);
   }
 
-  private positionsOf(terms: Term[]): number[] {
-    let found = terms.length > 0 ? [...this.facts.keys()] : [];
-    for (const term of terms) {
-      const holds = this.reading(term);
-      found = found.filter((i) => holds(i) !== term.negated);
-    }
-    return found;
+  private positionsOf(alternatives: Term[][]): number[] {
+    const tests = alternatives
+      .filter((terms) => terms.length > 0)
+      .map((terms) => terms.map((term) => ({ holds: this.reading(term), negated: term.negated })));
+    return [...this.facts.keys()].filter((i) =>
+      tests.some((terms) => terms.every(({ holds, negated }) => holds(i) !== negated)),
+    );
   }
 
-  private groupsWith(terms: Term[]): SearchResult[] {
-    if (terms.length === 0 || terms.some(({ field }) => !OF_GROUPS.has(field))) return [];
-    const results: SearchResult[] = [];
-    for (const { data } of this.known.hierarchy.groups.values()) {
-      if (!data.path) continue;
-      const className = data.class;
-      if (
-        !terms.every(
-          (term) => holdsOfGroup(term, data.path.toLowerCase(), className.toLowerCase()) !== term.negated,
-        )
-      )
-        continue;
-      results.push({
-        kind: "group",
-        name: data.path,
-        text: [className, `${data.count} nodes`].filter(Boolean).join(" · "),
-      });
-    }
-    return results;
+  private groupsWith(alternatives: Term[][]): SearchResult[] {
+    const ofGroups = alternatives.filter(
+      (terms) => terms.length > 0 && terms.every(({ field }) => OF_GROUPS.has(field)),
+    );
+    return [...this.known.hierarchy.groups.values()].flatMap(({ data }): SearchResult[] => {
+      const [path, name] = [data.path.toLowerCase(), data.class.toLowerCase()];
+      const isFound = ofGroups.some((terms) =>
+        terms.every((term) => holdsOfGroup(term, path, name) !== term.negated),
+      );
+      const text = [data.class, `${data.count} nodes`].filter(Boolean).join(" · ");
+      return data.path && isFound ? [{ kind: "group", name: data.path, text }] : [];
+    });
+  }
+
+  /** Says which of several terms finds nothing by itself. */
+  private whyNone(alternatives: Term[][]): string {
+    const terms = alternatives.flat().filter(({ negated }) => !negated);
+    const none = terms.filter((term) => this.positionsOf([[term]]).length === 0);
+    if (alternatives.flat().length < 2 || none.length === 0) return "";
+    const words = none.map(({ field, value }) => quoted(field ? `${field}:${value}` : value));
+    return `No node matches ${words.join(" or ")}.`;
   }
 
   /** Returns what a term says of nodes. */
@@ -162,6 +168,14 @@ export class Search {
       case "dtype": {
         const wanted = value.replace(/^torch\./, "");
         return (i) => facts[i]!.dtypes.some((dtype) => dtype.startsWith(wanted));
+      }
+      case "params": {
+        const holds = numberTest(term);
+        return (i) => holds(this.nodes[i]!.parameters);
+      }
+      case "elements": {
+        const holds = numberTest(term);
+        return (i) => facts[i]!.shapes.some((shape) => holds(elementsOf(shape)));
       }
       case "source": {
         const isThere = part(value);
@@ -297,6 +311,21 @@ export function shapeTest(value: string): Test {
   if (/^[([]/.test(value) && /[)\]]$/.test(value)) return (shape) => shape === sizes;
   if (!sizes) throw new QueryError("shape: needs sizes, such as shape:2x12");
   return (shape) => `×${shape}×`.includes(`×${sizes}×`);
+}
+
+/** Returns whether a number is as large as a term wants it, such as `>1e6`. */
+function numberTest({ field, value }: Term): (number: number) => boolean {
+  const [, sign = "", digits] = /^([<>]?=?)(\d+(?:\.\d*)?(?:e\d+)?)$/i.exec(value) ?? [];
+  if (digits === undefined) throw new QueryError(`${field}: needs a number, such as ${field}:>1e6`);
+  const limit = Number(digits);
+  return (number) =>
+    (sign.startsWith(">") && number > limit) ||
+    (sign.startsWith("<") && number < limit) ||
+    (!/^[<>]$/.test(sign) && number === limit);
+}
+
+function elementsOf(shape: string): number {
+  return shape.split("×").reduce((product, size) => product * Number(size || 1), 1);
 }
 
 function holdsOfGroup({ field, value }: Term, path: string, className: string): boolean {
