@@ -256,7 +256,7 @@ def test_the_graph_is_coloured_by_anybodys_values(page: Page):
     (sent,) = page.data.tables["overlays"]
     values = dict(zip(page.data.names(page.number), sent["values"], strict=True))
     assert {name: value for name, value in values.items() if value is not None} == {
-        "stem_conv": 3,
+        "stem_conv": "3",  # beside a text
         "stem_norm": "x",
     }
     inspector.overlay(None)
