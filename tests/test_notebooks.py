@@ -17,8 +17,11 @@ MACHINE = re.compile(
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
-LONG = ("quickstart", "from_switch_to_production", "too_big_for_the_machine", "what_torch_compile_does")
-"""Those that take half a minute; the first of them is run by the tests in a browser."""
+LONG = (
+    *("quickstart", "from_switch_to_production", "too_big_for_the_machine", "what_torch_compile_does"),
+    *("judge_on_real_data", "quantize_and_leave_out"),
+)
+"""Those that take longest; the first of them is run by the tests in a browser."""
 
 
 @pytest.mark.parametrize(

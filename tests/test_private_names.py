@@ -131,7 +131,7 @@ def test_graphs_are_drawn_and_transformed_without_any_one_of_them():
     assert outcomes("use", OF_THE_CORE) == dict.fromkeys(OF_THE_CORE, "fine")
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
 def test_tracing_says_which_one_it_lacks():
     assert len(OF_TRACING) > 25
@@ -140,7 +140,7 @@ def test_tracing_says_which_one_it_lacks():
     assert {path for path, words in told.items() if path not in words} == set()
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each absence is tried in a fork")
 def test_steps_say_which_one_they_lack_and_models_are_traced_without_it():
     paths = [*OF_STEPS, "torch._to_functional_tensor"]

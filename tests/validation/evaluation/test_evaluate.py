@@ -287,7 +287,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_cluster_of_dask_gives_the_same_table(tmp_path):
     # In a process of its own: Dask changes how exceptions are pickled.
     (tmp_path / "script.py").write_text(_WITH_DASK)
