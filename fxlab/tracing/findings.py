@@ -14,8 +14,8 @@ class Finding:
 
     kind: str
     """``symbolic size``, ``fixed size``, ``fixed dtype``, ``branch on a size``, ``branch on data``,
-    ``requirement``, ``kept whole``, ``constant``, ``mode``, ``setting``, ``gradient``, ``attribute``,
-    ``state`` or ``check``."""
+    ``requirement``, ``kept whole``, ``module``, ``constant``, ``mode``, ``setting``, ``gradient``,
+    ``attribute``, ``state`` or ``check``."""
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""
@@ -74,8 +74,8 @@ class Found(Coded):
     VALUE_OF_STATE = "constant", "its value is held fixed: {value!r:.60}"
     KEPT_WHOLE = "kept whole", "it {reason}"
     MODULE_OF_TORCH = (
-        "kept whole",
-        "{paths}: one node each, as modules of torch.nn are; a function as leaf_modules opens them",
+        "module",
+        "{paths}: whole, a node each, as modules of torch.nn are; a function as leaf_modules opens them",
     )
     ATTRIBUTE_CHANGED = "attribute", "is changed when the model runs, not when the graph does"
     BUFFER_REPLACED = "state", "the model replaces it by another shape or dtype, the graph does not"
