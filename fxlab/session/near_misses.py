@@ -51,7 +51,10 @@ def nearest(pass_: Transformation, graph_module: GraphModule) -> str:
     """Return the nearest place at which a pass does not apply, in words."""
     if pass_.explains_by_running:
         return ""
-    table = why_not(pass_, graph_module, None)
+    try:
+        table = why_not(pass_, graph_module, None)
+    except Exception:  # of somebody's pass that cannot explain itself; who asks for that hears of it
+        return ""
     others = f", and {len(table) - 1} others" if len(table) > 1 else ""
     return f"{table.begins_at.iloc[0]}: {table.reason.iloc[0]}{others}" if len(table) else ""
 
