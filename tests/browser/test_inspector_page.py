@@ -144,7 +144,8 @@ def test_one_rewrite_is_taken_back_and_applied_again_with_the_keyboard(
     expect(card).not_to_contain_text("excluded")
     inspector.get_by_role("button", name="Undo").click()
     page.settle(inspector)
-    expect(lit).to_have_count(2)
+    # Which of the equal blocks is open depends on what was looked at.
+    expect(card).to_contain_text(re.compile("3 rewrites: 6 linears become 3.*1 excluded"))
 
     card.locator("summary").click()
     expect(card).to_contain_text("excluded on request")

@@ -262,7 +262,7 @@ def test_the_graph_is_coloured_by_anybodys_values(page: Page):
     inspector.overlay(None)
     assert view(page)["overlay"] == ""
     for wrong, error, match in (
-        ([1], TypeError, "got a list"),
+        ([1], TypeError, "got 1"),
         ("nonsense", ValueError, "none of the name 'nonsense'"),
         (pd.DataFrame(), ValueError, "a DataFrame without any"),
         (pd.Series({"relu": 1}, name="\ud800"), ValueError, "wrong overlay"),
