@@ -24,12 +24,12 @@ def chosen_passes(words: str | None) -> tuple[list[Transformation], list[str]]:
         If a word means no pass, or several.
     """
     passes = offered()
-    names = [word.strip() for word in (words or "").split(",")]
+    if words is None:
+        return passes, []
+    names = [word.strip() for word in words.split(",")]
     own = [_in_code(name) for name in names if is_named_in_code(name)]
     known = ",".join(name for name in names if not is_named_in_code(name))
-    chosen = (
-        chosen_names(known, [str(p.name) for p in passes]) if known or (words is not None and not own) else []
-    )
+    chosen = [] if own and not known else chosen_names(known, [str(p.name) for p in passes])
     return [*passes, *own], [*chosen, *(str(pass_.name) for pass_ in own)]
 
 

@@ -62,8 +62,9 @@ def is_made_of(original: GraphModule, transformed: GraphModule) -> bool | None:
     same names in many places, but for calls that may differ.
     """
     known = have_one_naming(original, transformed)
-    is_like = Journal.of(transformed).records or str(original.graph) == str(transformed.graph)
-    return True if known is None and is_like else known
+    if known is not None:
+        return known
+    return bool(Journal.of(transformed).records) or str(original.graph) == str(transformed.graph) or None
 
 
 def are_mostly_alike(original: GraphModule, transformed: GraphModule) -> bool:

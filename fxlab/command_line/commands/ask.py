@@ -23,9 +23,11 @@ def nodes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
         found = session.nodes()
-        return found[found["module"].map(lambda path: _is_inside(path, options.module))]
+        return (
+            found[(found["module"] + ".").str.startswith(f"{options.module}.")] if options.module else found
+        )
 
-    return _answer(options, options.passes, "nodes", table, shown)
+    return _answer(options, "nodes", table, shown)
 
 
 def explain(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -36,7 +38,7 @@ def explain(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
 
         return pd.concat([session.explain(name).assign(**{"pass": name}) for name in names])
 
-    return _answer(options, options.passes, "candidates", table, apply=False)
+    return _answer(options, "candidates", table, apply=False)
 
 
 def why_not(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -48,12 +50,11 @@ def why_not(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         with ends_with(ExitCode.BAD_USAGE, ValueError):
             return pd.concat([session.why_not(name, options.node) for name in names])
 
-    return _answer(options, options.passes, "reasons", table, apply=False)
+    return _answer(options, "reasons", table, apply=False)
 
 
 def _answer(
     options: argparse.Namespace,
-    words: str | None,
     title: str,
     table: Callable[[Session, list[str]], pd.DataFrame],
     shown: list[str] | None = None,
@@ -62,7 +63,7 @@ def _answer(
 ) -> tuple[Answer, ExitCode]:
     from fxlab.command_line.passed_session import chosen_passes, session_with_passes
 
-    passes, names = chosen_passes(words)
+    passes, names = chosen_passes(options.passes)
     if not apply and not names:
         raise CommandError("--passes: expected names of passes, or `all`.")
     with Progress(3 + len(names) * apply, verbose=options.verbose) as progress:
@@ -71,7 +72,3 @@ def _answer(
             found = table(session, names)
     facts = {**of_graphs(session, source.words), "rows": len(found)}
     return Answer(facts, {title: found}, {title: shown} if shown else {}), ExitCode.DONE
-
-
-def _is_inside(path: str, module: str | None) -> bool:
-    return module is None or path == module or path.startswith(f"{module}.")

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from fxlab.checks import path_text
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, call_arguments
+from fxlab.node_info import attribute_at
 from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, resolved
 from fxlab.validation.arguments import check_runs
 
@@ -138,15 +139,13 @@ def _held(graph_module: GraphModule) -> nn.Module:
         if node.op not in ("get_attr", "call_module"):
             continue
         *parents, name = str(node.target).split(".")
-        source: Any = graph_module
         place = root
         for part in parents:
-            source = getattr(source, part)
             if part not in place._modules:
                 place.add_module(part, nn.Module())
             place = getattr(place, part)
         if not hasattr(place, name):
-            setattr(place, name, getattr(source, name))
+            setattr(place, name, attribute_at(graph_module, str(node.target)))
     return root
 
 
