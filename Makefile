@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 SEED ?= 1
 TASK ?= base
 
-.PHONY: lab test test-alone test-others quick quick-tests lint docs notebooks stranger cover mutants bench compat compat-newest weekly coverage fuzz clean
+.PHONY: lab test test-alone test-others quick quick-tests lint docs notebooks stranger cover mutants bench compat compat-newest weekly test-accelerator coverage fuzz clean
 
 # JupyterLab refuses to run as root unless told to, which is what containers are.
 lab: $(VENV)/.lab
@@ -39,6 +39,10 @@ quick-tests:
 # Further instances of what `make test` tests, which take long.
 weekly: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m weekly tests
+
+# Models on a GPU or another accelerator, which CI does not have.
+test-accelerator: $(VENV)/.test
+	$(BIN)/python -m pytest -m accelerator tests/accelerator
 
 # How much of fxlab the tests run, lines and branches. Not part of `make test`: measuring takes half as long again.
 cover: $(VENV)/.test

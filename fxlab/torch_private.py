@@ -129,6 +129,10 @@ dispatch_modes: Callable[[], list[Any]] = found(
     "verdicts are not remembered",
     _unknown_modes,
 )
+DeviceContext: Any = found(
+    "torch.utils._device.DeviceContext", "verdicts call torch.set_default_device a mode", ()
+)
+"""The mode of ``torch.set_default_device``; an empty tuple is no class of anything."""
 
 
 def statically_known_true(condition: bool | torch.SymBool) -> bool:

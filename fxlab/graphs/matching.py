@@ -1,6 +1,7 @@
 """Match nodes of a transformed graph with the nodes of the original that compute the same."""
 
 import uuid
+import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from fxlab.graphs.unfolded import is_in_body
 from fxlab.node_info import attribute_at
 
 _KEPT = "pairs of nodes"
+_BELOW: weakref.WeakKeyDictionary[GraphModule, weakref.ref[GraphModule]] = weakref.WeakKeyDictionary()
+"""Graphs and the graphs that passes have made them from."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ def matched(
     kept = {node.name for node in transformed.graph.nodes}
     found = Lineage()
     if is_same_capture(original, transformed):
-        originals = {node: named[node.name] for node in transformed.graph.nodes if node.name in named}
+        originals = _through_stages(original, transformed) or {
+            node: named[node.name] for node in transformed.graph.nodes if node.name in named
+        }
     else:
         found = lineage(original, transformed)
         originals = dict(found.pairs) | _outputs(original, transformed)
@@ -114,6 +119,36 @@ def matched(
     }
     unchanged = frozenset(node for node in alike - other_bodies if _reads_the_same(node, originals))
     return Matching(originals, unchanged, found.origins)
+
+
+def note_below(transformed: GraphModule, below: GraphModule) -> None:
+    """Note which graph a pass has made another from, so that matches lead through all passes in between."""
+    if transformed is not below:
+        _BELOW[transformed] = weakref.ref(below)
+
+
+def _through_stages(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:
+    """Match the nodes of two graphs by the graphs in between; nothing if there are none.
+
+    After two passes no reader may be left as it was, which tells where a node stands in for another.
+    """
+    between: list[GraphModule] = []
+    below = _below(transformed)
+    while below is not None and below is not original:
+        between.append(below)
+        below = _below(below)
+    if below is None or not between:
+        return {}
+    originals = matched(between[0], transformed).originals
+    for upper, lower in zip(between, (*between[1:], original), strict=True):
+        step = matched(lower, upper).originals
+        originals = {node: step[other] for node, other in originals.items() if other in step}
+    return originals
+
+
+def _below(graph_module: GraphModule) -> GraphModule | None:
+    below = _BELOW.get(graph_module)
+    return below() if below is not None else None
 
 
 def keep_pairs(

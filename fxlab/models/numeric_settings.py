@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fxlab.torch_private import dispatch_modes, function_modes
+from fxlab.torch_private import DeviceContext, dispatch_modes, function_modes
 
 _NO_NUMBERS = ("autograd", "backcompat", "graph_exec", "thread_name", "torch_function", "tracing", "warn")
 """How the names of settings begin that say nothing of numbers."""
@@ -67,7 +67,8 @@ class NumericSettings:
 
 
 def _function_modes() -> tuple[Any, ...]:
-    return tuple(function_modes())
+    """Return those that are on; the one of ``torch.set_default_device`` is a setting like others."""
+    return tuple(mode for mode in function_modes() if not isinstance(mode, DeviceContext))
 
 
 def _is_unusual(name: str, value: Any) -> bool:
@@ -86,6 +87,7 @@ def _settings() -> Iterator[tuple[str, Any]]:
         yield f"{name}_fp32_precision", torch._C._get_fp32_precision_getter(*name.split("_"))
     yield "num_threads", torch.get_num_threads()
     yield "default_dtype", torch.get_default_dtype()
+    yield "default_device", torch.get_default_device()
     accelerator = torch.accelerator.current_accelerator()
     for device in ("cpu", *(() if accelerator is None else (accelerator.type,))):
         is_on = torch.is_autocast_enabled(device)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from torch.fx import GraphModule
 
 from fxlab.author_frames import from_author_on
+from fxlab.graphs.matching import note_below
 from fxlab.models.graph_module import changed_copy, sources_bounded
 from fxlab.models.tensor_state import ModuleState
 from fxlab.session.errors import TransformationError
@@ -95,12 +96,15 @@ class Stages:
         pass_ = self._limited(name, excluded)
         try:
             if pass_.makes_new_module:
-                return pass_(below)
-            return changed_copy(below, pass_, writes_tensors=not pass_.copies_on_write)
+                stage = pass_(below)
+            else:
+                stage = changed_copy(below, pass_, writes_tensors=not pass_.copies_on_write)
         except Exception as error:
             failure = TransformationError(pass_, error)
             # What the author of the pass can change comes first, and not what called it.
             raise failure from error.with_traceback(from_author_on(error))
+        note_below(stage, below)
+        return stage
 
 
 def prefixes(stack: Stack) -> Iterable[Stack]:

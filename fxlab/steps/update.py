@@ -253,7 +253,7 @@ def recorded_update(
 def _as_tensor(rate: Any) -> torch.Tensor:
     if isinstance(rate, torch.Tensor):
         return rate.detach()
-    return torch.tensor(rate, dtype=torch.float64)
+    return torch.tensor(rate, dtype=torch.float64, device="cpu")
 
 
 def _number_name(place: int, count: int) -> str:

@@ -49,4 +49,4 @@ def row_digests(tensor: torch.Tensor, dim: int = 0) -> list[int]:
 @lru_cache(maxsize=64)
 def _factors(words: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(words)
-    return torch.randint(-(2**63), 2**63 - 1, (words,), generator=generator) | 1
+    return torch.randint(-(2**63), 2**63 - 1, (words,), generator=generator, device="cpu") | 1

@@ -43,7 +43,7 @@ def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
         if isinstance(value, torch.Tensor):
             found[path or "output"] = value
         elif isinstance(value, NUMBERS) or _is_array(value):
-            found[path or "output"] = torch.tensor(value)
+            found[path or "output"] = torch.tensor(value, device="cpu")
     return found
 
 
@@ -172,7 +172,7 @@ def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return what a tensor is stored as: itself, or the plain tensors of a quantized or a sparse one."""
     if tensor.is_quantized:  # torch crashes when it compares the bytes of one
         if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-            scale = torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64)
+            scale = torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64, device="cpu")
             return [tensor.int_repr(), scale.to(tensor.device)]
         return [tensor.int_repr(), tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
     if tensor.layout is torch.sparse_coo:

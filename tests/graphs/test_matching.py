@@ -8,7 +8,14 @@ import torch
 from planted import scaled, traced, transformed
 from torch import fx, nn
 
-from fxlab import ChangeTrueDivToMulByInverse, FuseBatchNorm2dInConv2d, MergeLinears
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    FuseBatchNorm1dInConv1d,
+    FuseBatchNorm2dInConv2d,
+    MergeLinears,
+    Session,
+    first_divergence,
+)
 from fxlab.graphs.matching import matched
 from fxlab.models.graph_module import share_tensors_copy
 
@@ -100,3 +107,24 @@ def test_other_weights_functions_and_arguments_are_changes():
     assert changed(matched(graph, other)) == {"add"}
     bert, _ = traced("bert")
     assert "pooler_dense" in changed(matched(bert, scaled(bert, "pooler.dense", 2.0)))
+
+
+def test_what_stands_in_for_another_is_known_through_all_passes_of_a_session():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv1d(4, 4, 3, padding=1), nn.BatchNorm1d(4)
+            self.q, self.k = nn.Linear(6, 6), nn.Linear(6, 6)
+
+        def forward(self, x):
+            x = self.norm(self.conv(x))
+            return self.q(x) * self.k(x)
+
+    model = Model().eval()
+    model.norm.running_var *= 4
+    session = Session(model, torch.randn(2, 4, 6))
+    session.apply(FuseBatchNorm1dInConv1d())
+    session.apply(MergeLinears())  # no reader of the norm is left as it was
+    found = matched(session.original, session.graph_module)
+    assert names(found)["conv"] == "norm"
+    assert first_divergence(session) is None

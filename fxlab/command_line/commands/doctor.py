@@ -96,7 +96,7 @@ def _small_session() -> Session:
     from fxlab.session import Session
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
-    return Session(model, (torch.ones(2, 4),))
+    return Session(model, (torch.ones(2, 4, device="cpu"),))
 
 
 def _trace_and_judge() -> str:

@@ -241,7 +241,9 @@ def _gradients(
         )
     directions = []
     for place, (path, head) in enumerate(heads.items()):
-        drawn = torch.randn(head.shape, generator=torch.Generator().manual_seed(place), dtype=torch.float64)
+        drawn = torch.randn(
+            head.shape, generator=torch.Generator().manual_seed(place), dtype=torch.float64, device="cpu"
+        )
         directions.append(drawn.to(head.dtype).to(head.device))
         recorder.given(f"direction of {path}", directions[-1])
     found = torch.autograd.grad([*heads.values()], [*leaves.values()], directions, allow_unused=True)

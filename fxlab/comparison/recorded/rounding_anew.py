@@ -54,7 +54,7 @@ class Rounding:
     def _factors(self, device: torch.device, dtype: torch.dtype, unit: float) -> torch.Tensor:
         if (device, dtype, unit) not in self._known:
             generator = torch.Generator().manual_seed(0)
-            noise = torch.rand(2 * _NOISE, generator=generator, dtype=torch.float64) * 2 - 1
+            noise = torch.rand(2 * _NOISE, generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
             self._known[device, dtype, unit] = (1 + noise * unit).to(device, dtype)
         return self._known[device, dtype, unit]
 

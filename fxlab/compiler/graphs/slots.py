@@ -72,7 +72,9 @@ def random_like(fake: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return random numbers of the sizes, strides and dtype of a fake tensor."""
     size, stride = ([int(known_number(n)) for n in numbers] for numbers in (fake.shape, fake.stride()))
     result = torch.empty_strided(size, stride, dtype=fake.dtype, device=fake.device)
-    numbers = torch.randn(size, generator=generator, dtype=torch.promote_types(fake.dtype, torch.float32))
+    numbers = torch.randn(
+        size, generator=generator, dtype=torch.promote_types(fake.dtype, torch.float32), device="cpu"
+    )
     return result.copy_(numbers)
 
 

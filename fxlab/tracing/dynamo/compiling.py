@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxlab.interrupts import RestoringStack
+from fxlab.torch_private import DeviceContext
 from fxlab.tracing.dynamo.hooks import graph_break, reasons_noted
 from fxlab.tracing.torch_private import needed
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from torch._dynamo.variables.dicts import ConstDictVariable
     from torch._dynamo.variables.functions import SkipFunctionVariable
     from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
-    from torch.utils._device import DeviceContext
 else:
 
     def _of_dynamo(name: str) -> Any:
@@ -49,7 +49,6 @@ else:
     ConstDictVariable = _of_dynamo("variables.dicts.ConstDictVariable")
     SkipFunctionVariable = _of_dynamo("variables.functions.SkipFunctionVariable")
     UserDefinedObjectVariable = _of_dynamo("variables.user_defined.UserDefinedObjectVariable")
-    DeviceContext = needed("torch.utils._device.DeviceContext", "as_model tells modes apart with it")
 
 _TRIES = 2
 """How often a function is tried that Dynamo cannot compile, although it runs."""

@@ -211,7 +211,8 @@ def _ask_for_more(model: nn.Module, of: FeatureMaker, refusal: str) -> NoReturn:
 
 
 def _make(maker: InputMaker, makers: Mapping[str, Make], inputs: dict[str, torch.Tensor]) -> None:
-    made = {name: make(maker) for name, make in makers.items()}
+    with torch.device("cpu"):
+        made = {name: make(maker) for name, make in makers.items()}
     inputs |= {name: tensor.to(maker.device) for name, tensor in made.items() if tensor is not None}
 
 

@@ -46,7 +46,7 @@ class InputMaker:
 
     def __post_init__(self) -> None:
         self.config: Any = self.model.config
-        first = next(iter(self.model.parameters()), torch.empty(0))
+        first = next(iter(self.model.parameters()), torch.empty(0, device="cpu"))
         self.device = torch.device("cpu") if first.is_meta else first.device
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
         self.dtype = next(floating, torch.float32)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.device_errors import device_errors_raised
 from fxlab.models.model_state import state_kept
 from fxlab.tracing.bound_inputs import bound_arguments
 from fxlab.tracing.model_code.attributes import has_data
@@ -79,7 +80,7 @@ def why_refused(model: nn.Module, inputs: dict[str, Any]) -> str:
 
 def run_on_data(model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
     """Call a model, or a method of it or of a part of it, on inputs of the model."""
-    with RestoringStack(state_kept(model), torch.no_grad()):
+    with RestoringStack(state_kept(model), device_errors_raised(), torch.no_grad()):
         return call(**inputs)
 
 

@@ -91,7 +91,7 @@ def _other(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return given.clone().copy_(torch.complex(*parts)).requires_grad_(tensor.requires_grad)
     if given.dtype not in (*_FLOATS, *_WHOLE):
         return tensor
-    share = torch.rand(given.shape, generator=generator, dtype=torch.float64).to(given.device)
+    share = torch.rand(given.shape, generator=generator, dtype=torch.float64, device="cpu").to(given.device)
     result = given.clone()
     if given.is_floating_point():
         finite = given.isfinite()

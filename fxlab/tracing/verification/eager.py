@@ -13,6 +13,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.device_errors import device_errors_raised
 from fxlab.models.model_state import ModelState
 from fxlab.models.running import call_arguments, generators_kept, run
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
@@ -89,7 +90,9 @@ class Eager:
     def runs_with_gradients(self, values: Mapping[str, Any]) -> bool:
         """Tell whether the model runs where gradients are on: some kernels have no backward."""
         args, kwargs = call_arguments(inputs_of(self.arguments, values))
-        with RestoringStack(self._kept.put_back_after(), generators_kept(), torch.enable_grad()):
+        with RestoringStack(
+            self._kept.put_back_after(), device_errors_raised(), generators_kept(), torch.enable_grad()
+        ):
             try:
                 self._model(*args, **kwargs)
             except Exception:  # whatever a model raises
@@ -151,7 +154,7 @@ class Eager:
         return other
 
     def _run(self, module: nn.Module, values: Mapping[str, Any], times: int) -> Any:
-        with RestoringStack(self._kept.put_back_after()):
+        with RestoringStack(self._kept.put_back_after(), device_errors_raised()):
             call = _with_state(module, self._state) if self._state else module
             inputs = inputs_of(self.arguments, values)
             return [run(call, inputs, gradients=self._gradients) for _ in range(times)][-1]

@@ -45,7 +45,7 @@ def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> FirstColumn |
         return None
     fill = filled_with(value)
     if isinstance(fill, int | float):
-        return FirstColumn(torch.tensor([fill]))
+        return FirstColumn(torch.tensor([fill], device="cpu"))
     source = next((each for each in value.args if isinstance(each, Node)), None)
     is_kept = _keeps_first_column(value)
     if not (is_kept or casts(value) or computes(value) in (*_LOGIC, *_TRIANGLES)):

@@ -312,12 +312,12 @@ def _random(
     is_positive: bool,
 ) -> torch.Tensor:
     if kind == torch.bool:
-        return torch.rand(shape, generator=generator) > 0.5
+        return torch.rand(shape, generator=generator, device="cpu") > 0.5
     if not kind.is_floating_point and not kind.is_complex:
-        return torch.randint(0, 2, shape, generator=generator, dtype=kind)
+        return torch.randint(0, 2, shape, generator=generator, dtype=kind, device="cpu")
     if is_positive:
-        return torch.rand(shape, generator=generator, dtype=dtype or kind) + 0.5
-    return torch.randn(shape, generator=generator, dtype=dtype or kind)
+        return torch.rand(shape, generator=generator, dtype=dtype or kind, device="cpu") + 0.5
+    return torch.randn(shape, generator=generator, dtype=dtype or kind, device="cpu")
 
 
 def _written(value: Any, place: dict[Node, int]) -> Any:

@@ -63,4 +63,6 @@ def _number_in(value: Any, facts: GraphFacts) -> float | None:
     else:
         made_of = filled_with(value)
     number = _number_in(made_of, facts)
-    return None if number is None else float(torch.tensor(number, dtype=torch.float64).to(dtype))
+    return (
+        None if number is None else float(torch.tensor(number, dtype=torch.float64, device="cpu").to(dtype))
+    )

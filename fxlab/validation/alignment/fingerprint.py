@@ -303,7 +303,7 @@ def _mixed(block: torch.Tensor, unit: float) -> torch.Tensor:
 @lru_cache(maxsize=64)
 def _directions(size: int, device: torch.device) -> torch.Tensor:
     generator = torch.Generator().manual_seed(size)
-    return torch.randn(_PROJECTIONS, size, generator=generator, dtype=torch.float64).to(device)
+    return torch.randn(_PROJECTIONS, size, generator=generator, dtype=torch.float64, device="cpu").to(device)
 
 
 class Found:

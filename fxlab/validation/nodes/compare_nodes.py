@@ -222,19 +222,19 @@ def _judgements(pair: Pair) -> list[Judgement]:
         exact = pair.exact()
         original, transformed = tensors_by_path(exact.original), tensors_by_path(exact.transformed)
         anew = [tensors_by_path(value) for value in exact.rounded_anew]
-        result += [
-            judged(
-                Versions(
-                    ours[path],
-                    theirs[path],
-                    original[path],
-                    transformed[path],
-                    [tensors[path] for tensors in anew],
-                )
+        versions = [
+            Versions(
+                ours[path],
+                theirs[path],
+                original[path],
+                transformed[path],
+                [tensors[path] for tensors in anew],
+                is_generated=any(exact.is_rounded),
             )
             for path, judgement in found.items()
             if judgement is None
         ]
+        result += [judged(v.exchanged() if exact.is_rounded == (True, False) else v) for v in versions]
     return result
 
 

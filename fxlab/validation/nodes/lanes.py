@@ -126,6 +126,12 @@ class ExactLanes:
         self._rounding = _exact_interpreter(second, transformed, rounded_anew)
         self._kept: dict[Node, list[Any]] = {}
         """Of nodes without a match: the value, and those with new values rounded anew."""
+        self._rounded: set[Node] = set()
+        """Nodes whose values come from nodes that have no float64."""
+
+    def is_rounded(self, node: Node) -> bool:
+        """Tell whether a node that has run has no float64, or one before it without a match."""
+        return node in self._rounded
 
     def original(self, node: Node, start: Callable[[Node], Any]) -> Any:
         """Run a node of the original; ``start`` returns values of the own run, or ``NOT_THERE``."""
@@ -158,15 +164,20 @@ class ExactLanes:
             move = self._rounded_anew if k else widened
             return pytree.tree_map_only(torch.Tensor, move, self._given[node])
         values: dict[Node, Any] = {}
+        is_rounded = False
         for value in node.all_input_nodes:
             given = start(value)
             if given is NOT_THERE:
+                is_rounded |= value in self._rounded
                 kept = self._kept[value]
                 given = kept[k if k < len(kept) else 0]
             values[value] = widened(pytree.tree_map_only(torch.Tensor, torch.clone, given))
         interpreter.env = values
         interpreter.give(next((lane.drawn[node] for lane in self._lanes if node in lane.drawn), ()))
-        return interpreter.run_node(node)
+        result = interpreter.run_node(node)
+        if is_rounded or node.name in interpreter.in_own_dtype:
+            self._rounded.add(node)
+        return result
 
     def can_run(self, node: Node, start: Callable[[Node], Any]) -> bool:
         """Tell whether a node of the original has a float64 run: it has none if it reads a derivative."""

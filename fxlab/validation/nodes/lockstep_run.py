@@ -30,6 +30,8 @@ class Exact:
     transformed: Any
     rounded_anew: list[Any]
     """The transformed one with new values rounded anew; empty if there are none."""
+    is_rounded: tuple[bool, bool]
+    """Whether the node of the original, and the other, has no float64, or an unmatched node before it."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +265,9 @@ class SideBySide:
         other = self._matching.originals[node]
         with self._gradients():
             transformed = self._exact.transformed(node, self._value_for_second)
-            return Exact(self._exact.original(other, self._value_for_first), transformed[0], transformed[1:])
+            exact = self._exact.original(other, self._value_for_first)
+            is_rounded = self._exact.is_rounded(other), self._exact.is_rounded(node)
+            return Exact(exact, transformed[0], transformed[1:], is_rounded)
 
     def _is_boundary(self, node: Node) -> bool:
         """Tell whether runs on the original's values start anew at a node of either graph."""

@@ -42,7 +42,7 @@ def gradients_flow(graph_module: GraphModule, arguments: Mapping[str, Any]) -> d
     for node in graph_module.graph.nodes:
         if node.op == "output":
             # In place of each node, a vector that tells; what else is returned is none.
-            told: Any = map_arg(node.args[0], lambda value: torch.tensor(_TOLD[flows[value]]))
+            told: Any = map_arg(node.args[0], lambda value: torch.tensor(_TOLD[flows[value]], device="cpu"))
             found = {path: vector.tolist() for path, vector in tensors_by_path(told).items() if vector.dim()}
             return {path: bool(*vector) for path, vector in found.items() if vector}
         if getattr(node.target, "__name__", "") in _SWITCHES:

@@ -194,7 +194,7 @@ def _times(tensor: torch.Tensor, factor: float) -> torch.Tensor:
 def _with_other_tokens(tensor: torch.Tensor, vocabulary: int, generator: torch.Generator) -> torch.Tensor:
     if not _is_text(tensor) or _is_mask(tensor) or tensor.numel() < 2 or int(tensor.max()) >= vocabulary:
         return tensor
-    drawn = torch.randint(vocabulary, tensor.shape, generator=generator)
+    drawn = torch.randint(vocabulary, tensor.shape, generator=generator, device="cpu")
     drawn.view(-1)[0], drawn.view(-1)[-1] = vocabulary - 1, 0
     return drawn.to(tensor)
 
@@ -203,10 +203,10 @@ def _with_other_values(tensor: torch.Tensor, generator: torch.Generator) -> torc
     if _is_mask(tensor) or tensor.numel() < 2:
         return tensor
     if tensor.is_floating_point():
-        drawn = torch.randn(tensor.shape, generator=generator)
+        drawn = torch.randn(tensor.shape, generator=generator, device="cpu")
         wide = to_float64(tensor)
         return (drawn.to(wide.device) * wide.std() + wide.mean()).to(tensor)
-    order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
+    order = torch.randperm(tensor.numel(), generator=generator, device="cpu").to(tensor.device)
     return tensor.flatten()[order].reshape(tensor.shape)
 
 
@@ -233,8 +233,8 @@ def _masked_by_row(tensor: torch.Tensor) -> torch.Tensor:
     if not _is_mask(tensor) or not _is_text(tensor) or not tensor.any():
         return tensor
     length = tensor.shape[1]
-    ends = 1 + torch.arange(tensor.shape[0]) * 3 % length
-    return tensor * (torch.arange(length) < ends[:, None]).to(tensor)
+    ends = 1 + torch.arange(tensor.shape[0], device="cpu") * 3 % length
+    return tensor * (torch.arange(length, device="cpu") < ends[:, None]).to(tensor)
 
 
 def _is_mask(tensor: torch.Tensor) -> bool:

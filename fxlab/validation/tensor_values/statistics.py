@@ -191,7 +191,7 @@ def histogram_of(tensor: torch.Tensor, statistics: Statistics | None = None) -> 
         bins = BINS
     # The width of all float64 is more than one holds, and that of a few subnormal ones too little to divide.
     scale = 1.0 if 1e-300 < high - low < math.inf else max(abs(low), abs(high)) / 2
-    counts = torch.zeros(bins, dtype=torch.int64)
+    counts = torch.zeros(bins, dtype=torch.int64, device="cpu")
     left, width = low / scale, (high / scale - low / scale) / bins
     for _, chunk in _chunks(values):
         finite = chunk if is_whole or found.first_non_finite is None else chunk[chunk.isfinite()]

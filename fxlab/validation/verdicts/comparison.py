@@ -355,8 +355,8 @@ class RunsCompared:
 
         # What only one of the two writes is in float64 what it is without that.
         def judge(new: _Tries = (), replaced: _Tries = ()) -> dict[str, Judgement]:
-            return {
-                path: judged(
+            versions = {
+                path: (
                     Versions(
                         expected[path],
                         outputs[path],
@@ -368,11 +368,14 @@ class RunsCompared:
                         original.moved_by_decisions.get(path),
                         transformed.moved_by_decisions.get(path),
                         bool(self._unknown_decisions),
-                        transformed.is_generated and not original.is_generated,
+                        not self._are_rounded_alike,
                     )
                 )
                 for path in paths
             }
+            if self._only_the_original_is_rounded:
+                versions = {path: each.exchanged() for path, each in versions.items()}
+            return {path: judged(each) for path, each in versions.items()}
 
         result = judge()
         if _all_same_function(result):
@@ -390,6 +393,15 @@ class RunsCompared:
         gone = VectorsGone(self._original.graph_module, self._transformed.graph_module)
         return _tries(self._original, gone.rounded_anew) if gone else ()
 
+    @property
+    def _are_rounded_alike(self) -> bool:
+        """Whether both compute the same nodes in their own dtypes, if any."""
+        return self._original.targets_in_own_dtype == self._transformed.targets_in_own_dtype
+
+    @property
+    def _only_the_original_is_rounded(self) -> bool:
+        return bool(self._original.in_own_dtype) and not self._transformed.in_own_dtype
+
     @cached_property
     def _moved(self) -> list[_Tries]:
         """The distances by which float64 runs move if all numbers that are not exact are rounded anew.
@@ -402,7 +414,7 @@ class RunsCompared:
         if original.is_generated != transformed.is_generated:
             return []
         is_wide = any(tensor.dtype in _WIDE for tensor in self._expected.values())
-        alike = original.targets_in_own_dtype == transformed.targets_in_own_dtype
+        alike = self._are_rounded_alike
         if alike and not is_wide:
             return []
         return [_moves(runs, is_wide) for runs in ([original] if alike else [original, transformed])]

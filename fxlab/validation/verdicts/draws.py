@@ -237,7 +237,9 @@ def _of_aten(func: OpOverload, args: Any, kwargs: Any) -> tuple[OpOverload, Any,
 def _leading_to(choices: torch.Tensor, p: float, dtype: torch.dtype) -> torch.Tensor:
     """Return uniform numbers, above ``p`` where it was chosen; one of each kind is close to it."""
     wide = to_float64(torch.zeros(choices.shape, device=choices.device))
-    part = torch.rand(choices.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    part = torch.rand(
+        choices.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu"
+    )
     chosen = choices.bool()
     for is_kind in (chosen, ~chosen):
         first = is_kind.flatten().nonzero()[:1]
@@ -252,7 +254,7 @@ def _asked(func: OpOverload, args: Any, kwargs: Any, node: str) -> Draw:
     """Return what an operator is asked to draw, without the numbers."""
     name = _name_of(func)
     named = _named(func, args, kwargs)
-    asked = Draw(name, tuple(_shape(func, named)), (), node, torch.empty(0))
+    asked = Draw(name, tuple(_shape(func, named)), (), node, torch.empty(0, device="cpu"))
     if func._opname == "native_dropout":
         return replace(asked, numbers=(1 - named["p"],))
     of_tensors = _tells_by_tensors(func, named)

@@ -263,7 +263,7 @@ def _gradients(
     sums = []
     for output in outputs.values():
         real = torch.view_as_real(output) if output.is_complex() else output
-        weights = torch.randn(real.shape, generator=generator)
+        weights = torch.randn(real.shape, generator=generator, device="cpu")
         if output.requires_grad:
             # Rounded once, so that both dtypes have the same numbers.
             wide = to_float64(real)

@@ -3,7 +3,7 @@
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -69,7 +69,24 @@ class Versions:
     decisions_unknown: bool = False
     """Whether there are other decisions that float64 runs could not take."""
     is_generated: bool = False
-    """Whether the transformed one is generated code, of which there is no float64 run."""
+    """Whether the transformed one has nodes without a float64 run that the original does not have, such as
+    generated code."""
+
+    is_exchanged: bool = False
+    """Whether the two have exchanged their roles."""
+
+    def exchanged(self) -> "Versions":
+        """Return the same with the roles exchanged, to judge by the one that has a float64 run."""
+        return replace(
+            self,
+            original=self.transformed,
+            transformed=self.original,
+            exact_original=self.exact_transformed,
+            exact_transformed=self.exact_original,
+            decided=self.decided_transformed,
+            decided_transformed=self.decided,
+            is_exchanged=True,
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +115,7 @@ class Errors:
     float64: float
     """Of the float64 runs themselves: of outputs in float64, and of nodes that have none."""
     is_generated: bool = False
-    """Whether the transformed one is generated code: how well it rounds is then all that is known of it."""
+    """Whether there is no float64 run of one of the two: how well it rounds is then all that is known."""
 
     @classmethod
     def of(cls, versions: Versions) -> "Errors":
@@ -130,7 +147,7 @@ class Errors:
         whole = _wide(versions.exact_original)
 
         def movement(tries: Sequence[torch.Tensor]) -> float:
-            return _root_mean_square(torch.tensor([error(_wide(x) + whole) for x in tries]))
+            return _root_mean_square(torch.tensor([error(_wide(x) + whole) for x in tries], device="cpu"))
 
         last_rounding = _rounding_error(versions.original.dtype) * _root_mean_square(exact / scale)
         float64 = math.hypot(*map(movement, versions.moved))
@@ -142,8 +159,8 @@ class Errors:
             own=rounding_error(a),
             transformed=rounding_error(b),
             function=error(other),
-            new_values=_root_mean_square(torch.tensor(new)),
-            replaced=_root_mean_square(torch.tensor(replaced)),
+            new_values=_root_mean_square(torch.tensor(new, device="cpu")),
+            replaced=_root_mean_square(torch.tensor(replaced, device="cpu")),
             last_rounding=last_rounding,
             float64=float64,
             is_generated=versions.is_generated,
@@ -267,7 +284,7 @@ def compared_elements(a: torch.Tensor, b: torch.Tensor) -> int:
     """Return how many elements are numbers in both of two tensors of the same shape and dtype."""
     if not is_floating(a):
         return a.numel()
-    return int((_finite(a) & _finite(b)).sum())
+    return int((_finite(a) & _finite(b).to(a.device)).sum())
 
 
 def _finite(tensor: torch.Tensor) -> torch.Tensor:
@@ -326,8 +343,10 @@ def judged(versions: Versions) -> Judgement:
             f"{with_unit(errors.transformed)} (relative), {with_unit(errors.ratio)} times the original's"
         )
         return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
-    own = with_unit(errors.own)
-    reason = f"its error is {with_unit(errors.transformed)} (relative), the original's own {own}"
+    its, own = with_unit(errors.transformed), with_unit(errors.own)
+    if versions.is_exchanged:
+        its, own = own, its
+    reason = f"its error is {its} (relative), the original's own {own}"
     if not errors.new_values_are_rounded_well:
         times = f"{with_unit(errors.function / errors.new_values)} times as much as rounding them once does"
         shown = "the output does not show it" if errors.ratio < SHOWN else "the output shows it"
@@ -348,7 +367,7 @@ def _scatter(elements: int) -> float:
 def _effect(difference: torch.Tensor | None) -> torch.Tensor:
     """Return what other decisions have added to a tensor, where that is a number."""
     if difference is None:
-        return torch.zeros((), dtype=torch.float64)
+        return torch.zeros((), dtype=torch.float64, device="cpu")
     effect = _wide(difference)
     return torch.where(effect.isfinite(), effect, 0.0)
 
@@ -364,7 +383,7 @@ def _median_magnitude(values: torch.Tensor) -> torch.Tensor:
     """Return the median magnitude of what is not zero, of a sample if there are very many."""
     sample = values[:: max(1, values.numel() // _SAMPLES)].abs()
     sample = sample[sample > 0]
-    return sample.median() if sample.numel() else torch.ones((), dtype=torch.float64)
+    return sample.median() if sample.numel() else torch.ones((), dtype=torch.float64, device="cpu")
 
 
 def _root_mean_square(values: torch.Tensor) -> float:

@@ -129,7 +129,7 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return torch.view_as_complex(moved(torch.view_as_real(tensor.resolve_conj()), generator))
     wide = to_float64(numbers_of(tensor).detach().cpu(), copy=True).contiguous()
     for block in torch.split(wide.view(-1), _BLOCK):  # what it takes beside the result is small
-        random = torch.rand(block.shape, generator=generator, dtype=torch.float64) - 0.5
+        random = torch.rand(block.shape, generator=generator, dtype=torch.float64, device="cpu") - 0.5
         if tensor.dtype == torch.float64:
             # There is nothing in between: a whole unit, as seldom as gives the same variance (1/12).
             random = random.sign() * (random.abs() < 1 / 24)
@@ -170,7 +170,9 @@ class _NewParts:
         if tensor.dim() < 2:
             return cls(tuple(tensor.shape), (_new_elements(tensor, vectors).reshape(-1),))
         flags = [
-            torch.tensor([part not in parts for part in row_digests(tensor, dim)], dtype=torch.bool)
+            torch.tensor(
+                [part not in parts for part in row_digests(tensor, dim)], dtype=torch.bool, device="cpu"
+            )
             for dim in _part_dims(tensor)
         ]
         return cls(tuple(tensor.shape), tuple(flags))
@@ -184,7 +186,7 @@ class _NewParts:
         """Return booleans of the shape of the tensor."""
         if not self.shape:
             return self.flags[0].reshape(())
-        result = torch.ones((), dtype=torch.bool)
+        result = torch.ones((), dtype=torch.bool, device="cpu")
         for dim, flags in enumerate(self.flags):
             result = result & flags.reshape(-1, *(1,) * (len(self.shape) - dim - 1))
         return result.expand(self.shape)
@@ -195,12 +197,12 @@ def _new_elements(tensor: torch.Tensor, known: Iterable[tuple[torch.dtype, bytes
 
     A vector that is a part of a known one has none, such as the bias of one of several merged linears.
     """
-    new = torch.ones(tensor.numel(), dtype=torch.bool)
+    new = torch.ones(tensor.numel(), dtype=torch.bool, device="cpu")
     data, size = _bytes(tensor), tensor.element_size()
     for dtype, vector in known:
         at = vector.find(data) if dtype == tensor.dtype and tensor.numel() > 1 else -1
         if at >= 0 and at % size == 0:
-            return torch.zeros(tensor.shape, dtype=torch.bool)
+            return torch.zeros(tensor.shape, dtype=torch.bool, device="cpu")
         start = data.find(vector) if dtype == tensor.dtype else -1
         while start >= 0:
             aligned = start % size == 0

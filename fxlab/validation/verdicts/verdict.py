@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from fxlab.checks import check_is, flag
+from fxlab.models.device_errors import device_errors_raised
 from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import Inputs
@@ -194,7 +195,8 @@ class Reference:
         not_compared: dict[str, str] = {}
         for name, runs in self._runs.items():
             try:
-                _ = runs.observed
+                with device_errors_raised():
+                    _ = runs.observed
             except ValueError as error:
                 not_compared[name] = str(error)
                 continue

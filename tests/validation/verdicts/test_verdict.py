@@ -10,6 +10,7 @@ import pytest
 import torch
 from planted import scaled, traced, transformed
 from torch import fx, nn
+from torch.nn import functional as F
 from wrapper_tensor import quantize
 
 import fxlab
@@ -450,6 +451,43 @@ def test_nodes_that_have_no_float64_are_judged_in_their_own_dtype_and_named(dtyp
         assert found.status == DIFFERENT, name
         assert found.in_own_dtype == ("_grouped_mm",)
         assert found.reason.endswith("; 1 node has no float64 and ran in its own dtype (_grouped_mm)")
+
+
+@torch.library.custom_op("verdicts::attention", mutates_args=())
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention as a kernel computes it that has no float64: block by block, with many roundings."""
+    if q.dtype == torch.float64:
+        raise RuntimeError("this kernel takes float32")
+    total, most, out = torch.zeros(q.shape[:-1]), torch.full(q.shape[:-1], -math.inf), torch.zeros_like(q)
+    for keys, values in zip(k.split(2, 1), v.split(2, 1), strict=True):
+        scores = q @ keys.mT / math.sqrt(q.shape[-1])
+        above = torch.maximum(most, scores.amax(-1))
+        weights, kept = (scores - above[..., None]).exp(), (most - above).exp()
+        total, out, most = total * kept + weights.sum(-1), out * kept[..., None] + weights @ values, above
+    return out / total[..., None]
+
+
+class Attends(nn.Module):
+    def __init__(self, attend):
+        super().__init__()
+        self.before, self.after, self.attend = nn.Linear(8, 24), nn.Linear(8, 8), attend
+
+    def forward(self, x):
+        q, k, v = (self.before(x)[..., start : start + 8] for start in (0, 8, 16))
+        return self.after(self.attend(q, k, v))
+
+
+def test_a_kernel_without_float64_rounds_in_its_own_way():
+    torch.manual_seed(0)
+    model, x = Attends(attention), torch.randn(3, 64, 8)
+    graph, other = fx.symbolic_trace(model), with_weights_of(Attends(F.scaled_dot_product_attention), model)
+    for pair in ((graph, other), (other, graph)):
+        assert verdict(*pair, x).agrees
+        assert fxlab.first_divergence(*pair, x) is None
+        wrong = copy.deepcopy(pair[1])
+        with torch.no_grad():
+            wrong.before.weight[:8] *= 1.01
+        assert verdict(pair[0], wrong, x).status == DIFFERENT
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")

@@ -103,7 +103,7 @@ def is_cast_of(folded: tuple[torch.Tensor, torch.Tensor], replacement: nn.Module
 
 def precise_bias(batch_norm: AnyBatchNorm) -> torch.Tensor:
     """Return the bias of a batch norm, which is zero where it has none."""
-    return torch.zeros(()) if batch_norm.bias is None else precise(batch_norm.bias)
+    return torch.zeros((), device="cpu") if batch_norm.bias is None else precise(batch_norm.bias)
 
 
 def carry_bias(
