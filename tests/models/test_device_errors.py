@@ -24,7 +24,17 @@ IN, OUT = torch.tensor([[0, 1]]), torch.tensor([[0, 7]])
         (aten.multinomial.default, lambda i: (3.0 - i, 1), RuntimeError),
         (aten._assert_async.default, lambda i: (i.max() < 5,), RuntimeError),
     ],
-    ids="embedding index index_put index_select gather scatter_add bernoulli multinomial assert".split(),
+    ids=[
+        "embedding",
+        "index",
+        "index_put",
+        "index_select",
+        "gather",
+        "scatter_add",
+        "bernoulli",
+        "multinomial",
+        "assert",
+    ],
 )
 def test_values_that_the_cpu_refuses_are_refused(func, args, error):
     state = torch_generators_now()
