@@ -5,7 +5,6 @@
 
 import copy
 import gc
-import os
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 import torch
 import transformers as hf
 import zoo
+from accelerator_models import Model, made
 from torch import nn
 from torch.nn import functional as F
 
@@ -21,74 +21,6 @@ import fxlab
 from fxlab.models.running import generators_kept, torch_generators_now
 
 pytestmark = pytest.mark.accelerator
-
-
-@pytest.fixture(scope="session")
-def device():
-    if name := os.environ.get("FXLAB_TEST_DEVICE"):
-        return torch.device(name)
-    accelerator = torch.accelerator.current_accelerator()
-    assert accelerator is not None, "this machine has no accelerator; FXLAB_TEST_DEVICE names another device"
-    return torch.device(accelerator.type, 0)
-
-
-@pytest.fixture(autouse=True)
-def settings_as_they_were():
-    matmul, conv = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    yield
-    torch.set_float32_matmul_precision(matmul)
-    torch.backends.cudnn.allow_tf32 = conv
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled():
-    yield
-    torch.compiler.reset()
-
-
-class Attention(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x):
-        y = self.norm(x)
-        q, k, v = (part(y).unflatten(-1, (4, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
-        return x + self.drop(self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)))
-
-
-class Model(nn.Module):
-    """Convolution, batch norm, attention, dropout, an embedding."""
-
-    def __init__(self, width=64):
-        super().__init__()
-        self.embed = nn.Embedding(50, width)
-        self.conv, self.norm = nn.Conv1d(width, width, 3, padding=1), nn.BatchNorm1d(width)
-        self.layers = nn.ModuleList(Attention(width) for _ in range(3))
-        self.head = nn.Linear(width, 10)
-        self.approximate = "none"
-
-    def forward(self, ids):
-        x = self.norm(self.conv(self.embed(ids).transpose(1, 2))).transpose(1, 2)
-        for layer in self.layers:
-            x = layer(F.gelu(x, approximate=self.approximate))
-        return self.head(x)
-
-
-@pytest.fixture
-def ids(device):
-    return torch.randint(0, 50, (4, 32), generator=torch.Generator().manual_seed(1), device="cpu").to(device)
-
-
-def made(device):
-    torch.manual_seed(0)
-    model = Model().to(device).eval()
-    with torch.no_grad():
-        model.norm.running_var.uniform_(0.5, 2)
-    return model
 
 
 def all_passes(session):

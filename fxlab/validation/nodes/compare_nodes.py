@@ -220,6 +220,9 @@ def _judgements(pair: Pair) -> list[Judgement]:
     result = [judgement for judgement in found.values() if judgement is not None]
     if len(result) < len(found):
         exact = pair.exact()
+        if all(exact.is_rounded):
+            reason = "neither has a float64 run"
+            return [*result, Judgement(Status.NOTHING_COMPARED, reason, len(found) - len(result))]
         original, transformed = tensors_by_path(exact.original), tensors_by_path(exact.transformed)
         anew = [tensors_by_path(value) for value in exact.rounded_anew]
         versions = [

@@ -147,13 +147,13 @@ class ExactLanes:
 
     def keep_original(self, node: Node, start: Callable[[Node], Any]) -> None:
         """Run a node without a match, and keep its value; values of single nodes have no derivatives."""
-        is_derivative = node.op == "call_function" and takes_derivatives(node)
-        if not is_derivative and self.can_run(node, start):
+        if not takes_derivatives(node) and self.can_run(node, start):
             self._kept[node] = [self.original(node, start)]
 
     def keep_transformed(self, node: Node, start: Callable[[Node], Any]) -> None:
-        """Run a node without a match, and keep its values."""
-        self._kept[node] = self.transformed(node, start)
+        """Run a node of the transformed graph without a match, and keep its values."""
+        if not takes_derivatives(node) and self.can_run(node, start):
+            self._kept[node] = self.transformed(node, start)
 
     def drop(self, node: Node) -> None:
         """Forget what a node has computed."""
@@ -167,6 +167,7 @@ class ExactLanes:
         is_rounded = False
         for value in node.all_input_nodes:
             given = start(value)
+            is_rounded |= takes_derivatives(value)
             if given is NOT_THERE:
                 is_rounded |= value in self._rounded
                 kept = self._kept[value]
@@ -180,7 +181,7 @@ class ExactLanes:
         return result
 
     def can_run(self, node: Node, start: Callable[[Node], Any]) -> bool:
-        """Tell whether a node of the original has a float64 run: it has none if it reads a derivative."""
+        """Tell whether a node has a float64 run: it has none if it reads a derivative without a match."""
         return all(value in self._kept or start(value) is not NOT_THERE for value in node.all_input_nodes)
 
     def _holds_new_values(self, node: Node) -> bool:

@@ -208,13 +208,19 @@ class SideBySide:
         """Tell whether a pair can be run in float64, should that be asked for."""
         if self._exact is None or self._is_same_step(node):
             return True
-        return self._exact.can_run(other, self._value_for_first)
+        return self._exact.can_run(other, self._value_for_first) and self._exact.can_run(
+            node, self._value_for_second
+        )
 
     def _finish(self, node: Node) -> None:
         """Compute what later nodes need of this one, and drop what no node needs any more."""
         other = self._matching.originals.get(node)
         if node.op != "output" and not self._is_boundary(node):
-            self._again.values[node] = self._on_originals(node)
+            # Of values that others have computed there are no derivatives.
+            is_derivative = takes_derivatives(node)
+            self._again.values[node] = (
+                self._second.values[node] if is_derivative else self._on_originals(node)
+            )
             if self._exact is not None:
                 self._exact.keep_transformed(node, self._value_for_second)
         if other is not None and other.op != "output":

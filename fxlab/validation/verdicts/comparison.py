@@ -21,6 +21,7 @@ from fxlab.validation.outputs.call_differences import (
 )
 from fxlab.validation.outputs.compare_outputs import compared, compared_rows
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
+from fxlab.validation.verdicts.attention_kernels import states_of_generators
 from fxlab.validation.verdicts.decisions import may_decide
 from fxlab.validation.verdicts.float64_run import DrawsRandomNumbersError
 from fxlab.validation.verdicts.gradients import parameters_apart, trained_in_one, trained_parameters
@@ -259,7 +260,10 @@ class RunsCompared:
     @cached_property
     def _judged_by_bits(self) -> dict[str, Judgement]:
         ours, theirs = self._expected, self._outputs
+        states = states_of_generators(self._original.graph_module)
         found = {path: _judged_by_bits(path, ours.get(path), theirs.get(path)) for path in self._paths}
+        for path in states & {*found}:
+            found[path] = Judgement(Status.NOTHING_COMPARED, "the state of a kernel's generator", 1)
         known = {path: judgement for path, judgement in found.items() if judgement is not None}
         for path, reason in self._other_calls():
             judgement = known.get(path)
@@ -449,7 +453,8 @@ def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -
     aside = f"; nothing to compare in {_reasons(nothing)}" if nothing else ""
     decisive = {path: judgement for path, judgement in told.items() if judgement.status is status}
     decisive = dict(sorted(decisive.items(), key=lambda item: not is_fact(item[0])))
-    ratios = {path: j.errors.ratio for path, j in told.items() if j.errors and j.errors.usual}
+    errors = {path: j.errors for path, j in told.items() if j.errors and j.errors.usual}
+    ratios = {path: 0.0 if each.is_noise else each.ratio for path, each in errors.items()}
     ratio = max(ratios.values(), default=None)
     if status is Status.SAME_BITS:
         only = next(iter(told.values())).reason if len(told) == 1 else ""

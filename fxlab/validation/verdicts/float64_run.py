@@ -23,6 +23,7 @@ from fxlab.models.running import (
 )
 from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
+from fxlab.validation.verdicts.attention_kernels import in_steps, is_attention_kernel
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draws, may_draw
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
@@ -192,6 +193,8 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif self._drawn is not None and draws(func, args, kwargs):
             given = self._drawn.result(func, args, kwargs)
             return pytree.tree_map_only(torch.Tensor, _wide, given)
+        elif is_attention_kernel(func, args, kwargs):
+            result = in_steps(func, args, kwargs)
         else:
             if self._drawn is not None and may_draw(func):
                 self._drawn.inside = str(func)

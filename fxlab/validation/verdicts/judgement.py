@@ -177,6 +177,11 @@ class Errors:
         return self.transformed / self.usual if self.usual else math.nan
 
     @property
+    def is_noise(self) -> bool:
+        """Whether both are larger than what they are errors of, as gradients are that are zero in theory."""
+        return min(self.own, self.transformed) >= 1
+
+    @property
     def same_function(self) -> bool:
         """Whether the two compute the same, rounding apart."""
         return self.new_values_are_rounded_well or self.new_values_are_rounded_often
@@ -343,6 +348,9 @@ def judged(versions: Versions) -> Judgement:
             f"{with_unit(errors.transformed)} (relative), {with_unit(errors.ratio)} times the original's"
         )
         return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
+    if errors.is_noise:
+        reason = "rounding leaves no digit of it right in either: in float64 it is next to zero"
+        return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)
     its, own = with_unit(errors.transformed), with_unit(errors.own)
     if versions.is_exchanged:
         its, own = own, its

@@ -477,6 +477,21 @@ class Attends(nn.Module):
         return self.after(self.attend(q, k, v))
 
 
+def test_a_gradient_that_is_zero_in_theory_decides_nothing():
+    torch.manual_seed(0)
+    model, x = Attends(F.scaled_dot_product_attention), torch.randn(3, 64, 8)
+    graph = fx.symbolic_trace(model)
+    other = with_weights_of(Attends(lambda q, k, v: (q @ k.mT / math.sqrt(8)).softmax(-1) @ v), model)
+    found = verdict(graph, other, x, gradients=True)
+    assert found.agrees
+    assert found.ratio < 3
+    bias = copy.deepcopy(graph)
+    with torch.no_grad():
+        bias.before.bias[8:16] += 1  # that of the keys, which softmax takes away
+    assert "no digit" not in str(found)
+    assert verdict(graph, bias, x).agrees
+
+
 def test_a_kernel_without_float64_rounds_in_its_own_way():
     torch.manual_seed(0)
     model, x = Attends(attention), torch.randn(3, 64, 8)
