@@ -16,11 +16,11 @@ from torch.fx import GraphModule
 
 from fxlab.deployment.held_graph import HeldGraph, Runner, Switched
 from fxlab.deployment.transformed_graph import SharedTensors
+from fxlab.models.autocast import autocast_state
 from fxlab.node_info import dtype_name
 from fxlab.tracing.dynamo import compiling
 from fxlab.tracing.dynamo.hooks import break_after, running_modules
 from fxlab.tracing.dynamo.model_graph import LiftedGraph
-from fxlab.tracing.recording.autocast_regions import autocast_state
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import fx, nn
 
+from fxlab.models.autocast import AutocastState
+
 InputKind = Literal["parameter", "buffer", "state", "number", "batch"]
 _KEY = "fxlab_step"
 
@@ -70,7 +72,7 @@ class StepRecord:
         loss: Callable[..., Any] | None,
         optimizer: torch.optim.Optimizer | None,
         outputs: StepOutputs,
-        autocast: Any,
+        autocast: AutocastState,
         key: object,
     ) -> None:
         self.outputs, self.autocast, self.key = outputs, autocast, key

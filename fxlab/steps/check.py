@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from fxlab.models.autocast import autocast_set
 from fxlab.models.running import generators_kept
-from fxlab.steps.autocast import autocast_off
 from fxlab.steps.gradients import Forward, Recorded
 from fxlab.steps.update import Update
 from fxlab.tracing.report import TraceError
@@ -28,7 +28,7 @@ def check_step(
         return
     expected = _eager(forward, passes, update)
     try:
-        with generators_kept(), torch.no_grad(), autocast_off():
+        with generators_kept(), torch.no_grad(), autocast_set():
             found = step(**values)
     except Exception as error:
         raise TraceError(f"The recorded step does not run: {type(error).__name__}: {error}") from error

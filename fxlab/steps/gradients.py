@@ -11,8 +11,8 @@ import torch
 from torch import fx, nn
 from torch.func import functional_call
 
+from fxlab.models.autocast import autocast_set
 from fxlab.steps.arguments import Batch, called, loss_of
-from fxlab.steps.autocast import autocast_off
 from fxlab.steps.functional import functional
 from fxlab.steps.places import Places
 from fxlab.steps.repairs import with_guards, with_one_draw, without_hidden_writes
@@ -102,7 +102,7 @@ class _Whole(nn.Module):
                 box = places.inside(LOSS, _name_of(self._loss))
             with box:
                 loss = loss_of(self._loss, output, given)
-            with autocast_off(), nullcontext() if places is None else places.backward_from(loss):
+            with autocast_set(), nullcontext() if places is None else places.backward_from(loss):
                 return loss, torch.autograd.grad(loss, self._asked, allow_unused=True)
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx, nn
 
+from fxlab.models.autocast import autocast_set
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.models.step_record import GuardError, StepInput, StepRecord, step_record
 from fxlab.steps.arguments import Batch
-from fxlab.steps.autocast import autocast_off
 from fxlab.steps.step_key import step_key
 from fxlab.steps.traced_step import trace_step
 from fxlab.steps.update import Update
@@ -91,7 +91,7 @@ class StepLoop:
                     return self._run(held, batch)
             except GuardError:
                 continue
-        with self._record.autocast.entered():
+        with autocast_set(self._record.autocast):
             step = trace_step(model, inputs, self._record.loss, optimizer=optimizer)
         record = step_record(step)
         assert record is not None
@@ -107,7 +107,7 @@ class StepLoop:
     def _run(self, held: _Held, batch: Batch) -> torch.Tensor:
         values = self._values(held, batch)
         graph = self._transformed(held, values)
-        with torch.no_grad(), autocast_off():
+        with torch.no_grad(), autocast_set():
             found = graph(**values)
             self._write(held, found, values)
         loss: torch.Tensor = found["loss"]

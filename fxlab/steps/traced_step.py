@@ -12,11 +12,11 @@ import torch
 from torch import fx, nn
 
 from fxlab.checks import check_is, described
+from fxlab.models.autocast import autocast_state
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
 from fxlab.steps.arguments import Batch
-from fxlab.steps.autocast import AutocastNow
 from fxlab.steps.check import check_step
 from fxlab.steps.gradients import LOSS, Forward, Recorded, recorded, results_of
 from fxlab.steps.places import place_update
@@ -101,7 +101,7 @@ def trace_step(
     outputs = StepOutputs(joined.written, joined.made, {} if updated is None else updated.fixed)
     key = step_key(model, batch, update)
     _warn_of_constants(step)
-    note_step(step, StepRecord(joined.values, model, loss, optimizer, outputs, AutocastNow.now(), key))
+    note_step(step, StepRecord(joined.values, model, loss, optimizer, outputs, autocast_state(), key))
     check_step(step, joined.values, Forward(model, loss), passes, update)
     return step
 

@@ -90,6 +90,7 @@ def test_gradients_of_compiled_code_are_judged_with_the_joint_graph():
     session = fxlab.compile_session(*a_model(), training=True)
     session.generate_code()
     assert session.verdict().agrees
+    assert fxlab.first_divergence(session) is None
     assert len(session.verdict().outputs) == 3
     assert {*session.kernels()["stack"]} == {"forward", "backward"}
     with pytest.raises(ValueError, match="none of the backward graph alone"):

@@ -71,6 +71,23 @@ def test_no_node_of_an_intact_compile_is_accused(session):
     assert all(fxlab.first_divergence(one) is None for one in session.graphs.values())
 
 
+def test_autocast_around_a_compile_is_in_its_graph():
+    layers = torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)
+    model, x = torch.nn.Sequential(*layers), torch.randn(5, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        session = fxlab.compile_session(model, x, training=True)
+    with fxlab.record_compile() as record:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = torch.compile(model)(x).float().sum()
+        loss.backward()
+    for each in (session, *record.sessions.values()):
+        assert each.verdict().agrees
+        assert fxlab.first_divergence(each) is None
+    name = next(pass_.name for pass_ in session.applied if pass_.name.startswith("joint/"))
+    session.revert(name)
+    assert session.verdict().agrees
+
+
 def careless_derivative(graph):
     (node,) = graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)
     square = next(user for user in node.users if user.target is torch.ops.aten.mul.Tensor)

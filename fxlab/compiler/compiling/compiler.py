@@ -20,6 +20,7 @@ from fxlab.compiler.graphs.slots import Slot
 from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Crash, Recorder
 from fxlab.compiler.recording.snapshot import Made, Snapshot
 from fxlab.interrupts import RestoringStack
+from fxlab.models.autocast import autocast_set, autocast_state
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import (
     Inputs,
@@ -95,6 +96,7 @@ class Compiler:
         dynamic: bool | None = None,
     ) -> None:
         self._called, self._inputs = model, inputs
+        self._autocast = autocast_state()
         self._model = model if isinstance(model, nn.Module) else self._held_by(model)
         self.settings: dict[str, Any] = {
             "training": training,
@@ -194,6 +196,7 @@ class Compiler:
                 seed_generators(0)
                 settings = self.settings | {"generates": generates}
                 settings["options"] = {**settings["options"], **options}
+                stack.enter_context(autocast_set(self._autocast))
                 remarks = compile_once(
                     self._called, args, kwargs, recorder, recorder.story, recorder.read_modules, **settings
                 )

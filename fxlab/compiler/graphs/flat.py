@@ -35,6 +35,7 @@ from fxlab.compiler.graphs.names import Names
 from fxlab.compiler.graphs.slots import Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.models.autocast import UnderAutocast
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept
@@ -129,19 +130,24 @@ class Frame:
         copies = self._copied_placeholders(graph, snapshot, kind, slots)
         held |= {known.path: known.value for known in slots.values() if known is not None and known.path}
         leaves = self._with_gradients(slots, copies) if self._takes_derivatives(snapshot, kind) else {}
+        inside = _in_autocast_around(snapshot) if self._recording.autocast else set()
         for node in snapshot.graph.nodes:
             if node.op in ("placeholder", "output"):
                 continue
             if (written := _read_of_nothing(node)) is not None:
                 copies[node] = copies[written]
                 continue
-            target = NotRunnable(node.target.__name__) if inductor_lowering(node.target) else node.target
+            op, target = node.op, node.target
+            if inductor_lowering(target):
+                target = NotRunnable(target.__name__)
+            elif node in inside:
+                op, target = "call_function", UnderAutocast(target, self._recording.autocast)
             args, kwargs = (torch.fx.map_arg(value, copies.__getitem__) for value in (node.args, node.kwargs))
             name = self.name_of(snapshot, node.name)
             path = self._held_path(str(target), held) if node.op == "get_attr" else None
             if path is not None:
                 target, held[path] = path, held[str(target)]
-            copies[node] = graph.create_node(node.op, target, args, kwargs, name, node.type)
+            copies[node] = graph.create_node(op, target, args, kwargs, name, node.type)
             copies[node].meta = clean_meta(node, self._classes, self._roots) | (
                 self._stack_of(path) if path is not None else {}
             )
@@ -358,6 +364,23 @@ class Frame:
             if node.name in places and self._input_place(node.meta.get("desc")) is None:
                 value = results[places[node.name]]
                 self._saved[node.name] = Slot(self.name_of(backward, node.name), None, value)
+
+
+def _in_autocast_around(snapshot: Snapshot) -> set[Node]:
+    """Return the calls of Dynamo's graph for which autocast is as it is around the graph.
+
+    AOTAutograd writes casts into its graphs. Regions of the model itself are entered and left by nodes.
+    """
+    if snapshot.dialect != TORCH:
+        return set()
+    found, depth = set(), 0
+    for node in snapshot.graph.nodes:
+        name = getattr(node.target, "__name__", "")
+        depth += (name == "_enter_autocast") - (name == "_exit_autocast")
+        is_call = node.op in ("call_function", "call_method") and node.target is not operator.getitem
+        if is_call and not depth and name != "_exit_autocast" and not isinstance(node.target, CompiledCode):
+            found.add(node)
+    return found
 
 
 def _read_of_nothing(node: Node) -> Node | None:

@@ -17,6 +17,7 @@ from fxlab.compiler.recording.partition import joined
 from fxlab.compiler.recording.snapshot import Made, Snapshot, State
 from fxlab.compiler.story.hooks import current_compile
 from fxlab.compiler.story.story import Story
+from fxlab.models.autocast import AutocastState, autocast_state
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 
 TORCH, ATEN = "torch", "aten"
@@ -128,6 +129,8 @@ class Recording:
     """Why Dynamo has ended the graph, if that is not the end of the model."""
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
     """The outermost modules that it reads, by the function's expressions for them."""
+    autocast: AutocastState = field(default_factory=autocast_state)
+    """The autocast regions around the call."""
     compile: str = ""
     """Dynamo's number of the compile."""
     has_run: bool = False

@@ -1,56 +1,18 @@
-"""Regions of automatic mixed precision inside a model: each call in one says what it computes in.
-
-``torch.export`` writes nodes that switch autocast on and off. Here each node is right by itself instead: it
-can be moved, run alone and compared, and a graph that raises half way leaves nothing switched on.
-"""
+"""Use of automatic mixed precision by a model, and by what is around it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch.fx.node import has_side_effect
 
 from fxlab.exchanged import exchanged
+from fxlab.models.autocast import AutocastState, autocast_state
 from fxlab.tracing.report import REFUSAL
-
-_DEVICES = ("cpu", "cuda")
-
-AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
-"""The device types for which autocast is on, with the dtype that it computes in."""
-
-
-def autocast_state() -> AutocastState:
-    """Return what autocast is set to."""
-    on = (device for device in _DEVICES if torch._C.is_autocast_enabled(device))
-    return tuple((device, torch.get_autocast_dtype(device)) for device in on)
-
-
-@dataclass(frozen=True)
-class UnderAutocast:
-    """The target of a node that calls a function with autocast set as the model sets it there."""
-
-    function: Callable[..., Any] | str
-    """A function, or the name of a method of ``torch.Tensor``."""
-    state: AutocastState
-
-    @property
-    def __name__(self) -> str:
-        return f"autocast_{self.function if isinstance(self.function, str) else self.function.__name__}"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
-        function = getattr(torch.Tensor, self.function) if isinstance(self.function, str) else self.function
-        on = dict(self.state)
-        with ExitStack() as stack:
-            for device in _DEVICES:
-                if device in on or torch.is_autocast_enabled(device):
-                    stack.enter_context(torch.autocast(device, on.get(device), enabled=device in on))
-            return function(*args, **kwargs)
 
 
 class AutocastUse:

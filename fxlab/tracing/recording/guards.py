@@ -12,13 +12,14 @@ import torch
 from torch.fx import Node
 from torch.utils.hooks import RemovableHandle
 
+from fxlab.models.autocast import AutocastState
 from fxlab.models.settings import Setting, require_settings
 from fxlab.operators.tensor_reads import NUMBER_OF, TEXT_READS
 from fxlab.tracing.bound_inputs import Size, name_of_size
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.recording.autocast_regions import AutocastState, require_autocast
+from fxlab.tracing.recording.autocast_regions import require_autocast
 from fxlab.tracing.recording.graph_builder import Recording
 from fxlab.tracing.recording.opaque.opaque_calls import (
     expected_of,

@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import InterruptsHeld
+from fxlab.models.autocast import UnderAutocast, autocast_state
 from fxlab.models.settings import function_modes_hidden
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.created_tensors import TensorsMade
@@ -21,7 +22,6 @@ from fxlab.tracing.model_code.setting_reads import SettingReads
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.model_code.twin import Twin
-from fxlab.tracing.recording.autocast_regions import UnderAutocast, autocast_state
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recording.guards import Conditions
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts

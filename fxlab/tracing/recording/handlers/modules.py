@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from fxlab.exchanged import exchanged
+from fxlab.models.autocast import autocast_state
 from fxlab.tracing.findings import Found
-from fxlab.tracing.recording.autocast_regions import autocast_state
 from fxlab.tracing.recording.handlers.opaque_parts import call_part
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import Call

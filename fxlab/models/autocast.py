@@ -1,0 +1,55 @@
+"""Automatic mixed precision: the regions around a call, and calls in a region.
+
+``torch.export`` writes nodes that switch autocast on and off. Here each node is right by itself instead: it
+can be moved, run alone and compared, and a graph that raises half way leaves nothing switched on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+_DEVICES = ("cpu", "cuda", "xpu", "mps")
+
+AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
+"""The device types for which autocast is on, with the dtype that it computes in."""
+
+
+def autocast_state() -> AutocastState:
+    """Return what autocast is set to."""
+    on = (device for device in _DEVICES if torch.is_autocast_enabled(device))
+    return tuple((device, torch.get_autocast_dtype(device)) for device in on)
+
+
+@contextmanager
+def autocast_set(state: AutocastState = ()) -> Iterator[None]:
+    """Let autocast be on as a state says, and not otherwise, until the block ends."""
+    on = dict(state)
+    with ExitStack() as stack:
+        for device in _DEVICES:
+            if device in on or torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, on.get(device), enabled=device in on))
+        yield
+
+
+@dataclass(frozen=True)
+class UnderAutocast:
+    """The target of a node that calls a function with autocast set as the model sets it there."""
+
+    function: Callable[..., Any] | str
+    """A function, or the name of a method of ``torch.Tensor``."""
+    state: AutocastState
+
+    @property
+    def __name__(self) -> str:
+        return f"autocast_{self.function if isinstance(self.function, str) else self.function.__name__}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        function = getattr(torch.Tensor, self.function) if isinstance(self.function, str) else self.function
+        with autocast_set(self.state):
+            return function(*args, **kwargs)
