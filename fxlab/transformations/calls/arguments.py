@@ -90,14 +90,16 @@ def without_defaults(given: dict[str, Any], called: Operator) -> dict[str, Any]:
 
 def _kept(given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     def is_default(name: str, value: Any) -> bool:
-        if name in _IGNORED or value is None:
-            return True
-        default = _plain(defaults.get(name))
-        if isinstance(value, Node | Weight) or name == "self" or default is None:
+        if isinstance(value, Node | Weight) or name in ("self", "train", "p"):
             return False
-        return type(value) is type(default) and bool(value == default) and name not in ("train", "p")
+        default = _plain(defaults.get(name))
+        return default is not None and type(value) is type(default) and bool(value == default)
 
-    return {name: value for name, value in given.items() if not is_default(name, value)}
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in _IGNORED and not is_default(name, value)
+    }
 
 
 def _plain(value: Any) -> Any:

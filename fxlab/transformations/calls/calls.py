@@ -32,6 +32,7 @@ _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
 _REDUCTIONS = frozenset(
     {"squeeze", "mean", "sum", "amax", "amin", "var", "std", "logsumexp", "prod", "any", "all"}
 )
+_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow", "square", "sqrt", "rsqrt", "reciprocal"})
 _RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "view_copy"})
 _COPIES = frozenset({"contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"})
 _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", "var_mean", "std_mean"})
@@ -195,6 +196,8 @@ class Calls:
 
     def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
         """Return the form that all spellings of a call have."""
+        if name in _ARITHMETIC:
+            return self._arithmetic(name, given, node)
         value = given.get("self")
         rank = self.rank(value if "self" in given else given.get("tensors"))
         if name in _RESHAPES and any(isinstance(each, torch.dtype) for each in given.values()):
@@ -210,8 +213,6 @@ class Calls:
             is_off = given.get("train", True) is False or given.get("p", 0.5) == 0
             rest = {} if is_off else {key: each for key, each in given.items() if key in ("p", "train")}
             return Term("dropout" if is_off else name, {"self": value, **rest}, (node,), is_off, rank)
-        if name in ("add", "sub", "rsub", "mul", "div", "pow", "square", "sqrt", "rsqrt", "reciprocal"):
-            return self._arithmetic(name, given, node)
         if name in _RESHAPES:
             return self._reshape(value, given.get("shape"), node, rank)
         if name in ("transpose", "t", "permute", "numpy_T", "mT", "swapaxes"):
