@@ -178,7 +178,6 @@ class Reason(Coded):
     SOFTMAX_DIMENSION = "the softmax is over dimension {dimension}, not the last one"
     NO_MASK = "{value} adds something other than a mask to scores"
     NOT_SCALED_PRODUCT = "{value} is no matrix product, scaled and then masked, which the softmax would read"
-    TWO_MASKS = "scores are masked twice, by {first} and by {second}"
     FILL = "scores are filled with {number}, which is not so small that no score reaches it"
     SCALE = "the scale is {scale}"
     NOT_BOTH_REPEATED = "keys and values are not repeated alike, or not for each query"

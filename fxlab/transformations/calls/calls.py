@@ -26,7 +26,7 @@ from fxlab.transformations.calls.arguments import (
     without_defaults,
 )
 from fxlab.transformations.calls.casts import is_cast
-from fxlab.transformations.calls.product import as_product
+from fxlab.transformations.calls.product import operands_of_batches
 
 _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
 _REDUCTIONS = frozenset(
@@ -544,10 +544,11 @@ def _of_view(calls: Calls, node: Node) -> Term | None:
     if not isinstance(inner, Node) or len(inner.users) != 1:
         return None
     if inner.target is torch.ops.aten.bmm.default:
-        product = as_product(node)
+        product = operands_of_batches(node)
         if product is None:
             return None
-        return Term("matmul", {"self": product.left, "other": product.right}, (node, *product.inner), rank=3)
+        left, right, own = product
+        return Term("matmul", {"self": left, "other": right}, (node, *own), rank=3)
     if inner.target is torch.ops.aten.addmm.default:
         bias, flat, matrix = inner.args[:3]
     elif inner.target is torch.ops.aten.mm.default:
