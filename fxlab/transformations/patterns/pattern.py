@@ -96,8 +96,7 @@ class Pattern:
     @cached_property
     def outputs(self) -> tuple[Any, ...]:
         """The values that it returns."""
-        (returned,) = self.graph.output_node().args
-        return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+        return outputs_of(self.graph)
 
     @cached_property
     def scalars(self) -> dict[Node, bool]:
@@ -222,6 +221,12 @@ class Pattern:
             else:
                 terms.append(value)
         return terms, numbers, count
+
+
+def outputs_of(graph: Graph) -> tuple[Any, ...]:
+    """Return the values that a graph returns."""
+    (returned,) = graph.output_node().args
+    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
 
 
 def arguments_of(function: Callable[..., Any], names: Sequence[str] = ()) -> list[Capture]:
