@@ -120,7 +120,6 @@ class Reason(Coded):
     PYTHON_NUMBER = "{value} is a Python number, not a tensor"
 
     # Batch norms
-    IN_BETWEEN = "{value} stands between {first} and {last}"
     NO_RUNNING_STATISTICS = "the batch norm has no running statistics"
     FEATURES_DIFFER = "the batch norm has shape {features}, the layer {channels} channels"
     NOT_FINITE = "the folded weights are not finite in {dtype}"

@@ -88,19 +88,10 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
         return f"a multiplication by {1 / denominator!r} instead of a division by {denominator!r}"
 
     def rewrite(self, candidate: Division, edit: Editor) -> Node:
-        """Let the node multiply; its arguments stay where they are."""
+        """Let the node multiply."""
         node = candidate.node
         inverse = 1.0 / float(candidate.denominator.real)
-        edit.change(
-            node,
-            target=_multiplication(node),
-            args=(*node.args[:1], inverse) if len(node.args) == 2 else node.args,
-            kwargs={
-                name: inverse if name == "other" else value
-                for name, value in node.kwargs.items()
-                if name in ("input", "other")
-            },
-        )
+        edit.change(node, target=_multiplication(node), args=(candidate.numerator, inverse), kwargs={})
         return node
 
 

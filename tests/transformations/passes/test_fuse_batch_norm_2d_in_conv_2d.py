@@ -287,6 +287,6 @@ class Joined(nn.Module):
 
 
 def test_a_batch_norm_of_concatenated_convolutions_says_what_stands_between():
-    assert why_not(Joined()) == "in-between"
+    assert why_not(Joined()) == "other-operator"
     (reason,) = FuseBatchNorm2dInConv2d().explain(traced(Joined())).reason
-    assert reason == "cat stands between a and norm"
+    assert "cat" in reason

@@ -12,7 +12,6 @@ from torch.fx import Node
 from torch.nn import functional
 
 from fxlab.node_info import known_shape
-from fxlab.operators import computes, moves_elements
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import AnyBatchNorm, AnyConv
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -75,8 +74,6 @@ def _behind_norm(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _BEFORE = {layer: _before_norm(function) for layer, function in _FUNCTIONS.items()}
 _BEHIND = {layer: _behind_norm(function) for layer, function in _FUNCTIONS.items()}
-_FURTHEST = 3
-"""How many views and concatenations are looked through for a layer."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +85,6 @@ class LayerAndNorm:
     expected: tuple[type[nn.Module], type[nn.Module]]
     """The classes that the two must have."""
     norm_first: bool
-    between: Node | None = None
-    """What the batch norm reads instead of the layer itself: a view, or a concatenation."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -151,10 +146,9 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         """Yield the batch norms that read a layer, or that a layer reads."""
         for node in facts.graph_module.graph.nodes:
             if self.norm_may_be_last and (norm := as_batch_norm(node, facts)) is not None:
-                before = _layer_behind(norm.input, facts)
-                if before is not None and (pair := self._pair(before.module, norm.module)):
-                    between = norm.input if before.node is not norm.input else None
-                    yield LayerAndNorm(before, norm, pair, norm_first=False, between=between)
+                layer = _as_layer(norm.input, facts)
+                if layer is not None and (pair := self._pair(layer.module, norm.module)):
+                    yield LayerAndNorm(layer, norm, pair, norm_first=False)
             elif self.norm_may_be_first and (layer := _as_layer(node, facts)) is not None:
                 norm = as_batch_norm(layer.input, facts)
                 if norm is not None and (pair := self._pair(layer.module, norm.module)):
@@ -164,8 +158,6 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         """Refuse what cannot be replaced, what others read, and a batch norm that is not a fixed scaling."""
         layer, norm = candidate.layer.module, candidate.norm.module
         first, last = candidate.in_order
-        if candidate.between is not None:
-            return Reason.IN_BETWEEN(value=candidate.between.name, first=first.name, last=last.name)
         if len(first.users) > 1:
             return Reason.OTHER_USERS(value=first.name)
         if reason := _why_not_both_replaceable(candidate, facts):
@@ -262,16 +254,6 @@ def why_no_batch(candidate: LayerAndNorm) -> Refusal | None:
 
 def _as_layer(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | Layer[AnyConv] | None:
     return as_linear(node, facts) or as_convolution(node, facts)
-
-
-def _layer_behind(value: Node, facts: GraphFacts, depth: int = 0) -> Layer[Any] | None:
-    """Return the layer whose result a value is, is a view of, or has as a part."""
-    if (layer := _as_layer(value, facts)) is not None or depth > _FURTHEST:
-        return layer
-    if not moves_elements(value) and computes(value) != "cat":
-        return None
-    behind = (_layer_behind(each, facts, depth + 1) for each in value.all_input_nodes)
-    return next((each for each in behind if each is not None), None)
 
 
 def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> Refusal | None:
