@@ -26,6 +26,16 @@ from fxlab.transformations.patterns.captured import (
 from fxlab.transformations.patterns.pattern import ANY, NUMBER, TENSOR, WEIGHT, Capture, Pattern
 
 _COMMUTATIVE = ("add", "mul")
+_ALSO_CALLED = frozenset(
+    {
+        ("transpose", "permute"),
+        ("silu", "mul"),
+        ("mul", "pow"),
+        ("flatten", "reshape"),
+        ("reshape", "flatten"),
+    }
+)
+"""Calls of a pattern, and those of a graph that may compute the same."""
 _MOST_STEPS = 4000
 """Comparisons at one node, so that a pattern with many orders ends."""
 _MOST_ABSORBED = 6
@@ -343,9 +353,9 @@ class Matcher:
     def _is_called(self, term: Term, other: Term) -> bool:
         if term.name == other.name:
             return True
-        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow")}
-        pairs |= {("flatten", "reshape"), ("reshape", "flatten")}
-        return (term.name, other.name) in pairs and (other.name != "pow" or other.args["exponent"] == 2)
+        return (term.name, other.name) in _ALSO_CALLED and (
+            other.name != "pow" or other.args["exponent"] == 2
+        )
 
     def _term(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
         """Match two calls of one operator."""
@@ -504,6 +514,10 @@ class Matcher:
             grown, place = False, 0
             most = wanted - 1 if is_any else wanted + _MOST_ABSORBED
             while place < len(operands) <= most:
+                nearest = self._calls.term(operands[place])
+                if nearest is None or not (nearest.is_transparent or nearest.name == name):
+                    place += 1
+                    continue
                 passed = list(self._calls.seen_through(operands[place]))
                 term = self._calls.term(passed[-1])
                 nodes = [each for each in passed if isinstance(each, Node)]
@@ -590,6 +604,14 @@ class Matcher:
             words = {"name": f"numbers in {name}", "count": len(given), "expected": len(wanted)}
             self._fail(found, at, Reason.OTHER_COUNT, **words)
 
+    def _is_another(self, value: Any, given: Any) -> bool:
+        """Tell at a glance that a call of the pattern is not the call of the graph."""
+        term = None if self._pattern.is_either(value) else self._pattern.term(value)
+        if term is None or term.is_transparent or term.name == "to":
+            return False
+        other = self._calls.term(given)
+        return other is None or not (other.is_transparent or self._is_called(term, other))
+
     def _paired(
         self, calls: list[Any], captures: list[Any], tensors: list[Any], found: Found, name: str
     ) -> Iterator[Found]:
@@ -598,6 +620,8 @@ class Matcher:
             first, *rest = calls
             is_there = False
             for place, value in enumerate(tensors):
+                if not self._explains and self._is_another(first, value):
+                    continue
                 for more in itertools.islice(self._value(first, value, found), 16):
                     is_there = True
                     yield from self._paired(
