@@ -1,6 +1,5 @@
 """The base of passes that fuse a batch norm into the layer before or behind it."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,9 +134,12 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
             return []
         return [miss for miss in missed if miss.at is None or layers[miss.at] is None]
 
-    @abstractmethod
     def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
-        """Return why the batch norm is no scaling and shift that the layer sees all of; ``None`` if it is."""
+        """Return why the batch norm is no scaling and shift that the layer sees all of; ``None`` if it is.
+
+        A convolution may take its input for a single sample.
+        """
+        return why_no_batch(candidate)
 
     def match(self, facts: GraphFacts) -> Iterator[LayerAndNorm]:
         """Yield the batch norms that read a layer, or that a layer reads."""
