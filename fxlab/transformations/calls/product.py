@@ -6,7 +6,7 @@ import torch
 from torch.fx import Node
 
 from fxlab.node_info import known_shape
-from fxlab.torch_private import statically_known_true
+from fxlab.transformations.analysis.node_shape import are_same_sizes
 
 _ATEN = torch.ops.aten
 _KEEP_ELEMENTS = (_ATEN.view.default, _ATEN.expand.default, _ATEN.clone.default)
@@ -36,7 +36,7 @@ def operands_of_batches(node: Node) -> tuple[Node, Node, tuple[Node, ...]] | Non
         left: (*result[:-2], *flat_left[-2:]),
         right: (*result[:-2], *flat_right[-2:]),
     }
-    if not all(_is_same(known_shape(value), shape) for value, shape in expected.items()):
+    if not all(are_same_sizes(known_shape(value), shape) for value, shape in expected.items()):
         return None  # it is broadcast, or another view
     return left, right, (bmm, *left_inner, *right_inner)
 
@@ -60,10 +60,4 @@ def _keeps_elements(node: Node) -> bool:
         return True
     value = node.args[0]
     shapes = [known_shape(each) for each in (node, value) if isinstance(each, Node)]
-    return len(shapes) == 2 and _is_same(*shapes)
-
-
-def _is_same(a: tuple[Any, ...] | None, b: tuple[Any, ...] | None) -> bool:
-    if a is None or b is None or len(a) != len(b):
-        return False
-    return all(x is y or statically_known_true(x == y) for x, y in zip(a, b, strict=True))
+    return len(shapes) == 2 and are_same_sizes(*shapes)

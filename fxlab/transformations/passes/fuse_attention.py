@@ -14,12 +14,11 @@ from torch.nn import functional
 from fxlab.node_info import dtype_name, known_shape
 from fxlab.operators import computed_by, is_aten
 from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.autocast import LARGEST
 from fxlab.transformations.analysis.dropout import DROPOUT_MODULES
 from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
@@ -404,7 +403,7 @@ def _why_shapes_differ(attention: Attention) -> Refusal | None:
         (query[-1], keys[-2]),
         (keys[-1], values[-2]),
     ]
-    if not all(_is_same(a, b) for a, b in pairs):
+    if not all(is_same_size(a, b) for a, b in pairs):
         return Reason.UNEQUAL_SHAPES()
     return None
 
@@ -418,7 +417,9 @@ def _why_mask_differs(attention: Attention) -> Refusal | None:
         return Reason.UNKNOWN_SHAPE(value="the mask")
     if not 2 <= len(mask) <= len(scores):
         return Reason.DIMENSIONS(value="the mask", count=len(mask), supported=f"2 to {len(scores)}")
-    if not all(_is_same(a, 1) or _is_same(a, b) for a, b in zip(mask[::-1], scores[::-1], strict=False)):
+    if not all(
+        is_same_size(a, 1) or is_same_size(a, b) for a, b in zip(mask[::-1], scores[::-1], strict=False)
+    ):
         return Reason.LARGER_MASK()
     if attention.fill is not None:
         return _why_fill_differs(attention, attention.fill)
@@ -447,7 +448,3 @@ def _why_fill_differs(attention: Attention, fill: Fill) -> Refusal | None:
         return None if fill.keeps_a_column else Reason.INFINITE_MASK()
     is_lowest = dtype is not None and dtype != torch.float16 and fill.number == torch.finfo(dtype).min
     return None if is_lowest else Reason.FILL(number=fill.number)
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    return bool(a is b or statically_known_true(a == b))

@@ -11,9 +11,8 @@ from torch.fx.node import map_arg
 from fxlab.node_info import dtype_name, known_result, known_shape
 from fxlab.operators import argument, computed_by, moves_elements
 from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.matching import Found, Matcher
@@ -143,7 +142,7 @@ def _are_repeated_alike(candidate: GroupedAttention) -> bool:
 def _have_as_many_heads(value: Any, other: Any) -> bool:
     shapes = [known_shape(each) if isinstance(each, Node) else None for each in (value, other)]
     heads = [shape[1] for shape in shapes if shape is not None and len(shape) == 4]
-    return len(heads) == 2 and bool(statically_known_true(heads[0] == heads[1]))
+    return len(heads) == 2 and is_same_size(*heads)
 
 
 def _why_no_kernel(node: Node) -> Refusal | None:
