@@ -74,9 +74,8 @@ def call_arguments(called: Operator, node: Node) -> tuple[dict[str, Any], dict[s
     if found is None:
         return None
     names, defaults = found
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    given = {RENAMED.get(name, name): _plain(value) for name, value in given.items()}
-    defaults = {RENAMED.get(name, name): value for name, value in defaults.items()}
+    given = {name: _plain(value) for name, value in zip(names, args, strict=False)}
+    given |= {RENAMED.get(name, name): _plain(value) for name, value in kwargs.items()}
     if called.computes == "embedding" and isinstance(called.function, OpOverload):
         given["self"] = given.pop("indices", None)
     return _kept(given, defaults), defaults
@@ -112,7 +111,12 @@ def _signature(called: Operator, node: Node) -> _Signature | None:
     named = tuple((name, _kind(value)) for name, value in node.kwargs.items())
     key = called.name, called.function, kinds, named
     if key not in _SIGNATURES:
-        _SIGNATURES[key] = _found_signature(called, kinds, dict(named))
+        found = _found_signature(called, kinds, dict(named))
+        if found is not None:
+            names, defaults = found
+            renamed = {RENAMED.get(name, name): value for name, value in defaults.items()}
+            found = [RENAMED.get(name, name) for name in names], renamed
+        _SIGNATURES[key] = found
     return _SIGNATURES[key]
 
 

@@ -160,7 +160,8 @@ class Calls:
         read = None if found is None else self._canonical(called.computes, found[0], node)
         if read is None or found is None:
             return None
-        writes = called.writes_first or argument(node, "inplace") is True
+        may_be_asked = "inplace" in called.parameters
+        writes = called.writes_first or (may_be_asked and argument(node, "inplace") is True)
         read.defaults, read.is_write = found[1], writes
         read.is_transparent = read.is_transparent and not writes
         return read

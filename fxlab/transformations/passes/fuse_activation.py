@@ -32,7 +32,7 @@ def gelu(x: Any, half: float, root: float) -> Any:
 
 def gelu_by_tanh(x: Any, half: float, root: float, factor: float) -> Any:
     """Approximate that by a tanh."""
-    square, cube = either(factor * x * x, factor * x**2), either(factor * x * x * x, factor * x**3)
+    square, cube = either(factor * x * x, factor * x**2), either(factor * x**3, factor * x * x * x)
     return half * x * (1 + torch.tanh(either(root * (x + cube), root * x * (1 + square))))
 
 

@@ -542,11 +542,14 @@ class Matcher:
     def _assigned(
         self, name: str, terms: list[Any], numbers: list[Any], operands: list[Any], found: Found, at: Any
     ) -> Iterator[Found]:
-        given = [value for value in operands if self._is_numeric(value)]
-        tensors = [value for value in operands if not self._is_numeric(value)]
-        captures = [value for value in terms if isinstance(value, Node) and value.op == "placeholder"]
-        bare = [value for value in captures if self._pattern.captures[value].kind == ANY]
-        calls = [value for value in terms if value not in captures]
+        given, tensors = list[Any](), list[Any]()
+        for value in operands:
+            (given if self._is_numeric(value) else tensors).append(value)
+        captures, bare, calls = list[Any](), list[Any](), list[Any]()
+        for value in terms:
+            capture = self._pattern.captures.get(value) if isinstance(value, Node) else None
+            (calls if capture is None else captures).append(value)
+            bare += [value] if capture is not None and capture.kind == ANY else []
         if len(tensors) == len(terms) - 1 and bare and given and not numbers:
             # A bare argument may be a number, if a tensor is found for every other.
             for number in bare[::-1]:
@@ -730,13 +733,13 @@ class Matcher:
         return given is not None
 
     def _is_numeric(self, value: Any) -> bool:
-        if isinstance(value, Node):
-            result = known_result(value)
-            return (
-                isinstance(result, int | float | torch.SymInt | torch.SymFloat)
-                or value in self._index.facts.numbers
-            )
-        return is_number(value) or isinstance(value, Size)
+        if not isinstance(value, Node):
+            return is_number(value) or isinstance(value, Size)
+        result = known_result(value)
+        if isinstance(result, torch.Tensor):
+            return False
+        is_known = isinstance(result, int | float | torch.SymInt | torch.SymFloat)
+        return is_known or value in self._index.facts.numbers
 
     def _closed(self, found: Found) -> Iterator[Found]:
         """Compare the numbers that the pattern computes, once all that they are computed of is known."""
