@@ -85,7 +85,7 @@ class Attention:
 
     @property
     def given(self) -> tuple[Node, ...]:
-        """What the function would be given, and its result."""
+        """The tensors that the function would be given, and its result."""
         read = (self.query, self.keys, self.values, self.mask, self.node)
         return tuple(each for each in read if each is not None)
 
