@@ -181,11 +181,10 @@ def rank(mutant: Mutant, pattern: Callable[..., Any]) -> int | None:
     """Return the place of the reason that names the change; -1 for none, ``None`` if the pattern matches."""
     pass_ = fxlab.from_pattern(pattern, pattern, name="p")
     attempts = pass_.attempts(mutant.graph_module)
-    if any(attempt.refusal is None for attempt in attempts):
+    if any(attempt.matched for attempt in attempts):
         return None
     for number, attempt in enumerate(attempts):
-        words = attempt.words if attempt.refusal is None else f"{attempt.words} {attempt.refusal.words}"
-        told = {attempt.at, *words.replace(",", " ").replace(";", " ").split()}
+        told = {attempt.at, *attempt.reason.replace(",", " ").replace(";", " ").split()}
         if told & {*mutant.names}:
             return number
     return -1

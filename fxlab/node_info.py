@@ -194,9 +194,11 @@ def _is_public(name: str, value: Any, module: ModuleType) -> bool:
 
 def known_result(node: fx.Node) -> Any:
     """Return the traced result of a node: a fake tensor, a ``TensorMetadata``, a number, or ``None``."""
-    # The last is Dynamo's.
-    found = (node.meta.get(key) for key in ("val", "tensor_meta", "example_value"))
-    return next((value for value in found if value is not None), None)
+    meta = node.meta
+    for key in ("val", "tensor_meta", "example_value"):  # the last is Dynamo's
+        if (value := meta.get(key)) is not None:
+            return value
+    return None
 
 
 def known_shape(node: fx.Node) -> tuple[Any, ...] | None:

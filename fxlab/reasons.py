@@ -120,7 +120,6 @@ class Reason(Coded):
     PYTHON_NUMBER = "{value} is a Python number, not a tensor"
 
     # Batch norms
-    IN_BETWEEN = "{value} stands between {first} and {last}"
     NO_RUNNING_STATISTICS = "the batch norm has no running statistics"
     FEATURES_DIFFER = "the batch norm has shape {features}, the layer {channels} channels"
     NOT_FINITE = "the folded weights are not finite in {dtype}"
@@ -178,7 +177,6 @@ class Reason(Coded):
     SOFTMAX_DIMENSION = "the softmax is over dimension {dimension}, not the last one"
     NO_MASK = "{value} adds something other than a mask to scores"
     NOT_SCALED_PRODUCT = "{value} is no matrix product, scaled and then masked, which the softmax would read"
-    TWO_MASKS = "scores are masked twice, by {first} and by {second}"
     FILL = "scores are filled with {number}, which is not so small that no score reaches it"
     SCALE = "the scale is {scale}"
     NOT_BOTH_REPEATED = "keys and values are not repeated alike, or not for each query"

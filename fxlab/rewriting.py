@@ -18,7 +18,6 @@ from fxlab.transformations.analysis.module_safety import (
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
-from fxlab.transformations.calls.product import Product, as_product
 from fxlab.transformations.marks import marks
 from fxlab.transformations.rewriting.dialects import layer_call
 from fxlab.transformations.rewriting.editor import Editor
@@ -34,7 +33,6 @@ __all__ = [
     "Editor",
     "GraphFacts",
     "Layer",
-    "Product",
     "Reason",
     "Refusal",
     "RewritePass",
@@ -42,7 +40,6 @@ __all__ = [
     "as_batch_norm",
     "as_convolution",
     "as_linear",
-    "as_product",
     "casts_to_autocast_dtype",
     "known_dtype",
     "largest_magnitude",

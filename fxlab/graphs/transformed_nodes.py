@@ -1,7 +1,7 @@
 """The nodes that transformations have changed, as a table."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -17,6 +17,7 @@ from fxlab.node_info import (
     target_text,
 )
 from fxlab.sources import Model, graph_of, is_session
+from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks
 
 if TYPE_CHECKING:
@@ -28,17 +29,9 @@ BESIDE = ("op", "target", "shape", "dtype", "parameters", "inputs")
 """The columns that have those of the original beside them."""
 
 
-class MarksNodes(Protocol):
-    """The interface that :func:`transformed_nodes` asks of a transformation."""
-
-    def get_transformed_nodes(self, graph_module: GraphModule) -> list[Node]:
-        """Return the nodes that it has changed."""
-        ...
-
-
 def transformed_nodes(
     model: Model,
-    pass_: MarksNodes | None = None,
+    pass_: Transformation | None = None,
     *,
     original: Model | None = None,
 ) -> "pd.DataFrame":
@@ -83,7 +76,7 @@ def transformed_nodes(
     nodes: Iterable[Node]
     if pass_ is None:
         nodes = [node for node in graph_module.graph.nodes if marks(node)]
-    elif hasattr(pass_, "get_transformed_nodes") and not isinstance(pass_, type):
+    elif isinstance(pass_, Transformation):
         nodes = pass_.get_transformed_nodes(graph_module)
     else:
         raise TypeError(f"pass_: expected an fxlab.Transformation, got {described(pass_)}.")

@@ -96,7 +96,10 @@ def ensure_picklable(graph_module: GraphModule) -> None:
 
 
 def share_tensors_copy(
-    graph_module: GraphModule, *, own: Callable[[torch.Tensor], bool] = lambda tensor: False
+    graph_module: GraphModule,
+    *,
+    own: Callable[[torch.Tensor], bool] = lambda tensor: False,
+    memo: dict[int, Any] | None = None,
 ) -> GraphModule:
     """Copy a module's structure, sharing its tensors.
 
@@ -109,14 +112,17 @@ def share_tensors_copy(
         The module to copy; it is not changed.
     own
         Tells which tensors the copy gets copies of. Left out, none.
+    memo
+        Where the copies are noted, by the ``id`` of what they are of.
 
     Returns
     -------
     torch.fx.GraphModule
         The copy, of the same class name.
     """
-    shared = {id(tensor): tensor for tensor in _tensors_of(graph_module) if not own(tensor)}
-    return _structural_copy(graph_module, shared)
+    memo = {} if memo is None else memo
+    memo |= {id(tensor): tensor for tensor in _tensors_of(graph_module) if not own(tensor)}
+    return _structural_copy(graph_module, memo)
 
 
 T = TypeVar("T")

@@ -214,9 +214,10 @@ def computed_by(node: Node) -> str:
     Empty where it writes its first argument, or is given an argument by a name that its schema does not know.
     """
     operator = operator_of(node)
-    if operator is None or operator.writes_first or not operator.parameters.keys() >= node.kwargs.keys():
+    if operator is None or operator.writes_first:
         return ""
-    return operator.computes
+    kwargs = node.kwargs
+    return "" if kwargs and not operator.parameters.keys() >= kwargs.keys() else operator.computes
 
 
 def is_aten(node: Node) -> bool:
@@ -242,11 +243,18 @@ def _method(name: str) -> Operator:
 
 def operator_for(function: Any) -> Operator | None:
     """Return the operator that a function or method is, or ``None`` if it is none of torch or Python."""
-    is_torchs = isinstance(function, OpOverload | OpOverloadPacket) or is_of_torch(function)
-    return _known_function(function) if is_torchs else None
+    if (known := _FOUND.get(function)) is None:
+        is_torchs = isinstance(function, OpOverload | OpOverloadPacket) or is_of_torch(function)
+        known = _known_function(function) if is_torchs else None
+        if known is not None:
+            _FOUND[function] = known
+    return known
 
 
-@lru_cache(maxsize=4096)
+_FOUND: dict[Any, Operator] = {}
+"""The operators of torch and of Python that were asked for."""
+
+
 def _known_function(target: Any) -> Operator | None:
     if isinstance(target, OpOverload):
         return Operator(target._schema.name.partition("::")[2], target, (target,))

@@ -33,7 +33,7 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
     found = []
     for each in names:
         rows = (
-            [attempt.row for attempt in pass_.attempts(graph_module, each)]
+            pass_.attempts(graph_module, each)
             if isinstance(pass_, MatchingPass)
             else _refused(pass_, graph_module, each)
         )

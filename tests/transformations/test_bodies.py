@@ -204,16 +204,6 @@ def test_a_body_that_fails_leaves_all_graphs_as_they_were(gm):
     assert restored == nodes
 
 
-@pytest.mark.parametrize("kind", list(COPIES))
-def test_copies_of_rewritten_bodies_are_given_back(gm, kind):
-    before = snapshot(gm)
-    passes = compose(EliminateCommonSubexpressions(), ChangeTrueDivToMulByInverse(), RemoveIdentities())
-    other = COPIES[kind](passes(gm))
-    assert torch.equal(other(INPUTS[0]), gm(INPUTS[0]))
-    assert_equals(passes(other, reverse=True), before)
-    assert_is(passes(gm, reverse=True), before)
-
-
 def test_a_body_does_not_come_to_return_its_input():
     def identity(x):
         return torch.cond(x.sum() > 0, lambda x: F.dropout(x, 0.5, False), lambda x: x.sin(), (x,))
@@ -317,16 +307,6 @@ def test_copies_of_a_call_that_passes_other_weights_are_given_back(kind):
     assert torch.equal(other(x), gm(x))
     assert_equals(passes(other, reverse=True), before)
     assert_is(passes(gm, reverse=True), before)
-
-
-def test_gradients_reach_weights_that_were_merged_in_a_body():
-    model, x = Experts().eval(), torch.randn(2, 3)
-    session = Session(exported(model, x), x)
-    session.apply("merge-linears")
-    assert session.verdict(gradients=True).agrees
-    merged = next(p for name, p in session.graph_module.named_parameters() if "merged.weight" in name)
-    session.graph_module(x).sum().backward()
-    assert merged.grad is not None
 
 
 def test_an_identity_whose_value_a_body_makes_goes_though_the_body_returns_it():

@@ -1,16 +1,15 @@
 """Reasons why a module must not be replaced by another that computes the same."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import nn
 from torch.fx import Node
 
-from fxlab.models.containers import is_container
 from fxlab.node_info import dtype_name
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.journal.module_tree import find_module, join_path, split_path
+from fxlab.transformations.journal.module_tree import find_module
 from fxlab.values.tensors import is_plain
 
 _HOOKS = {
@@ -19,7 +18,7 @@ _HOOKS = {
     "_backward_hooks": "a backward hook",
     "_backward_pre_hooks": "a backward-pre hook",
 }
-_PARAMETERS = ("weight", "bias")
+PARAMETERS = ("weight", "bias")
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -40,124 +39,11 @@ def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module])
         return Reason.NO_MODULE(path=path)
     return (
         why_not_plain(module, expected)
-        or _why_not_alone(facts, module, path)
+        or why_not_alone(facts, module, path)
         or why_hooked(facts, module)
         or _why_tensors_not_plain(module)
-        or _why_tensors_shared(facts, module, path)
+        or why_tensors_shared(facts, module, path)
     )
-
-
-def why_tensors_not_replaceable(
-    facts: GraphFacts,
-    path: str,
-    expected: type[nn.Module],
-    tensors: Mapping[str, Node],
-    given: Collection[Node],
-    unused: Collection[Node] = (),
-) -> Refusal | None:
-    """Return why the tensors that a call is given cannot be replaced unnoticed; ``None`` if they can.
-
-    Parameters
-    ----------
-    facts
-        What is known of the graph module.
-    path
-        The path of the module that holds the weight.
-    expected
-        The class that computes what the call does, of which that module may be.
-    tensors
-        The nodes that read the tensors, by the names that a module of that class has for them.
-    given
-        These, and the nodes between them and the call.
-    unused
-        Nodes that read other attributes of that module, and that nothing reads.
-    """
-    holder = find_module(facts.graph_module, path)
-    if holder is None:
-        return Reason.NO_MODULE(path=path)
-    for name, node in tensors.items():
-        if str(node.target) != join_path(path, name):
-            return Reason.UNEXPECTED_HOLDER(parameter=name, path=node.target)
-    if reason := _why_used_or_written(facts, given):
-        return reason
-    if torch.nn.utils.parametrize.is_parametrized(holder):
-        return Reason.PARAMETRIZED()
-    if type(holder) is not expected and not is_container(holder):
-        return Reason.UNEXPECTED_CLASS(found=type(holder).__name__, expected=expected.__name__)
-    if facts.calls[path]:
-        return Reason.CALLED_REPEATEDLY(count=facts.calls[path] + 1)
-    return (
-        _why_not_alone(facts, holder, path)
-        or why_hooked(facts, holder)
-        or _why_holds_more(holder, tensors)
-        or _why_parameters_not_plain(holder)
-        or _why_tensors_shared(facts, holder, path, {f"node {node.name}" for node in (*given, *unused)})
-    )
-
-
-def why_tensors_not_copied(
-    facts: GraphFacts, tensors: Mapping[str, Node], given: Collection[Node]
-) -> Refusal | None:
-    """Return why a call cannot be given new tensors beside those that stay; ``None`` if it can.
-
-    Parameters
-    ----------
-    facts
-        What is known of the graph module.
-    tensors, given
-        As for :func:`why_tensors_not_replaceable`.
-    """
-    if reason := _why_used_or_written(facts, given):
-        return reason
-    if facts.has_global_hooks:
-        return Reason.GLOBAL_HOOKS()
-    for name, node in tensors.items():
-        tensor, (path, attribute) = facts.attribute(node), split_path(str(node.target))
-        if name in _PARAMETERS and not isinstance(tensor, nn.Parameter):
-            return Reason.UNUSUAL_PARAMETER(parameter=name)
-        if reason := _why_tensor_not_plain(name, tensor) or _why_tensor_hooked(name, tensor):
-            return reason
-        own = {f"node {each.name}" for each in given}
-        others = [holder for holder in facts.holders(tensor, path, attribute) if holder not in own]
-        if others:
-            return Reason.SHARED_PARAMETER(parameter=name, holder=others[0].lstrip("."))
-    return None
-
-
-def why_passed_not_replaceable(
-    facts: GraphFacts,
-    path: str,
-    expected: type[nn.Module],
-    tensors: Mapping[str, Node],
-    inner: Collection[Node],
-) -> Refusal | None:
-    """Return why tensors that are passed to a body cannot be replaced unnoticed; ``None`` if they can.
-
-    Parameters
-    ----------
-    facts
-        What is known of the body.
-    path, expected, tensors
-        As for :func:`why_tensors_not_replaceable`; the nodes are inputs of the body.
-    inner
-        The nodes between them and the call.
-    """
-    passing = facts.passing
-    readings = {name: facts.reading(node) for name, node in tensors.items()}
-    for name, node in tensors.items():
-        if passing is None or readings[name] is None:
-            return Reason.WEIGHT_IS_INPUT(parameter=name, value=node.name)
-    assert passing is not None
-    for node in (*tensors.values(), *inner):
-        if len(node.users) > 1 or any(other.users for other in passing.counterparts.get(node, ())):
-            return Reason.OTHER_USERS(value=node.name)
-        if facts.writes.is_written(node):
-            return Reason.WRITTEN_IN_PLACE(value=node.name)
-    found = {name: reading for name, reading in readings.items() if reading is not None}
-    for reading in found.values():
-        if sum(value is reading for value in passing.operands) != 1:
-            return Reason.OTHER_USERS(value=reading.name)
-    return why_tensors_not_replaceable(facts.around, path, expected, found, tuple(found.values()))
 
 
 def why_not_plain(module: nn.Module, expected: type[nn.Module]) -> Refusal | None:
@@ -193,7 +79,8 @@ def why_mixed_dtypes(dtypes: Iterable[torch.dtype | None]) -> Refusal | None:
     return Reason.MIXED_DTYPES(dtypes=", ".join(names)) if len(names) > 1 else None
 
 
-def _why_used_or_written(facts: GraphFacts, given: Collection[Node]) -> Refusal | None:
+def why_used_or_written(facts: GraphFacts, given: Collection[Node]) -> Refusal | None:
+    """Return why nodes that give tensors cannot go; ``None`` if nothing else reads or writes them."""
     for node in given:
         if len(node.users) > 1:
             return Reason.OTHER_USERS(value=node.name)
@@ -202,7 +89,8 @@ def _why_used_or_written(facts: GraphFacts, given: Collection[Node]) -> Refusal 
     return None
 
 
-def _why_not_alone(facts: GraphFacts, module: nn.Module, path: str) -> Refusal | None:
+def why_not_alone(facts: GraphFacts, module: nn.Module, path: str) -> Refusal | None:
+    """Return who else calls or holds a module; ``None`` if nobody does."""
     calls = facts.calls[path]
     if calls > 1:
         return Reason.CALLED_REPEATEDLY(count=calls)
@@ -225,11 +113,12 @@ def why_hooked(facts: GraphFacts, module: nn.Module) -> Refusal | None:
     for attribute, hook in _HOOKS.items():
         if getattr(module, attribute, None):
             return Reason.HOOKED(hook=hook)
-    hooked = (_why_tensor_hooked(name, parameter) for name, parameter in module.named_parameters())
+    hooked = (why_tensor_hooked(name, parameter) for name, parameter in module.named_parameters())
     return next((reason for reason in hooked if reason is not None), None)
 
 
-def _why_tensor_hooked(name: str, tensor: torch.Tensor) -> Refusal | None:
+def why_tensor_hooked(name: str, tensor: torch.Tensor) -> Refusal | None:
+    """Return that a hook sees gradients of a tensor; ``None`` if none does."""
     if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
         return Reason.HOOKED(hook=f"a gradient hook on its {name}")
     return None
@@ -244,10 +133,10 @@ def _why_tensors_not_plain(module: nn.Module) -> Refusal | None:
     ]
     if strange:
         return Reason.UNEXPECTED_ATTRIBUTE(attribute=strange[0])
-    return _why_parameters_not_plain(module)
+    return why_parameters_not_plain(module)
 
 
-def _why_holds_more(holder: nn.Module, tensors: Collection[str]) -> Refusal | None:
+def why_holds_more(holder: nn.Module, tensors: Collection[str]) -> Refusal | None:
     """Return what a module holds beside the tensors of one call; ``None`` if nothing."""
     held = [
         *(name for name, value in holder._parameters.items() if value is not None),
@@ -259,27 +148,30 @@ def _why_holds_more(holder: nn.Module, tensors: Collection[str]) -> Refusal | No
     return Reason.HOLDS_MORE(attribute=(others or missing)[0]) if others or missing else None
 
 
-def _why_parameters_not_plain(module: nn.Module) -> Refusal | None:
+def why_parameters_not_plain(module: nn.Module) -> Refusal | None:
+    """Return which parameter is unusual; ``None`` if none is."""
     for name, parameter in module._parameters.items():
-        if parameter is not None and (reason := _why_tensor_not_plain(name, parameter)):
+        if parameter is not None and (reason := why_tensor_not_plain(name, parameter)):
             return reason
-    for name in _PARAMETERS:
+    for name in PARAMETERS:
         if name in module._buffers:
             return Reason.UNUSUAL_PARAMETER(parameter=name)
     return None
 
 
-def _why_tensor_not_plain(name: str, tensor: torch.Tensor) -> Refusal | None:
+def why_tensor_not_plain(name: str, tensor: torch.Tensor) -> Refusal | None:
+    """Return why a tensor is none that new ones can be made of; ``None`` if it is."""
     if not is_plain(tensor) or tensor.layout is not torch.strided:
         return Reason.UNUSUAL_PARAMETER(parameter=name)
-    if tensor.dtype not in _DTYPES and (name in _PARAMETERS or tensor.is_floating_point()):
+    if tensor.dtype not in _DTYPES and (name in PARAMETERS or tensor.is_floating_point()):
         return Reason.DTYPE(value=f"its {name}", dtype=dtype_name(tensor.dtype))
     return None
 
 
-def _why_tensors_shared(
+def why_tensors_shared(
     facts: GraphFacts, module: nn.Module, path: str, own: Collection[str] = ()
 ) -> Refusal | None:
+    """Return who else holds memory of a module's tensors, but for ``own``; ``None`` if nobody does."""
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         holders = facts.holders(tensor, path, name) if tensor is not None else []
         others = [holder for holder in holders if holder not in own]

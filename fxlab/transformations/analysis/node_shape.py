@@ -1,10 +1,14 @@
 """Dtypes and numbers as far as they are known without running a graph."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch.fx import Graph, Node
 
 from fxlab.node_info import known_result
 from fxlab.operators import is_of_python, returns_number, told_dtype
+from fxlab.torch_private import statically_known_true
 
 _NUMBER_TYPES = (bool, int, float, complex)
 
@@ -24,6 +28,16 @@ def with_last_size(value: torch.Tensor, size: int) -> torch.Tensor:
     """
     with torch.no_grad():
         return value.new_empty((*value.shape[:-1], size))
+
+
+def is_same_size(a: Any, b: Any) -> bool:
+    """Tell whether two sizes are known to be the same; of symbolic ones nothing is fixed."""
+    return bool(a is b or statically_known_true(a == b))
+
+
+def are_same_sizes(a: Sequence[Any] | None, b: Sequence[Any] | None) -> bool:
+    """Tell whether two shapes are known, and known to be the same."""
+    return a is not None and b is not None and len(a) == len(b) and all(map(is_same_size, a, b))
 
 
 def known_dtype(node: Node) -> torch.dtype | None:

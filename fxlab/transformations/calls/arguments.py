@@ -74,9 +74,8 @@ def call_arguments(called: Operator, node: Node) -> tuple[dict[str, Any], dict[s
     if found is None:
         return None
     names, defaults = found
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    given = {RENAMED.get(name, name): _plain(value) for name, value in given.items()}
-    defaults = {RENAMED.get(name, name): value for name, value in defaults.items()}
+    given = {name: _plain(value) for name, value in zip(names, args, strict=False)}
+    given |= {RENAMED.get(name, name): _plain(value) for name, value in kwargs.items()}
     if called.computes == "embedding" and isinstance(called.function, OpOverload):
         given["self"] = given.pop("indices", None)
     return _kept(given, defaults), defaults
@@ -90,14 +89,16 @@ def without_defaults(given: dict[str, Any], called: Operator) -> dict[str, Any]:
 
 def _kept(given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     def is_default(name: str, value: Any) -> bool:
-        if name in _IGNORED or value is None:
-            return True
-        default = _plain(defaults.get(name))
-        if isinstance(value, Node | Weight) or name == "self" or default is None:
+        if isinstance(value, Node | Weight) or name in ("self", "train", "p"):
             return False
-        return type(value) is type(default) and bool(value == default) and name not in ("train", "p")
+        default = _plain(defaults.get(name))
+        return default is not None and type(value) is type(default) and bool(value == default)
 
-    return {name: value for name, value in given.items() if not is_default(name, value)}
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in _IGNORED and not is_default(name, value)
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -110,7 +111,12 @@ def _signature(called: Operator, node: Node) -> _Signature | None:
     named = tuple((name, _kind(value)) for name, value in node.kwargs.items())
     key = called.name, called.function, kinds, named
     if key not in _SIGNATURES:
-        _SIGNATURES[key] = _found_signature(called, kinds, dict(named))
+        found = _found_signature(called, kinds, dict(named))
+        if found is not None:
+            names, defaults = found
+            renamed = {RENAMED.get(name, name): value for name, value in defaults.items()}
+            found = [RENAMED.get(name, name) for name in names], renamed
+        _SIGNATURES[key] = found
     return _SIGNATURES[key]
 
 

@@ -26,12 +26,13 @@ from fxlab.transformations.calls.arguments import (
     without_defaults,
 )
 from fxlab.transformations.calls.casts import is_cast
-from fxlab.transformations.calls.product import as_product
+from fxlab.transformations.calls.product import operands_of_batches
 
 _DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1", "start_dim", "end_dim"})
 _REDUCTIONS = frozenset(
     {"squeeze", "mean", "sum", "amax", "amin", "var", "std", "logsumexp", "prod", "any", "all"}
 )
+_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow", "square", "sqrt", "rsqrt", "reciprocal"})
 _RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "view_copy"})
 _COPIES = frozenset({"contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"})
 _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", "var_mean", "std_mean"})
@@ -159,7 +160,8 @@ class Calls:
         read = None if found is None else self._canonical(called.computes, found[0], node)
         if read is None or found is None:
             return None
-        writes = called.writes_first or argument(node, "inplace") is True
+        may_be_asked = "inplace" in called.parameters
+        writes = called.writes_first or (may_be_asked and argument(node, "inplace") is True)
         read.defaults, read.is_write = found[1], writes
         read.is_transparent = read.is_transparent and not writes
         return read
@@ -195,6 +197,8 @@ class Calls:
 
     def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
         """Return the form that all spellings of a call have."""
+        if name in _ARITHMETIC:
+            return self._arithmetic(name, given, node)
         value = given.get("self")
         rank = self.rank(value if "self" in given else given.get("tensors"))
         if name in _RESHAPES and any(isinstance(each, torch.dtype) for each in given.values()):
@@ -210,8 +214,6 @@ class Calls:
             is_off = given.get("train", True) is False or given.get("p", 0.5) == 0
             rest = {} if is_off else {key: each for key, each in given.items() if key in ("p", "train")}
             return Term("dropout" if is_off else name, {"self": value, **rest}, (node,), is_off, rank)
-        if name in ("add", "sub", "rsub", "mul", "div", "pow", "square", "sqrt", "rsqrt", "reciprocal"):
-            return self._arithmetic(name, given, node)
         if name in _RESHAPES:
             return self._reshape(value, given.get("shape"), node, rank)
         if name in ("transpose", "t", "permute", "numpy_T", "mT", "swapaxes"):
@@ -543,10 +545,11 @@ def _of_view(calls: Calls, node: Node) -> Term | None:
     if not isinstance(inner, Node) or len(inner.users) != 1:
         return None
     if inner.target is torch.ops.aten.bmm.default:
-        product = as_product(node)
+        product = operands_of_batches(node)
         if product is None:
             return None
-        return Term("matmul", {"self": product.left, "other": product.right}, (node, *product.inner), rank=3)
+        left, right, own = product
+        return Term("matmul", {"self": left, "other": right}, (node, *own), rank=3)
     if inner.target is torch.ops.aten.addmm.default:
         bias, flat, matrix = inner.args[:3]
     elif inner.target is torch.ops.aten.mm.default:

@@ -27,9 +27,9 @@ class GraphIndex:
 
     def __init__(self, facts: GraphFacts, *, only_casts: bool = False) -> None:
         self.facts = facts
-        self.calls = Calls(
-            self._plain_module, lambda node: facts.writes.is_written(node), only_casts=only_casts
-        )
+        # Where casts alone are seen through, nobody asks which copies are written.
+        is_written = (lambda node: False) if only_casts else (lambda node: facts.writes.is_written(node))
+        self.calls = Calls(self._plain_module, is_written, only_casts=only_casts)
         self.position = {node: place for place, node in enumerate(facts.graph_module.graph.nodes)}
 
     @cached_property
@@ -52,9 +52,6 @@ class GraphIndex:
     def _name(self, node: Node) -> str:
         term = self.calls.term(node)
         return "" if term is None else term.name
-
-    def _is_written(self, node: Node) -> bool:
-        return self.facts.writes.is_written(node)
 
     def _plain_module(self, node: Node) -> nn.Module | None:
         module = self.facts.module(node)

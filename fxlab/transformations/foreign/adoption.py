@@ -1,23 +1,29 @@
-"""Making a graph module what another is, and leaving alone what is the same in both."""
+"""Making a graph module what a changed copy of it is, and leaving alone what is the same in both."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 
 from fxlab.models.naming import have_one_naming, share_naming
+from fxlab.transformations.journal.journal import Absent
+from fxlab.transformations.journal.module_tree import join_path
+from fxlab.transformations.journal.node_state import NodeState, same_argument
 from fxlab.transformations.signature import digest
 from fxlab.values.tensors import same_bits
 
-_TENSORS = ("_parameters", "_buffers")
+OF_TORCH = {"_graph", "_code", "_lineno_map", "_prologue_start", "_modules", "meta", "shape_env"}
+"""Attributes of a graph module that are no part of the model, or that are compared by themselves."""
+TENSORS = ("_parameters", "_buffers")
 
 
-def adopt(graph_module: GraphModule, other: GraphModule) -> None:
-    """Make a graph module what another is that was made of it.
+def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, Any], *, is_copy: bool) -> None:
+    """Make a graph module what another is that was made of a copy of it.
 
-    Parameters and modules that are the same in both, bit for bit, stay the very objects that they were; so
-    do the metadata of nodes that the other graph has under the same name and has lost them.
+    Tensors, modules and attributes that are the same in both, bit for bit, stay the very objects that they
+    were.
 
     Parameters
     ----------
@@ -25,64 +31,137 @@ def adopt(graph_module: GraphModule, other: GraphModule) -> None:
         The module that changes.
     other
         What it becomes; this module is of no use afterwards.
+    copies
+        The copies of its parts, by the ``id`` of each.
+    is_copy
+        Whether the other module is the copy itself. If it is a new one, parts that have the same path are
+        compared as well, and nodes of one name keep metadata that the new graph has lost.
     """
-    _share_tensors(graph_module, other)
-    metadata = {node.name: node.meta for node in graph_module.graph.nodes}
-    for node in other.graph.nodes:
-        node.meta = {**metadata.get(node.name, {}), **node.meta}
-    for name in _TENSORS:
-        vars(graph_module)[name] = vars(other)[name]
-    _put_children(graph_module, other)
-    for name, value in vars(other).items():
-        if name == "training" or name not in vars(graph_module):
-            vars(graph_module)[name] = value
-    graph_module.graph = other.graph
+    adoption = _Adoption(graph_module, copies, by_path=not is_copy)
+    adoption.share_tensors(other)
+    children = {name: adoption.kept(name, child) for name, child in other._modules.items()}
+    ours, theirs = vars(graph_module), vars(other)
+    ours["_modules"].clear()
+    ours["_modules"].update(children)
+    ours |= {name: theirs[name] for name in TENSORS}
+    for name in theirs.keys() - OF_TORCH:
+        may_change = is_copy or name == "training" or name not in ours
+        if may_change and not is_same(ours.get(name, Absent()), theirs[name]):
+            ours[name] = theirs[name]
+    for name in (ours.keys() - theirs.keys() - OF_TORCH) if is_copy else ():
+        del ours[name]
+    if not is_copy:
+        metadata = {node.name: node.meta for node in graph_module.graph.nodes}
+        for node in other.graph.nodes:
+            node.meta = {**metadata.get(node.name, {}), **node.meta}
+    graph_module.meta |= {key: value for key, value in other.meta.items() if key not in graph_module.meta}
+    if not _is_same_graph(graph_module.graph, other.graph):
+        graph_module.graph = other.graph
     if have_one_naming(graph_module, other) is False:
         share_naming(other, graph_module)
 
 
-def _share_tensors(ours: GraphModule, theirs: GraphModule) -> None:
-    """Replace what is equal to what stands at the same path by that, if ties between tensors remain."""
-    originals, partner_of = _tensors_by_path(ours), dict[int, torch.Tensor]()
-    taken: dict[int, int] = {}
-    for path, tensor in _tensors_by_path(theirs).items():
-        original = originals.get(path)
-        if original is None or type(original) is not type(tensor) or not same_bits(original, tensor):
-            continue
-        if taken.setdefault(id(original), id(tensor)) == id(tensor):
-            partner_of.setdefault(id(tensor), original)
-    for module in theirs.modules():
-        for holder in (vars(module)[name] for name in _TENSORS):
-            holder.update({name: partner_of.get(id(value), value) for name, value in holder.items()})
+class _Adoption:
+    """Finds for parts of a changed module the originals that they are equal to."""
+
+    def __init__(self, graph_module: GraphModule, copies: Mapping[int, Any], *, by_path: bool) -> None:
+        paths = dict(graph_module.named_modules(remove_duplicate=False))
+        held = {f"{path} {name}": v for path, m in paths.items() for name, v in tensors_in(m).items()}
+        originals = [*paths.values(), *held.values()]
+        self._originals = {id(copies[id(each)]): each for each in originals if id(each) in copies}
+        self._by_path: Mapping[str, Any] = paths | held if by_path else {}
+        self._taken: dict[int, int] = {}
+        self._known: dict[int, Any] = {}
+
+    def share_tensors(self, other: GraphModule) -> None:
+        """Replace tensors that are equal to originals by these, if ties between tensors remain."""
+        for path, module in other.named_modules(remove_duplicate=False):
+            for name, tensor in tensors_in(module).items():
+                if id(tensor) not in self._known:
+                    self._known[id(tensor)] = self._shared(f"{path} {name}", tensor)
+        for module in other.modules():
+            for holder in _holders(module):
+                holder.update({k: self._known[id(v)] for k, v in holder.items() if id(v) in self._known})
+
+    def _shared(self, place: str, tensor: torch.Tensor) -> torch.Tensor:
+        original = self._original(place, tensor)
+        if type(original) is not type(tensor) or _strides(original) != _strides(tensor):
+            return tensor
+        if same_bits(original, tensor):
+            return original if self._takes(original, tensor) else tensor
+        if tensor.is_leaf and same_bits(original.detach(), tensor.detach()):  # it is only frozen, or freed
+            shared = original.detach()
+            is_parameter = isinstance(tensor, nn.Parameter)
+            return (nn.Parameter(shared) if is_parameter else shared).requires_grad_(tensor.requires_grad)
+        return tensor
+
+    def _original(self, place: str, part: Any) -> Any:
+        return self._originals.get(id(part), self._by_path.get(place))
+
+    def _takes(self, original: Any, part: Any) -> bool:
+        """Tell whether an original stands for a part, and for no other one."""
+        return self._taken.setdefault(id(original), id(part)) == id(part)
+
+    def kept(self, path: str, module: nn.Module | None) -> nn.Module | None:
+        """Return the original of a module that is its equal, or the module with originals inside."""
+        if module is None or id(module) in self._known:
+            return None if module is None else self._known[id(module)]
+        original = self._original(path, module)
+        is_equal = (
+            original is not None and _is_same_module(original, module) and self._takes(original, module)
+        )
+        result: nn.Module = original if is_equal else module
+        self._known[id(module)] = result
+        children = {name: self.kept(join_path(path, name), child) for name, child in module._modules.items()}
+        result._modules.clear()
+        result._modules.update(children)
+        return result
 
 
-def _tensors_by_path(module: nn.Module) -> dict[str, torch.Tensor]:
-    return {
-        **dict(module.named_parameters(remove_duplicate=False)),
-        **dict(module.named_buffers(remove_duplicate=False)),
-    }
+def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters, buffers and other tensors that a module holds, by name."""
+    entries = (entry for holder in _holders(module) for entry in holder.items())
+    return {name: value for name, value in entries if isinstance(value, torch.Tensor)}
 
 
-def _put_children(ours: nn.Module, theirs: nn.Module) -> None:
-    children = {name: _kept(ours._modules.get(name), child) for name, child in theirs._modules.items()}
-    ours._modules.clear()
-    ours._modules.update(children)
+def is_same(a: Any, b: Any) -> bool:
+    """Tell whether an attribute is what it was: the same objects, or equal copies of them."""
+    if isinstance(a, torch.Tensor | nn.Module) or isinstance(b, torch.Tensor | nn.Module) or a is b:
+        return a is b
+    if isinstance(a, bool | int | float | str | tuple):
+        return same_argument(a, b)
+    if type(a) is type(b) and isinstance(a, dict):
+        return list(a) == list(b) and all(is_same(a[key], b[key]) for key in a)
+    return type(a) is type(b) and digest(a) == digest(b)
 
 
-def _kept(ours: nn.Module | None, theirs: nn.Module | None) -> nn.Module | None:
-    """Return our module where theirs is its equal, and theirs with our modules inside where it is not."""
-    if ours is None or theirs is None or ours is theirs:
-        return theirs
-    if type(ours) is type(theirs) and _state(ours) == _state(theirs):
-        _put_children(ours, theirs)
-        return ours
-    for name, child in theirs._modules.items():
-        theirs._modules[name] = _kept(ours._modules.get(name), child)
-    return theirs
+def _holders(module: nn.Module) -> list[dict[str, Any]]:
+    return [vars(module), *(vars(module)[name] for name in TENSORS)]
 
 
-def _state(module: nn.Module) -> list[Any]:
-    """Return all that a module is, but its children."""
-    tensors = [[(name, id(value)) for name, value in vars(module)[kind].items()] for kind in _TENSORS]
-    others = {name: value for name, value in vars(module).items() if name not in (*_TENSORS, "_modules")}
-    return [tensors, digest(others)]
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tensor.stride() if tensor.layout is torch.strided else ()
+
+
+def _is_same_module(a: nn.Module, b: nn.Module) -> bool:
+    """Tell whether two modules are alike in all but their children."""
+    skipped = {"_modules"}
+    if isinstance(a, GraphModule) and isinstance(b, GraphModule):  # each has a class of its own
+        skipped |= OF_TORCH
+        if not _is_same_graph(a.graph, b.graph):
+            return False
+    elif type(a) is not type(b):
+        return False
+    ours, theirs = vars(a), vars(b)
+    if ours.keys() - skipped != theirs.keys() - skipped:
+        return False
+    return all(is_same(ours[name], theirs[name]) for name in ours.keys() - skipped)
+
+
+def _is_same_graph(a: Graph, b: Graph) -> bool:
+    ours, theirs = ([NodeState.of(node) for node in graph.nodes] for graph in (a, b))
+    return (
+        len(ours) == len(theirs)
+        and all(old.is_same(new) for old, new in zip(ours, theirs, strict=True))
+        and digest(a._codegen) == digest(b._codegen)
+    )

@@ -1,11 +1,11 @@
 """Any function of a graph module as a transformation."""
 
 import copy
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
@@ -17,48 +17,51 @@ from fxlab.transformations.foreign.adoption import adopt
 from fxlab.transformations.foreign.calling import call_pass, is_pattern_matcher
 from fxlab.transformations.foreign.snapshot import Snapshot
 from fxlab.transformations.journal.journal import Journal, Record
-from fxlab.transformations.journal.journaled import JournaledTransformation, restored_on_failure
+from fxlab.transformations.journal.journaled import JournaledTransformation
 from fxlab.transformations.journal.module_tree import parents_of
 from fxlab.transformations.marks import add_mark
+from fxlab.values.lazy import deferred
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class OpaqueTransformation(JournaledTransformation):
-    """A transformation by a function that knows nothing of fxlab: what it changes is found by comparing.
+@dataclass(frozen=True)
+class CallableTransformation(JournaledTransformation):
+    """A function as a transformation; made by :func:`from_callable`.
 
-    The nodes that are new or do something else are marked, and those that read another node although that
-    one is not marked. Reversing puts back the nodes, modules and tensors that were there before.
+    What it changes is found by comparing. The nodes that are new or do something else are marked, and those
+    that read another node although that one is not marked. Reversing puts back the nodes, modules and tensors
+    that were there before.
     """
 
+    function: Callable[..., Any]
+    name: str
+    preserves_computation: bool = False
     writes_tensors: bool = True
-    removal: ClassVar[str] = "would be removed"
-    """What becomes of a node that goes, in the words of explanations."""
 
-    @abstractmethod
-    def apply(self, graph_module: GraphModule) -> Any:
-        """Change the module in place, or return another."""
+    explains_by_running = True
+
+    @property
+    def description(self) -> str:
+        """The docstring of the function."""
+        return self.function.__doc__ or ""
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Apply the function, and mark and write down what it has changed; or nothing, if it fails."""
+        """Apply the function to a copy, and mark and write down what it has changed."""
         journal = copy.copy(Journal.of(graph_module))
         journal.note_order_of_nodes(graph_module)
-        snapshot = Snapshot(graph_module, keep_values=self.writes_tensors)
-        with restored_on_failure(graph_module):
-            try:
-                result = self._checked(self.apply(graph_module), graph_module)
-                if result is not graph_module:
-                    adopt(graph_module, result)
-                graph_module.graph.lint()
-                record = snapshot.difference(self.signature)
-            except BaseException:
-                snapshot.put_values_back()
-                raise
-            # What transformations inside the function have written down is part of what it has changed.
-            journal.keep_in(graph_module)
-            if record is not None:
-                self._write_down(graph_module, journal, record, snapshot)
+        snapshot, copies = Snapshot(graph_module), dict[int, Any]()
+        with deferred():  # weights that are made of those in files wait until they are used
+            copied = share_tensors_copy(graph_module, own=self._is_copied, memo=copies)
+            result = self._checked(call_pass(self.function, copied), copied)
+            result.graph.lint()
+            adopt(graph_module, result, copies, is_copy=result is copied)
+        record = snapshot.difference(self.signature)
+        # What transformations inside the function have written down is part of what it has changed.
+        journal.keep_in(graph_module)
+        if record is not None:
+            self._write_down(graph_module, journal, record, snapshot)
         return graph_module
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
@@ -77,9 +80,12 @@ class OpaqueTransformation(JournaledTransformation):
         words: dict[str, str] = {}
         for record in Journal.of(copied).records[known:]:
             words |= dict.fromkeys(record.marked, "would be changed")
-            words |= {change.name: self.removal for change in record.nodes if change.after is None}
+            words |= {change.name: "would be removed" for change in record.nodes if change.after is None}
         names = [node.name for node in graph_module.graph.nodes if node.name in words]
         return explanation((name, True, words[name], "", number) for number, name in enumerate(names))
+
+    def _is_copied(self, tensor: torch.Tensor) -> bool:
+        return self.writes_tensors and tensor.is_leaf
 
     def _checked(self, result: Any, given: GraphModule) -> GraphModule:
         if isinstance(result, PassResult):
@@ -106,27 +112,6 @@ class OpaqueTransformation(JournaledTransformation):
         nodes: dict[str, Node] = {node.name: node for node in graph_module.graph.nodes}
         for name in record.marked:
             add_mark(nodes[name], record.signature)
-
-
-@dataclass(frozen=True)
-class CallableTransformation(OpaqueTransformation):
-    """A function as a transformation; made by :func:`from_callable`."""
-
-    function: Callable[..., Any]
-    name: str
-    preserves_computation: bool = False
-    writes_tensors: bool = True
-
-    explains_by_running = True
-
-    @property
-    def description(self) -> str:
-        """The docstring of the function."""
-        return self.function.__doc__ or ""
-
-    def apply(self, graph_module: GraphModule) -> Any:
-        """Call the function."""
-        return call_pass(self.function, graph_module)
 
 
 def _is_report(result: object) -> bool:

@@ -154,32 +154,23 @@ def restored_on_failure(graph_module: GraphModule) -> Iterator[None]:
     graph_module
         The module that the block changes.
     """
-    point = _RestorePoint(graph_module)
+    graphs = [
+        (module, deep_copy(module.graph), copy.copy(Journal.of(module)))
+        for module in graphs_of(graph_module).values()
+    ]
+    roots = (graph_module, *(original for _, _, journal in graphs for original in journal.originals))
+    modules = {module: None for root in roots for module in root.modules()}
+    held = [(module, attributes_of(module)) for module in modules]
+    trained = [(p, p.requires_grad) for root in roots for p in root.parameters()]
     try:
         yield
     except BaseException:
-        point.restore()
-        raise
-
-
-class _RestorePoint:
-    def __init__(self, graph_module: GraphModule) -> None:
-        self._graphs = [
-            (module, deep_copy(module.graph), copy.copy(Journal.of(module)))
-            for module in graphs_of(graph_module).values()
-        ]
-        originals = (original for _, _, journal in self._graphs for original in journal.originals)
-        roots = (graph_module, *originals)
-        modules = {module: None for root in roots for module in root.modules()}
-        self._attributes = [(module, attributes_of(module)) for module in modules]
-        self._trained = [(p, p.requires_grad) for root in roots for p in root.parameters()]
-
-    def restore(self) -> None:
-        for module, attributes in self._attributes:
+        for module, attributes in held:
             vars(module).clear()
             vars(module).update(attributes)
-        for parameter, is_trained in self._trained:
+        for parameter, is_trained in trained:
             parameter.requires_grad_(is_trained)
-        for module, graph, journal in self._graphs:
+        for module, graph, journal in graphs:
             journal.keep_in(module)
             module.graph = graph
+        raise

@@ -73,6 +73,16 @@ class NodeState:
             and same_argument(self._without_inputs, other._without_inputs)
         )
 
+    def is_same(self, other: "NodeState") -> bool:
+        """Tell whether two nodes of one name do the same to the same nodes, with as much metadata."""
+        is_alike = self.name == other.name and self.inputs == other.inputs and self.is_same_call(other)
+        return is_alike and self.meta.keys() == other.meta.keys()
+
+    def changed_meta(self, other: "NodeState") -> tuple[str, ...]:
+        """Return the entries of ``meta`` that are another object in another state of the node."""
+        a, b = self.meta, other.meta
+        return tuple(key for key in {**a, **b} if key not in a or key not in b or a[key] is not b[key])
+
     @property
     def _without_inputs(self) -> Any:
         def without(value: Any) -> Any:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear,
     )
     from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
-    from fxlab.transformations.passes.fuse_norms.layer_norm import FuseLayerNorm as FuseLayerNorm
-    from fxlab.transformations.passes.fuse_norms.rms_norm import FuseRMSNorm as FuseRMSNorm
+    from fxlab.transformations.passes.fuse_norms import FuseLayerNorm as FuseLayerNorm
+    from fxlab.transformations.passes.fuse_norms import FuseRMSNorm as FuseRMSNorm
     from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
     from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
     from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
@@ -65,8 +65,7 @@ _OFFERED = {
     "fuse_bias_in_linear": "FuseBiasInLinear",
     "fuse_attention": "FuseAttention",
     "remove_repeated_heads": "RemoveRepeatedHeads",
-    "fuse_norms.rms_norm": "FuseRMSNorm",
-    "fuse_norms.layer_norm": "FuseLayerNorm",
+    "fuse_norms": "FuseRMSNorm FuseLayerNorm",
     "fuse_activation": "FuseActivation",
     "change_true_div_to_mul_by_inverse": "ChangeTrueDivToMulByInverse",
     "remove_redundant_views": "RemoveRedundantViews",

@@ -23,21 +23,7 @@ _STRICTEST = torch.float16
 
 
 @dataclass(frozen=True)
-class Division:
-    """A division of a node by a number."""
-
-    node: Node
-    numerator: Node
-    denominator: int | float | complex
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The division."""
-        return (self.node,)
-
-
-@dataclass(frozen=True)
-class ChangeTrueDivToMulByInverse(RewritePass[Division]):
+class ChangeTrueDivToMulByInverse(RewritePass[Node]):
     """Change divisions by a constant into multiplications by its inverse, which are faster.
 
     The product can differ from the quotient in its last bit, unless the constant is a power of two. Where
@@ -59,49 +45,38 @@ class ChangeTrueDivToMulByInverse(RewritePass[Division]):
     [(x, 8)]
     """
 
-    def match(self, facts: GraphFacts) -> Iterator[Division]:
+    def match(self, facts: GraphFacts) -> Iterator[Node]:
         """Yield the divisions of a node by a number, written in any way."""
         for node in facts.graph_module.graph.nodes:
             if _multiplication(node) is not None:
                 numerator, denominator = _operands(node)
                 if isinstance(numerator, Node) and isinstance(denominator, int | float | complex):
-                    yield Division(node, numerator, denominator)
+                    yield node
 
-    def refuse(self, candidate: Division, facts: GraphFacts) -> Refusal | None:
+    def refuse(self, candidate: Node, facts: GraphFacts) -> Refusal | None:
         """Refuse operands that are not floating-point, and constants whose inverse is not a normal number."""
-        extra = {name for name, value in candidate.node.kwargs.items() if value is not None} - {
-            "input",
-            "other",
-        }
-        if extra or len(candidate.node.args) > 2:
+        numerator, denominator = _operands(candidate)
+        extra = {name for name, value in candidate.kwargs.items() if value is not None} - {"input", "other"}
+        if extra or len(candidate.args) > 2:
             return Reason.FURTHER_ARGUMENTS(arguments=", ".join(sorted(extra)) or "further arguments")
-        if candidate.numerator in facts.numbers:
-            return Reason.PYTHON_NUMBER(value=candidate.numerator.name)
-        dtype = known_dtype(candidate.numerator)
+        if numerator in facts.numbers:
+            return Reason.PYTHON_NUMBER(value=numerator.name)
+        dtype = known_dtype(numerator)
         if dtype is not None and not dtype.is_floating_point:
-            return Reason.DTYPE(value=candidate.numerator.name, dtype=dtype_name(dtype))
-        return _why_no_inverse(candidate, dtype) or _why_rounded(candidate, facts)
+            return Reason.DTYPE(value=numerator.name, dtype=dtype_name(dtype))
+        return _why_no_inverse(numerator, denominator, dtype) or _why_rounded(candidate, facts)
 
-    def describe(self, candidate: Division) -> str:
+    def describe(self, candidate: Node) -> str:
         """Tell the number that is multiplied by."""
-        denominator = candidate.denominator
+        _, denominator = _operands(candidate)
         return f"a multiplication by {1 / denominator!r} instead of a division by {denominator!r}"
 
-    def rewrite(self, candidate: Division, edit: Editor) -> Node:
-        """Let the node multiply; its arguments stay where they are."""
-        node = candidate.node
-        inverse = 1.0 / float(candidate.denominator.real)
-        edit.change(
-            node,
-            target=_multiplication(node),
-            args=(*node.args[:1], inverse) if len(node.args) == 2 else node.args,
-            kwargs={
-                name: inverse if name == "other" else value
-                for name, value in node.kwargs.items()
-                if name in ("input", "other")
-            },
-        )
-        return node
+    def rewrite(self, candidate: Node, edit: Editor) -> Node:
+        """Let the node multiply."""
+        numerator, denominator = _operands(candidate)
+        args = numerator, 1.0 / float(denominator)
+        edit.change(candidate, target=_multiplication(candidate), args=args, kwargs={})
+        return candidate
 
 
 def _multiplication(node: Node) -> Any:
@@ -119,14 +94,13 @@ def _multiplication(node: Node) -> Any:
     return getattr(torch.Tensor if getattr(torch.Tensor, operator_.name, None) is target else torch, name)
 
 
-def _operands(node: Node) -> tuple[object, object]:
+def _operands(node: Node) -> tuple[Any, Any]:
     numerator = node.args[0] if node.args else node.kwargs.get("input")
     denominator = node.args[1] if len(node.args) > 1 else node.kwargs.get("other")
     return numerator, denominator
 
 
-def _why_no_inverse(division: Division, dtype: torch.dtype | None) -> Refusal | None:
-    denominator = division.denominator
+def _why_no_inverse(numerator: Node, denominator: Any, dtype: torch.dtype | None) -> Refusal | None:
     if isinstance(denominator, bool) or not isinstance(denominator, int | float):
         return Reason.DIVISOR_TYPE(divisor=denominator, type=type(denominator).__name__)
     if denominator == 0:
@@ -140,15 +114,15 @@ def _why_no_inverse(division: Division, dtype: torch.dtype | None) -> Refusal | 
     ):
         if not limits.tiny <= number <= limits.max:
             if dtype is None:
-                value = division.numerator.name
+                value = numerator.name
                 return Reason.NOT_NORMAL_IN_SMALLEST(value=value, number=what, dtype=limits.dtype)
             return Reason.NOT_NORMAL(number=what, dtype=limits.dtype)
     return None
 
 
-def _why_rounded(division: Division, facts: GraphFacts) -> Refusal | None:
-    mantissa, _ = math.frexp(division.denominator.real)
+def _why_rounded(division: Node, facts: GraphFacts) -> Refusal | None:
+    mantissa, _ = math.frexp(_operands(division)[1])
     if abs(mantissa) == 0.5:  # the inverse of a power of two is exact
         return None
-    reader = facts.rounding_readers.get(division.node)
+    reader = facts.rounding_readers.get(division)
     return None if reader is None else Reason.ROUNDED_LATER(reader=reader.name)

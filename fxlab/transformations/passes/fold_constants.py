@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.fx.node import map_arg
 
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype, without_autocast
-from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.graph_analysis import GraphFacts, upstream
 from fxlab.transformations.analysis.purity import why_impure
+from fxlab.transformations.patterns.replacing import mapped, run
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.linear import as_linear
@@ -48,7 +48,7 @@ class Constant:
     def _computed(self) -> Any:
         try:
             with torch.no_grad():
-                return _computed(self.node, self.facts, {})
+                return _computed(self.node, self.facts)
         except Exception as error:
             return error
 
@@ -175,39 +175,15 @@ def _needed_by_it_alone(node: Node) -> tuple[Node, ...]:
 
 def _tensors_read(node: Node) -> list[Node]:
     """Return the readings of attributes that a node depends on."""
-    found: dict[Node, None] = {}
-    pending, seen = [node], {node}
-    while pending:
-        value = pending.pop()
-        if value.op == "get_attr":
-            found[value] = None
-        for read in value.all_input_nodes:
-            if read not in seen:
-                seen.add(read)
-                pending.append(read)
-    return list(found)
+    return [each for each in upstream(node) if each.op == "get_attr"]
 
 
-def _computed(node: Node, facts: GraphFacts, known: dict[Node, Any]) -> Any:
+def _computed(node: Node, facts: GraphFacts) -> Any:
     """Return what a node computes, on what the attributes of the module are now."""
-    order, pending, seen = [node], [node], {node}
-    while pending:
-        for value in pending.pop().all_input_nodes:
-            if value not in seen:
-                seen.add(value)
-                order.append(value)
-                pending.append(value)
-    for value in sorted(order):
-        known[value] = _run(value, facts, known)
+    known: dict[Node, Any] = {}
+    for each in sorted(upstream(node)):
+        if each.op == "get_attr":
+            known[each] = facts.attribute(each)
+        else:
+            known[each] = run(each.op, each.target, mapped(each.args, known), mapped(each.kwargs, known))
     return known[node]
-
-
-def _run(node: Node, facts: GraphFacts, known: dict[Node, Any]) -> Any:
-    if node.op == "get_attr":
-        return facts.attribute(node)
-    args: Any = map_arg(node.args, known.__getitem__)
-    kwargs: Any = map_arg(node.kwargs, known.__getitem__)
-    target: Any = node.target
-    if node.op == "call_method":
-        return getattr(args[0], target)(*args[1:], **kwargs)
-    return target(*args, **kwargs)

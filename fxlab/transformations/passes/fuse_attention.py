@@ -7,27 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 from torch.fx import Node
 from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import dtype_name, known_shape
-from fxlab.operators import computed_by, is_aten, operator_of
+from fxlab.operators import computed_by, is_aten
 from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.autocast import LARGEST
-from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call
+from fxlab.transformations.analysis.dropout import DROPOUT_MODULES
 from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.module_safety import why_hooked, why_mixed_dtypes, why_not_plain
-from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
+from fxlab.transformations.calls.calls import Term
 from fxlab.transformations.calls.casts import is_cast
-from fxlab.transformations.calls.product import Product, as_product, transposed
-from fxlab.transformations.passes.remove_identities import Identity, why_no_identity
+from fxlab.transformations.calls.graph_index import GraphIndex
+from fxlab.transformations.patterns.fusing_pass import why_dtypes_differ
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either
 from fxlab.transformations.rewriting.dialects import contiguous_call
@@ -36,8 +34,7 @@ from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.views.fill import Fill, as_fill
 
 _ATEN = torch.ops.aten
-_SOFTMAXES = ("softmax", "_softmax")
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_PRODUCTS = frozenset({"matmul", "bmm"})
 
 
 def attention(query: Any, keys: Any, values: Any, scale: float, mask: Any) -> Any:
@@ -61,6 +58,8 @@ class Attention:
     query: Node | None = None
     keys: Node | None = None
     """Transposed, as the first product reads them."""
+    plain_keys: Node | None = None
+    """What a node of the graph transposes to them, if one does."""
     values: Node | None = None
     mask: Node | None = None
     fill: Fill | None = None
@@ -83,6 +82,12 @@ class Attention:
     def nodes(self) -> tuple[Node, ...]:
         """The softmax, which would go."""
         return (self.softmax,)
+
+    @property
+    def given(self) -> tuple[Node, ...]:
+        """The tensors that the function would be given, and its result."""
+        read = (self.query, self.keys, self.values, self.mask, self.node)
+        return tuple(each for each in read if each is not None)
 
     @property
     def is_infinite_under_autocast(self) -> bool:
@@ -125,15 +130,17 @@ class FuseAttention(MatchingPass[Attention]):
     """
 
     looks_for: ClassVar = (attention,)
-    around: ClassVar = frozenset(_SOFTMAXES)
+    around: ClassVar = frozenset({"softmax", "_softmax"})
 
     def match(self, facts: GraphFacts) -> Iterator[Attention]:
         """Yield the products with what a softmax has made."""
-        for node in list(facts.graph_module.graph.nodes):
-            product = as_product(node)
-            found = None if product is None else _read(product, facts)
-            if found is not None:
-                yield found
+        index = GraphIndex(facts)
+        for node in index.position:
+            if computed_by(node) in _PRODUCTS or _views_product(node):
+                term = index.calls.term(node)
+                found = None if term is None or term.name != "matmul" else _read(node, term, index)
+                if found is not None:
+                    yield found
 
     def refuse(self, candidate: Attention, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read, what is written in between, and what the function would do otherwise."""
@@ -146,7 +153,7 @@ class FuseAttention(MatchingPass[Attention]):
                 return Reason.WRITTEN_IN_PLACE(value=value.name)
         return (
             _why_other_state(candidate, facts)
-            or _why_dtypes_differ(candidate)
+            or why_dtypes_differ(candidate.given, candidate.inner)
             or _why_shapes_differ(candidate)
             or _why_mask_differs(candidate)
         )
@@ -164,7 +171,7 @@ class FuseAttention(MatchingPass[Attention]):
         node, keys = candidate.node, candidate.keys
         if keys is None:
             raise ValueError("An attention has keys.")
-        plain_keys = transposed(keys)
+        plain_keys = candidate.plain_keys
         erased = list(candidate.inner)
         if plain_keys is None:
             op, target, args = _transposition(node, keys)
@@ -201,65 +208,118 @@ class FuseAttention(MatchingPass[Attention]):
         return node
 
 
-def _read(product: Product, facts: GraphFacts) -> Attention | None:
+def _read(node: Node, product: Term, index: GraphIndex) -> Attention | None:
     """Follow the probabilities of a product back to the product that they are made of."""
-    node, inner = product.node, list(product.inner)
-    value = _skip(product.left, inner, facts)
-    if value is None or not _is_softmax(value, facts):
+    facts, inner = index.facts, list(product.nodes[1:])
+    softmax = _skip(product.args["self"], inner, index)
+    term = index.calls.term(softmax)
+    if term is None or term.name != "softmax":
         return None
-    softmax = value
     inner.append(softmax)
-    if reason := _why_other_softmax(softmax, facts):
-        return Attention(node, softmax, misfit=reason)
-    value = _skip(_input(softmax), inner, facts)
+    if term.rank is None:
+        return Attention(node, softmax, misfit=Reason.UNKNOWN_SHAPE(value=softmax.name))
+    if (dim := term.args.get("dim")) not in (-1, term.rank - 1):
+        return Attention(node, softmax, misfit=Reason.SOFTMAX_DIMENSION(dimension=dim))
+    value = _skip(term.args["self"], inner, index)
     mask: Node | None = None
-    if value is not None and computed_by(value) == "add" and len(value.args) == 2 and not value.kwargs:
-        scores, mask = _scores_and_mask(value, facts)
-        if mask is None:
-            return Attention(node, softmax, misfit=_why_no_mask(value, facts))
+    term = index.calls.term(value)
+    if term is not None and term.name == "add" and not term.is_write:
+        pairs = (term.args["terms"], term.args["terms"][::-1])
+        added = [pair for pair in pairs if isinstance(pair[1], Node) and _scaled(pair[0], index)]
+        if not added:
+            return Attention(node, softmax, misfit=Reason.NO_MASK(value=value.name))
         inner.append(value)
-        value = _skip(scores, inner, facts)
+        value, mask = added[0]
     fill: Fill | None = None
-    if value is not None and (filling := as_fill(value, facts)) is not None:
-        if mask is not None:
-            return Attention(node, softmax, misfit=Reason.TWO_MASKS(first=value.name, second=mask.name))
+    if isinstance(value, Node) and (filling := as_fill(value, facts)) is not None:
         inner.append(value)
-        scores, fill = filling
-        filled, value = value, _skip(scores, inner, facts)
-        if value is not None and computed_by(value) == "add":
-            return Attention(node, softmax, misfit=Reason.TWO_MASKS(first=filled.name, second=value.name))
-    scale: float | Node = 1.0
-    divides = False
-    if value is not None and (found := _scaling(value, facts)) is not None:
-        inner.append(value)
-        scores, scale, divides = found
-        value = _skip(scores, inner, facts)
-    first = None if value is None else as_product(value)
+        value, fill = filling
+    first = _scaled(value, index)
     if first is None:
-        read = _input(softmax) if value is None else value
-        if isinstance(read, Node) and (called := operator_of(read)) is not None and called.writes_first:
-            return Attention(node, softmax, misfit=Reason.WRITTEN_IN_PLACE(value=_input(read)))
-        return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT(value=getattr(read, "name", read)))
-    inner += [first.node, *first.inner]
-    if not isinstance(scale, Node) and not (math.isfinite(scale) and scale > 0):
-        return Attention(node, softmax, misfit=Reason.SCALE(scale=scale))
+        name = getattr(value, "name", value)
+        return Attention(node, softmax, misfit=Reason.NOT_SCALED_PRODUCT(value=name))
+    if not isinstance(first.scale, Node) and not (math.isfinite(first.scale) and first.scale > 0):
+        return Attention(node, softmax, misfit=Reason.SCALE(scale=first.scale))
+    inner += first.nodes
+    keys = first.product.args["other"]
     return Attention(
         node,
         softmax,
         tuple(inner),
-        scores=first.node,
-        query=first.left,
-        keys=first.right,
-        values=product.right,
+        scores=first.product.nodes[0],
+        query=first.product.args["self"],
+        keys=keys,
+        plain_keys=_transposed(keys, index),
+        values=product.args["other"],
         mask=mask,
         fill=fill,
-        scale=scale,
-        divides=divides,
+        scale=first.scale,
+        divides=first.divides,
         largest=_largest(mask, fill, facts),
         keeps_a_key=mask is not None and _is_finite_first(mask, facts),
         asserted=dtype_checks(node, inner),
         is_written=facts.writes.is_written(node),
     )
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """A product that a number may scale."""
+
+    product: Term
+    nodes: tuple[Node, ...]
+    """What computes it, last first."""
+    scale: float | Node = 1.0
+    divides: bool = False
+
+
+def _scaled(value: Any, index: GraphIndex) -> _Scaled | None:
+    """Return the product that a value is, perhaps scaled by a positive number; ``None`` for any other."""
+    inner = list[Node]()
+    node = _skip(value, inner, index)
+    term = index.calls.term(node)
+    scale: Any = 1.0
+    divides = False
+    if term is not None and term.name == "mul" and not term.is_write:
+        first, scale = term.args["terms"]
+        if not isinstance(first, Node) or first in index.facts.numbers:
+            first, scale = scale, first
+        if divides := isinstance(scale, Term):
+            scale = node.args[1] if len(node.args) > 1 else node.kwargs.get("other")
+        if isinstance(scale, Node) and not is_positive(scale, index.facts):
+            return None
+        inner.append(node)
+        term = index.calls.term(_skip(first, inner, index))
+    if term is None or term.name != "matmul" or not all(isinstance(v, Node) for v in term.args.values()):
+        return None
+    return _Scaled(term, (*inner, *term.nodes), scale if isinstance(scale, Node) else float(scale), divides)
+
+
+def _skip(value: Any, inner: list[Node], index: GraphIndex) -> Any:
+    """Skip casts, copies and inactive dropouts, and note them."""
+    while (term := index.calls.term(value)) is not None and not term.is_write:
+        if term.name == "detach" or not (term.is_transparent or is_cast(value)):
+            break
+        inner.append(value)
+        value = term.args["self"]
+    return value
+
+
+def _transposed(keys: Node, index: GraphIndex) -> Node | None:
+    """Return what a node transposes in its last two dimensions; ``None`` if it does something else."""
+    term = index.calls.term(keys)
+    if term is None or term.name != "permute":
+        return None
+    *first, last, other = term.args["dims"]
+    count = len(first)
+    value = term.args["self"] if [*first, other, last] == [*range(count + 2)] else None
+    return value if isinstance(value, Node) else None
+
+
+def _views_product(node: Node) -> bool:
+    """Tell whether a node may be the view that a product of batches is decomposed to."""
+    viewed = node.args[0] if node.target is _ATEN.view.default else None
+    return isinstance(viewed, Node) and viewed.target is _ATEN.bmm.default
 
 
 def _largest(mask: Node | None, fill: Fill | None, facts: GraphFacts) -> float:
@@ -306,91 +366,6 @@ def _transposition(node: Node, keys: Node) -> tuple[str, Target, tuple[Any, ...]
     return "call_method", "transpose", (keys, -1, -2)
 
 
-def _skip(value: Any, inner: list[Node], facts: GraphFacts) -> Node | None:
-    """Skip casts, copies and inactive dropouts, and note them."""
-    while isinstance(value, Node):
-        module = facts.module(value)
-        is_dropout = isinstance(module, DROPOUT_MODULES) or is_dropout_call(value)
-        if is_dropout and why_no_identity(Identity(value, module), facts):
-            return None
-        if not is_dropout and not is_cast(value) and value.target is not _ATEN.clone.default:
-            return value
-        inner.append(value)
-        value = _input(value)
-    return None
-
-
-def _input(node: Node) -> Any:
-    return node.args[0] if node.args else node.kwargs.get("input")
-
-
-def _is_softmax(node: Node, facts: GraphFacts) -> bool:
-    if node.op == "call_module":
-        return isinstance(facts.module(node), nn.Softmax)
-    return computed_by(node) in _SOFTMAXES
-
-
-def _why_other_softmax(node: Node, facts: GraphFacts) -> Refusal | None:
-    """Return why a softmax is not one of the last dimension; ``None`` if it is."""
-    module = facts.module(node)
-    if isinstance(module, nn.Softmax):
-        dim: Any = module.dim
-        if reason := why_not_plain(module, nn.Softmax) or why_hooked(facts, module):
-            return reason
-    else:
-        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-    shape = known_shape(node)
-    if shape is None:
-        return Reason.UNKNOWN_SHAPE(value=node.name)
-    return None if dim in (-1, len(shape) - 1) else Reason.SOFTMAX_DIMENSION(dimension=dim)
-
-
-def _scores_and_mask(add: Node, facts: GraphFacts) -> tuple[Any, Node | None]:
-    """Tell which summand is the mask: the one that is not made of a product."""
-    for scores, mask in (add.args, add.args[::-1]):
-        if isinstance(scores, Node) and isinstance(mask, Node) and _is_scores(scores, facts):
-            return scores, mask
-    return None, None
-
-
-def _why_no_mask(add: Node, facts: GraphFacts) -> Refusal:
-    for value in add.args:
-        filling = as_fill(value, facts) if isinstance(value, Node) else None
-        if filling is not None and isinstance(filling[0], Node) and _is_scores(filling[0], facts):
-            return Reason.TWO_MASKS(first=value, second=add.name)
-    return Reason.NO_MASK(value=add.name)
-
-
-def _is_scores(node: Node, facts: GraphFacts) -> bool:
-    while is_cast(node) and isinstance(node.args[0], Node):
-        node = node.args[0]
-    scaling = _scaling(node, facts)
-    scores = node if scaling is None else scaling[0]
-    while is_cast(scores) and isinstance(scores.args[0], Node):
-        scores = scores.args[0]
-    return as_product(scores) is not None
-
-
-def _scaling(node: Node, facts: GraphFacts) -> tuple[Node, float | Node, bool] | None:
-    """Return what a node scales by a positive number, the number, and whether it divides by that."""
-    name = computed_by(node)
-    if name not in ("mul", "div") or len(node.args) != 2 or node.kwargs:
-        return None
-    first, second = node.args
-    if name == "mul" and (type(first) in (int, float) or first in facts.numbers):
-        first, second = second, first
-    if not isinstance(first, Node):
-        return None
-    if isinstance(second, Node):
-        return (first, second, name == "div") if is_positive(second, facts) else None
-    if type(second) not in (int, float):
-        return None
-    number = float(second)  # type: ignore[arg-type]
-    if name == "mul":
-        return first, number, False
-    return first, 1 / number if number else math.inf, False
-
-
 def _scale_of(attention: Attention, edit: Editor) -> float | Node:
     """Return the factor that scores are multiplied by, computed from the divisor where there is one."""
     if not attention.divides:
@@ -406,28 +381,9 @@ def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
     where = None if attention.fill is None else attention.fill.where
     read = (attention.query, attention.keys, attention.values, attention.mask, where)
     readers = first_readers(read, (*attention.inner, attention.node))
-    if attention.keys is not None and (plain := transposed(attention.keys)) is not None:
-        readers[plain] = attention.keys
+    if attention.keys is not None and attention.plain_keys is not None:
+        readers[attention.plain_keys] = attention.keys
     return why_not_the_same(readers, attention.node, facts.writes)
-
-
-def _why_dtypes_differ(attention: Attention) -> Refusal | None:
-    read = [attention.query, attention.keys, attention.values, attention.mask]
-    known = {value: known_dtype(value) for value in read if value is not None}
-    for value, dtype in known.items():
-        if dtype is None:
-            return Reason.UNKNOWN_DTYPE(value=value.name)
-    if reason := why_mixed_dtypes(known.values()):
-        return reason
-    (dtype,) = set(known.values())
-    if dtype not in _DTYPES:
-        return Reason.DTYPE(value="it", dtype=dtype_name(dtype))
-    for value in (*attention.inner, attention.node):
-        inner = known_dtype(value)
-        if inner is None or inner not in _DTYPES or torch.finfo(inner).eps > torch.finfo(dtype).eps:
-            return Reason.DTYPE(value=value.name, dtype=dtype_name(inner))
-    result = known_dtype(attention.node)
-    return None if result == dtype else Reason.DTYPE(value=attention.node.name, dtype=dtype_name(result))
 
 
 def _why_shapes_differ(attention: Attention) -> Refusal | None:
@@ -447,7 +403,7 @@ def _why_shapes_differ(attention: Attention) -> Refusal | None:
         (query[-1], keys[-2]),
         (keys[-1], values[-2]),
     ]
-    if not all(_is_same(a, b) for a, b in pairs):
+    if not all(is_same_size(a, b) for a, b in pairs):
         return Reason.UNEQUAL_SHAPES()
     return None
 
@@ -461,7 +417,9 @@ def _why_mask_differs(attention: Attention) -> Refusal | None:
         return Reason.UNKNOWN_SHAPE(value="the mask")
     if not 2 <= len(mask) <= len(scores):
         return Reason.DIMENSIONS(value="the mask", count=len(mask), supported=f"2 to {len(scores)}")
-    if not all(_is_same(a, 1) or _is_same(a, b) for a, b in zip(mask[::-1], scores[::-1], strict=False)):
+    if not all(
+        is_same_size(a, 1) or is_same_size(a, b) for a, b in zip(mask[::-1], scores[::-1], strict=False)
+    ):
         return Reason.LARGER_MASK()
     if attention.fill is not None:
         return _why_fill_differs(attention, attention.fill)
@@ -490,7 +448,3 @@ def _why_fill_differs(attention: Attention, fill: Fill) -> Refusal | None:
         return None if fill.keeps_a_column else Reason.INFINITE_MASK()
     is_lowest = dtype is not None and dtype != torch.float16 and fill.number == torch.finfo(dtype).min
     return None if is_lowest else Reason.FILL(number=fill.number)
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    return bool(a is b or statically_known_true(a == b))

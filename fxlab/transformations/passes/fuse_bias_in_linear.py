@@ -21,19 +21,7 @@ from fxlab.transformations.views.linear import as_linear, output_dimension
 
 
 @dataclass(frozen=True)
-class BiasedLinear:
-    """A call of a linear layer with a bias."""
-
-    layer: Layer[nn.Linear]
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The linear node."""
-        return (self.layer.node,)
-
-
-@dataclass(frozen=True)
-class FuseBiasInLinear(RewritePass[BiasedLinear]):
+class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
     """Fuse the bias of linear layers into their weight: a one is appended to the input.
 
     ``x @ W.T + b`` becomes ``[x, 1] @ [W, b].T``: the weight gains a column, the input gains a last entry
@@ -50,31 +38,30 @@ class FuseBiasInLinear(RewritePass[BiasedLinear]):
     Linear(in_features=3, out_features=2, bias=True)
     """
 
-    def match(self, facts: GraphFacts) -> Iterator[BiasedLinear]:
+    def match(self, facts: GraphFacts) -> Iterator[Layer[nn.Linear]]:
         """Yield the calls of linear layers that have a bias."""
         for node in facts.graph_module.graph.nodes:
             layer = as_linear(node, facts)
             if layer is not None and layer.module.bias is not None:
-                yield BiasedLinear(layer)
+                yield layer
 
-    def refuse(self, candidate: BiasedLinear, facts: GraphFacts) -> Refusal | None:
+    def refuse(self, candidate: Layer[nn.Linear], facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, and a weight and a bias that cannot be one parameter."""
-        linear = candidate.layer.module
-        if reason := candidate.layer.why_not_replaceable(facts, nn.Linear) or why_mixed(linear):
+        linear = candidate.module
+        if reason := candidate.why_not_replaceable(facts, nn.Linear) or why_mixed(linear):
             return reason
         if linear.weight.requires_grad != linear.bias.requires_grad:
             trained = "weight" if linear.weight.requires_grad else "bias"
             return Reason.TRAINED_IN_PART(parameter=trained)
         return None
 
-    def describe(self, candidate: BiasedLinear) -> str:
+    def describe(self, candidate: Layer[nn.Linear]) -> str:
         """Tell the size that the weight will have."""
-        return f"its bias becomes column {candidate.layer.module.in_features} of its weight"
+        return f"its bias becomes column {candidate.module.in_features} of its weight"
 
-    def rewrite(self, candidate: BiasedLinear, edit: Editor) -> Node:
+    def rewrite(self, candidate: Layer[nn.Linear], edit: Editor) -> Node:
         """Pad the input with a one, which the new column of the weight multiplies."""
-        layer = candidate.layer
-        node, linear = layer.node, layer.module
+        layer, node, linear = candidate, candidate.node, candidate.module
         with torch.no_grad():
             out = output_dimension(linear)
             weight = torch.cat([linear.weight, linear.bias.unsqueeze(1 - out)], dim=1 - out)

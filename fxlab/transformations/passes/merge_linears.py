@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import Node
-from torch.fx.node import Argument, Target
 
 from fxlab.node_info import known_shape, stack_entry
 from fxlab.reasons import Reason, Refusal
@@ -19,7 +18,7 @@ from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.analysis.strides import needs_contiguous
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.journal.module_tree import split_path
-from fxlab.transformations.rewriting.dialects import contiguous_call, layer_call, slice_call
+from fxlab.transformations.rewriting.dialects import Call, contiguous_call, layer_call, slice_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
@@ -86,7 +85,9 @@ class MergeLinears(RewritePass[LinearGroup]):
             for layer in layers:
                 groups[_agreement(facts, layer)].append(layer)
             for group in groups.values():
-                yield _linear_group(facts, group)
+                is_merged = len(group) > 1
+                contiguous = (needs_contiguous(one.node, one.module.out_features, facts) for one in group)
+                yield LinearGroup(tuple(group), tuple(contiguous) if is_merged else ())
 
     def refuse(self, candidate: LinearGroup, facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, and a layer that agrees with no other."""
@@ -107,16 +108,12 @@ class MergeLinears(RewritePass[LinearGroup]):
         paths = [layer.path for layer in layers]
         at = edit.free_path(split_path(paths[0])[0], _merged_name(paths))
         tensors = edit.replace_layers(layers, _merged(candidate.linears), at)
-        op, target, args, kwargs = _merged_call(first, tensors, at, edit)
-        merged = edit.insert_before(
-            first.node,
-            op,
-            target,
-            args,
-            kwargs,
-            name=split_path(at)[1],
-            meta=_merged_meta(candidate, at),
-        )
+        call: Call = (at, (first.input,), {})
+        if not first.is_module:
+            call = layer_call(first, first.input, tensors, edit)
+        op = "call_module" if first.is_module else "call_function"
+        name, meta = split_path(at)[1], _merged_meta(candidate, at)
+        merged = edit.insert_before(first.node, op, *call, name=name, meta=meta)
         bounds = accumulate((linear.out_features for linear in candidate.linears), initial=0)
         for layer, (start, stop), contiguous in zip(
             layers, pairwise(bounds), candidate.contiguous, strict=True
@@ -180,22 +177,6 @@ def _why_not_mergeable(facts: GraphFacts, layer: Layer[nn.Linear]) -> Refusal | 
     if linear.weight.shape != (sizes[::-1] if output_dimension(linear) else sizes):
         return Reason.WEIGHT_SHAPE()
     return why_mixed(linear)
-
-
-def _linear_group(facts: GraphFacts, layers: list[Layer[nn.Linear]]) -> LinearGroup:
-    contiguous = tuple(
-        needs_contiguous(layer.node, layer.module.out_features, facts) for layer in layers if len(layers) > 1
-    )
-    return LinearGroup(tuple(layers), contiguous)
-
-
-def _merged_call(
-    first: Layer[nn.Linear], tensors: dict[str, Node], at: str, edit: Editor
-) -> tuple[str, Target, tuple[Argument, ...], dict[str, Argument]]:
-    """Return the op and the call of the merged linear, written as the first of those that it replaces."""
-    if first.is_module:
-        return "call_module", at, (first.input,), {}
-    return "call_function", *layer_call(first, first.input, tensors, edit)
 
 
 def _take_part(

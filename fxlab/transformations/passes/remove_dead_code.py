@@ -13,19 +13,7 @@ from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 
 @dataclass(frozen=True)
-class DeadNode:
-    """A node that nothing reads, or only nodes that would go."""
-
-    node: Node
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The node, which would go."""
-        return (self.node,)
-
-
-@dataclass(frozen=True)
-class RemoveDeadCode(RewritePass[DeadNode]):
+class RemoveDeadCode(RewritePass[Node]):
     """Remove nodes whose results are unused and that are known to have no side effects.
 
     Nodes that write in place, draw random numbers, check a condition or call unknown code stay, and so do
@@ -48,7 +36,7 @@ class RemoveDeadCode(RewritePass[DeadNode]):
     ['x', 'relu', 'sum_1', 'add', 'output']
     """
 
-    def match(self, facts: GraphFacts) -> Iterator[DeadNode]:
+    def match(self, facts: GraphFacts) -> Iterator[Node]:
         """Yield the nodes that nothing reads, last first, and those that only such nodes read.
 
         Guards and assertions have no result to read, and are no candidates.
@@ -59,24 +47,23 @@ class RemoveDeadCode(RewritePass[DeadNode]):
                 continue
             if is_called_for_effect(node):
                 continue
-            candidate = DeadNode(node)
-            if not self.why_not(candidate, facts):
+            if not self.why_not(node, facts):
                 dead.add(node)
-            yield candidate
+            yield node
 
-    def refuse(self, candidate: DeadNode, facts: GraphFacts) -> Refusal | None:
+    def refuse(self, candidate: Node, facts: GraphFacts) -> Refusal | None:
         """Refuse what may do more than compute its result."""
-        return why_impure(candidate.node, facts)
+        return why_impure(candidate, facts)
 
-    def behaves_by_mode(self, candidate: DeadNode, facts: GraphFacts) -> tuple[Node, ...]:
+    def behaves_by_mode(self, candidate: Node, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the call of a dropout or a batch norm."""
-        return (candidate.node,) if is_pure_in_evaluation(candidate.node, facts) else ()
+        return (candidate,) if is_pure_in_evaluation(candidate, facts) else ()
 
-    def describe(self, candidate: DeadNode) -> str:
+    def describe(self, candidate: Node) -> str:
         """Tell that it would go."""
         return "removed; nothing uses it"
 
-    def rewrite(self, candidate: DeadNode, edit: Editor) -> tuple[Node, ...]:
+    def rewrite(self, candidate: Node, edit: Editor) -> tuple[Node, ...]:
         """Erase the node."""
-        edit.erase(candidate.node)
+        edit.erase(candidate)
         return ()

@@ -29,21 +29,7 @@ _KEEP_DENSE = frozenset({"view", "reshape", "permute", "transpose", "t", "unsque
 
 
 @dataclass(frozen=True)
-class Identity:
-    """A call that may return its input."""
-
-    node: Node
-    module: nn.Module | None
-    """The module that is called, if it is one."""
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The call, which would go."""
-        return (self.node,)
-
-
-@dataclass(frozen=True)
-class RemoveIdentities(RewritePass[Identity]):
+class RemoveIdentities(RewritePass[Node]):
     """Remove identity and inactive dropout nodes: their users read the input directly.
 
     A dropout in evaluation mode, or a function that drops nothing, returns the very tensor object that it is
@@ -65,46 +51,46 @@ class RemoveIdentities(RewritePass[Identity]):
     ['input_1', '_0', '_1', '_2', 'output']
     """
 
-    def match(self, facts: GraphFacts) -> Iterator[Identity]:
+    def match(self, facts: GraphFacts) -> Iterator[Node]:
         """Yield the calls of identities and dropouts."""
         for node in facts.graph_module.graph.nodes:
             module = facts.module(node)
             if isinstance(module, _MODULES) or is_dropout_call(node) or _is_copy(node):
-                yield Identity(node, module)
+                yield node
 
-    def refuse(self, candidate: Identity, facts: GraphFacts) -> Refusal | None:
+    def refuse(self, candidate: Node, facts: GraphFacts) -> Refusal | None:
         """Refuse dropouts that drop, modules that may do something else, and what returns a view."""
-        reason = why_no_identity(candidate, facts) or _why_returned(candidate.node, facts)
-        return reason if reason or candidate.node.users else Reason.UNUSED()
+        reason = _why_no_identity(candidate, facts) or _why_returned(candidate, facts)
+        return reason if reason or candidate.users else Reason.UNUSED()
 
-    def behaves_by_mode(self, candidate: Identity, facts: GraphFacts) -> tuple[Node, ...]:
+    def behaves_by_mode(self, candidate: Node, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the call of a dropout module."""
-        return (candidate.node,) if isinstance(candidate.module, DROPOUT_MODULES) else ()
+        return (candidate,) if isinstance(facts.module(candidate), DROPOUT_MODULES) else ()
 
-    def describe(self, candidate: Identity) -> str:
+    def describe(self, candidate: Node) -> str:
         """Name what is read instead."""
-        value = _value(candidate.node)
+        value = _value(candidate)
         return f"removed; {value.name if value is not None else 'its input'} is read instead"
 
-    def rewrite(self, candidate: Identity, edit: Editor) -> tuple[Node, ...]:
+    def rewrite(self, candidate: Node, edit: Editor) -> tuple[Node, ...]:
         """Let what reads the node read its input."""
-        value = _value(candidate.node)
+        value = _value(candidate)
         if value is None:
-            raise ValueError(f"{candidate.node.name} has no input.")
-        readers = edit.read_instead(candidate.node, value)
-        edit.erase(candidate.node)
+            raise ValueError(f"{candidate.name} has no input.")
+        readers = edit.read_instead(candidate, value)
+        edit.erase(candidate)
         return readers
 
 
-def why_no_identity(candidate: Identity, facts: GraphFacts) -> Refusal | None:
+def _why_no_identity(node: Node, facts: GraphFacts) -> Refusal | None:
     """Return why a call may return something else than the very tensor it is given; ``None`` if not."""
-    node, module = candidate.node, candidate.module
+    module = facts.module(node)
     if _value(node) is None:
         return Reason.NOT_AN_IDENTITY_CALL()
     if _is_copy(node):
-        return _why_copied(candidate, facts)
+        return _why_copied(node, facts)
     reason = why_drops(node) if module is None else _why_module_is_no_identity(facts, module)
-    return reason or _why_view(candidate, facts)
+    return reason or _why_view(node, facts)
 
 
 def _why_returned(node: Node, facts: GraphFacts) -> Refusal | None:
@@ -126,13 +112,13 @@ def _is_copy(node: Node) -> bool:
     )
 
 
-def _why_copied(copy: Identity, facts: GraphFacts) -> Refusal | None:
+def _why_copied(copy: Node, facts: GraphFacts) -> Refusal | None:
     """Return why a copy is not as good as what it copies; ``None`` if it is."""
-    value, writes = _value(copy.node), facts.writes
-    for each in (value, copy.node):
+    value, writes = _value(copy), facts.writes
+    for each in (value, copy):
         if each is not None and writes.is_written(each):
             return Reason.WRITTEN_IN_PLACE(value=each.name)
-    if writes.is_returned(copy.node):
+    if writes.is_returned(copy):
         return Reason.RETURNED()
     if value is None or not _is_dense(value, facts):
         return Reason.OTHER_LAYOUT()
@@ -171,10 +157,10 @@ def _why_module_is_no_identity(facts: GraphFacts, module: nn.Module) -> Refusal 
     return None
 
 
-def _why_view(candidate: Identity, facts: GraphFacts) -> Refusal | None:
-    called = operator_called(candidate.node, facts.graph_module)
+def _why_view(candidate: Node, facts: GraphFacts) -> Refusal | None:
+    called = operator_called(candidate, facts.graph_module)
     dimensions = None if called is None else _DIMENSIONS.get(called.name)
-    value = _value(candidate.node)
+    value = _value(candidate)
     if dimensions is None or value is None:
         return None
     shape = known_shape(value)

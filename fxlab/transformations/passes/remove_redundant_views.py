@@ -8,8 +8,8 @@ from torch.fx import Node
 
 from fxlab.operators import computed_by, told_dtype
 from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.node_shape import are_same_sizes
 from fxlab.transformations.calls.calls import Calls
 from fxlab.transformations.calls.casts import is_cast
 from fxlab.transformations.rewriting.editor import Editor
@@ -190,9 +190,7 @@ def _is_alike(node: Node, other: Node) -> bool:
     a, b = (each.meta.get("val") for each in (node, other))
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return False
-    if (a.dtype, a.device, a.dim()) != (b.dtype, b.device, b.dim()):
-        return False
-    return all(x is y or statically_known_true(x == y) for x, y in zip(a.shape, b.shape, strict=True))
+    return (a.dtype, a.device) == (b.dtype, b.device) and are_same_sizes(a.shape, b.shape)
 
 
 def _is_of_one_dtype(*nodes: Node) -> bool:

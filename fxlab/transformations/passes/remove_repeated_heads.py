@@ -1,18 +1,18 @@
 """Let attention share heads of keys and values, instead of repeating them for each query."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from fxlab.node_info import dtype_name, known_result, known_shape
 from fxlab.operators import argument, computed_by, moves_elements
 from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import statically_known_true
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
-from fxlab.transformations.analysis.node_shape import known_dtype
+from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.matching import Found, Matcher
@@ -35,33 +35,19 @@ def grouped(query: Any, key: Any, value: Any, count: int, mask: Any = None) -> A
 
 
 @dataclass(frozen=True)
-class RepeatedHeads:
-    """Heads of shape ``(batch, heads, length, size)``, each of which is repeated in a row."""
-
-    node: Node
-    value: Node
-    inner: tuple[Node, ...]
-    """What is computed between the two."""
-
-
-@dataclass(frozen=True)
 class GroupedAttention:
     """Attention of which keys or values are repeated."""
 
     node: Node
-    repeated: tuple[RepeatedHeads, ...]
-    """The keys and the values, as far as they are."""
+    sources: Mapping[Node, Node]
+    """The repeated heads, and those of shape ``(batch, heads, length, size)`` that they are made of."""
+    inner: tuple[Node, ...]
+    """The nodes that would go, last first."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The attention."""
         return (self.node,)
-
-    @property
-    def inner(self) -> tuple[Node, ...]:
-        """The nodes that would go, last first."""
-        found = {node for each in self.repeated for node in (each.node, *each.inner)}
-        return tuple(sorted(found, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -104,9 +90,11 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
                 continue
             read = [argument(node, name) for name in ("key", "value")]
             found = matcher.matches(each for each in read if isinstance(each, Node))
-            heads = tuple(_heads(root, each) for (root,), each in found if _only_moves(each))
+            heads = {root: each for (root,), each in found if _only_moves(each)}
             if heads:
-                yield GroupedAttention(node, heads)
+                inner = sorted({each for one in heads.values() for each in one.nodes}, reverse=True)
+                sources = {root: one.captured["x"] for root, one in heads.items()}
+                yield GroupedAttention(node, sources, tuple(inner))
 
     def refuse(self, candidate: GroupedAttention, facts: GraphFacts) -> Refusal | None:
         """Refuse what others read, what is written in between, and where no kernel would gain."""
@@ -115,34 +103,22 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
             return Reason.NOT_BOTH_REPEATED()
         if reason := why_of_use_elsewhere(candidate.inner, own, facts.writes):
             return reason
-        readers = first_readers((each.value for each in candidate.repeated), own)
+        readers = first_readers(candidate.sources.values(), own)
         return why_not_the_same(readers, node, facts.writes) or _why_no_kernel(node)
 
     def describe(self, candidate: GroupedAttention) -> str:
         """Name what is read instead."""
-        names = ", ".join(dict.fromkeys(each.value.name for each in candidate.repeated))
+        names = ", ".join(dict.fromkeys(each.name for each in candidate.sources.values()))
         return f"{names} read as they are, without {len(candidate.inner)} nodes that repeat them"
 
     def rewrite(self, candidate: GroupedAttention, edit: Editor) -> Node:
         """Let the attention read what was repeated."""
         node = candidate.node
-        reads = {each.node: each.value for each in candidate.repeated}
-        args: Any = tuple(
-            reads.get(value, value) if isinstance(value, Node) else value for value in node.args
-        )
-        kwargs: dict[str, Any] = {
-            name: reads.get(value, value) if isinstance(value, Node) else value
-            for name, value in node.kwargs.items()
-        }
+        args, kwargs = map_arg((node.args, node.kwargs), lambda each: candidate.sources.get(each, each))
         edit.change(node, args=args, kwargs=kwargs | {"enable_gqa": True})
         for inner in candidate.inner:
             edit.erase(inner)
         return node
-
-
-def _heads(node: Node, found: Found) -> RepeatedHeads:
-    inner = tuple(each for each in found.nodes if each is not node)
-    return RepeatedHeads(node, found.captured["x"], inner)
 
 
 def _only_moves(found: Found) -> bool:
@@ -156,9 +132,9 @@ def _only_moves(found: Found) -> bool:
 def _are_repeated_alike(candidate: GroupedAttention) -> bool:
     """Tell whether keys and values have equally many heads, each of which is repeated for the queries."""
     query, key, value = (argument(candidate.node, name) for name in ("query", "key", "value"))
-    if {each.node for each in candidate.repeated} != {key, value}:
+    if candidate.sources.keys() != {key, value}:
         return False
-    sources = [each.value for each in candidate.repeated]
+    sources = list(candidate.sources.values())
     pairs = [(query, key), (query, value), (sources[0], sources[-1])]
     return all(_have_as_many_heads(*pair) for pair in pairs)
 
@@ -166,7 +142,7 @@ def _are_repeated_alike(candidate: GroupedAttention) -> bool:
 def _have_as_many_heads(value: Any, other: Any) -> bool:
     shapes = [known_shape(each) if isinstance(each, Node) else None for each in (value, other)]
     heads = [shape[1] for shape in shapes if shape is not None and len(shape) == 4]
-    return len(heads) == 2 and bool(statically_known_true(heads[0] == heads[1]))
+    return len(heads) == 2 and is_same_size(*heads)
 
 
 def _why_no_kernel(node: Node) -> Refusal | None:

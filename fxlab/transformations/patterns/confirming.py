@@ -116,9 +116,9 @@ class Confirming:
         tensor = self._facts.attribute(leaf)
         known = tensor if isinstance(tensor, torch.Tensor) else leaf.meta.get("val", known_result(leaf))
         if isinstance(known, torch.Tensor) or (hasattr(known, "shape") and hasattr(known, "dtype")):
-            return tuple(_hint(size) for size in known.shape), known.dtype
+            return tuple(known_number(size) for size in known.shape), known.dtype
         if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
-            return (), _hint(known)
+            return (), known_number(known)
         return None
 
     def _called(self, node: Node) -> str:
@@ -199,7 +199,7 @@ class Confirming:
                     total = total + value_of(other) if value.name == "add" else total * value_of(other)
                 return total
             if isinstance(value, Size):
-                return _hint(value.value)
+                return known_number(value.value)
             if isinstance(value, tuple | list):
                 return tuple(map(value_of, value))
             return leaves[value] if isinstance(value, Node) else value
@@ -326,7 +326,7 @@ def _written(value: Any, place: dict[Node, int]) -> Any:
     if isinstance(value, Joined):
         return value.name, _written(value.values, place)
     if isinstance(value, Size):
-        return _hint(value.value)
+        return known_number(value.value)
     if isinstance(value, Weight):
         return "weight"
     if isinstance(value, slice):
@@ -336,7 +336,3 @@ def _written(value: Any, place: dict[Node, int]) -> Any:
     if isinstance(value, dict):
         return sorted((key, _written(each, place)) for key, each in value.items())
     return value
-
-
-def _hint(size: Any) -> Any:
-    return known_number(size)

@@ -26,6 +26,16 @@ from fxlab.transformations.patterns.captured import (
 from fxlab.transformations.patterns.pattern import ANY, NUMBER, TENSOR, WEIGHT, Capture, Pattern
 
 _COMMUTATIVE = ("add", "mul")
+_ALSO_CALLED = frozenset(
+    {
+        ("transpose", "permute"),
+        ("silu", "mul"),
+        ("mul", "pow"),
+        ("flatten", "reshape"),
+        ("reshape", "flatten"),
+    }
+)
+"""Calls of a pattern, and those of a graph that may compute the same."""
 _MOST_STEPS = 4000
 """Comparisons at one node, so that a pattern with many orders ends."""
 _MOST_ABSORBED = 6
@@ -102,7 +112,7 @@ class Matcher:
     ) -> None:
         self._pattern, self._index, self._ignore_literals = pattern, index, ignore_literals
         self._explains = explains
-        self._latest: tuple[Refusal, Any] | None = None
+        self._latest: tuple[Any, Reason, dict[str, Any]] | None = None
         self._calls = index.calls
         self._misses: dict[Node, Miss] = {}
         self._begin: Node | None = None
@@ -178,7 +188,7 @@ class Matcher:
                     if not kept:
                         self._misses.pop(node, None)
                         return roots, complete
-                    self._fail(complete, Reason.CAPTURED_INSIDE(value=kept[0].name), kept[0])
+                    self._fail(complete, kept[0], Reason.CAPTURED_INSIDE, value=kept[0].name)
         return None
 
     def _beginnings(self, first: Any) -> list[Node]:
@@ -268,10 +278,7 @@ class Matcher:
             yield from self._node(value, given, found)
         elif isinstance(value, tuple | list):
             if not isinstance(given, tuple | list) or len(given) != len(value):
-                self._fail(
-                    found,
-                    Reason.OTHER_ARGUMENT(argument="a list", value=text_of(given), expected=text_of(value)),
-                )
+                self._fail(found, None, Reason.OTHER_ARGUMENT, argument="a list", value=given, expected=value)
                 return
             level = [found]
             for each, other in zip(value, given, strict=True):
@@ -281,8 +288,7 @@ class Matcher:
             yield found
         else:
             self._fail(
-                found,
-                Reason.OTHER_ARGUMENT(argument="an argument", value=text_of(given), expected=text_of(value)),
+                found, None, Reason.OTHER_ARGUMENT, argument="an argument", value=given, expected=value
             )
 
     def _node(self, value: Node, given: Any, found: Found) -> Iterator[Found]:
@@ -301,13 +307,17 @@ class Matcher:
             else:
                 self._fail(
                     found,
-                    Reason.OTHER_ARGUMENT(argument="a constant", value=text_of(given), expected=value.name),
+                    None,
+                    Reason.OTHER_ARGUMENT,
+                    argument="a constant",
+                    value=given,
+                    expected=value.name,
                 )
         elif value in found.of:
             if self._index.key(found.of[value]) == self._index.key(given):
                 yield found
             else:
-                self._fail(found, Reason.OTHER_VALUE(value=text_of(given), expected=text_of(found.of[value])))
+                self._fail(found, None, Reason.OTHER_VALUE, value=given, expected=found.of[value])
         elif (term := pattern.term(value)) is not None:
             yield from self._call(term, given, found, value)
 
@@ -338,14 +348,14 @@ class Matcher:
         at = given if isinstance(given, Node) else None
         if nearest is None and at is not None and at.op.startswith("call"):
             words = str(getattr(at.target, "__name__", at.target))
-        self._fail(found, Reason.OTHER_OPERATOR(value=text_of(given), called=words, expected=term.name), at)
+        self._fail(found, at, Reason.OTHER_OPERATOR, value=given, called=words, expected=term.name)
 
     def _is_called(self, term: Term, other: Term) -> bool:
         if term.name == other.name:
             return True
-        pairs = {("transpose", "permute"), ("silu", "mul"), ("mul", "pow")}
-        pairs |= {("flatten", "reshape"), ("reshape", "flatten")}
-        return (term.name, other.name) in pairs and (other.name != "pow" or other.args["exponent"] == 2)
+        return (term.name, other.name) in _ALSO_CALLED and (
+            other.name != "pow" or other.args["exponent"] == 2
+        )
 
     def _term(self, term: Term, other: Term, given: Any, found: Found) -> Iterator[Found]:
         """Match two calls of one operator."""
@@ -376,8 +386,9 @@ class Matcher:
             if self._is_flattened(term, other, given):
                 yield from self._value(term.args["self"], other.args["self"], found)
             else:
-                refusal = Reason.OTHER_OPERATOR(value=text_of(given), called="reshape", expected="flatten")
-                self._fail(found, refusal, at)
+                self._fail(
+                    found, at, Reason.OTHER_OPERATOR, value=given, called="reshape", expected="flatten"
+                )
         elif term.name == "transpose" and other.name == "permute":
             yield from self._transposed(term, other, found, at)
         else:
@@ -394,22 +405,22 @@ class Matcher:
         return len(expected) == len(shape) and all(map(is_same_number, expected, shape))
 
     def _arguments(self, term: Term, other: Term, given: Any, found: Found, at: Any) -> Iterator[Found]:
-        misfits: list[Refusal] = []
+        misfits: list[dict[str, Any]] = []
 
         def misfit(key: str, value: Any, expected: Any) -> bool:
             """Note an argument that does not fit, and tell whether to stop there."""
-            misfits.append(Reason.OTHER_ARGUMENT(argument=key, value=value, expected=expected))
+            misfits.append({"argument": key, "value": value, "expected": expected})
             return not self._explains
 
         level = [found]
         extra = [] if term.module else [key for key in other.args if key not in term.args]
-        stops = bool(extra) and misfit(extra[0], text_of(other.args[extra[0]]), "its default")
+        stops = bool(extra) and misfit(extra[0], other.args[extra[0]], "its default")
         for key in [] if stops else sorted(term.args, key=lambda key: has_nodes(term.args[key])):
             value = term.args[key]
             if key not in other.args:
                 if has_nodes(value) and other.defaults.get(key) is not None:
                     level = [more for one in level for more in self._value(value, other.defaults[key], one)]
-                elif term.module is None and misfit(key, "its default", text_of(value)):
+                elif term.module is None and misfit(key, "its default", value):
                     break
                 continue
             if key in _DIMENSIONS and other.rank is not None:
@@ -418,7 +429,7 @@ class Matcher:
             theirs = other.args[key]
             if not has_nodes(value) and not isinstance(value, Weight):
                 fits = self._is_literal(value, theirs) or self._is_shape(key, value, theirs, given)
-                if not fits and misfit(key, text_of(theirs), text_of(value)):
+                if not fits and misfit(key, theirs, value):
                     break
                 continue
             if key in ("shape", "dims"):
@@ -429,7 +440,7 @@ class Matcher:
         if not misfits:
             yield from level
         for one in level[:1] if misfits else ():
-            self._fail(one, misfits[0], at)
+            self._fail(one, at, Reason.OTHER_ARGUMENT, **misfits[0])
 
     def _is_shape(self, key: str, value: Any, theirs: Any, given: Any) -> bool:
         """Tell whether a literal shape is that of a result."""
@@ -470,9 +481,9 @@ class Matcher:
         moved = [dim for dim, each in enumerate(order) if dim != each]
         is_literal = not has_nodes(dims)
         if len(moved) != 2 or (is_literal and {dim % len(order) for dim in dims} != {*moved}):
-            expected = text_of(dims) if is_literal else "two that are exchanged"
-            words = Reason.OTHER_ARGUMENT(argument="dims", value=text_of(tuple(moved)), expected=expected)
-            self._fail(found, words, at)
+            expected = dims if is_literal else "two that are exchanged"
+            words = {"argument": "dims", "value": tuple(moved), "expected": expected}
+            self._fail(found, at, Reason.OTHER_ARGUMENT, **words)
             return
         if is_literal:
             yield from self._value(term.args["self"], other.args["self"], found)
@@ -484,31 +495,11 @@ class Matcher:
 
     def _commutative(self, term: Term, other: Term, found: Found, at: Any) -> Iterator[Found]:
         """Match a sum or a product, whose terms may come in any order and be grouped in any way."""
-        terms, numbers = self._flat_pattern(term)
+        terms, numbers, flattened = self._pattern.flat(term)
         for operands, own in self._flat_graph(term.name, other, len(terms) + len(numbers)):
-            grown = found.with_values(nodes={**found.nodes, **dict.fromkeys(own)})
-            grown = grown.with_values(reached=found.reached + self._flattened(term))
+            nodes, reached = {**found.nodes, **dict.fromkeys(own)}, found.reached + flattened
+            grown = found.with_values(nodes=nodes, reached=reached)
             yield from self._assigned(term.name, terms, numbers, operands, grown, at)
-
-    def _flattened(self, term: Term) -> int:
-        return len(self._flat_pattern(term, nodes=True)[0])
-
-    def _flat_pattern(self, term: Term, *, nodes: bool = False) -> tuple[list[Any], list[Any]]:
-        """Return the terms of a sum or product of the pattern, and those that are numbers."""
-        terms, numbers, inner = list[Any](), list[Any](), list[Any]()
-        pending = list(term.args["terms"])
-        while pending:
-            value = pending.pop(0)
-            own = self._pattern.term(value)
-            is_single = isinstance(value, Term) or (isinstance(value, Node) and len(value.users) == 1)
-            if own is not None and own.name == term.name and "terms" in own.args and is_single:
-                inner.append(value)
-                pending = [*own.args["terms"], *pending]
-            elif is_number(value) or (isinstance(value, Node) and value in self._pattern.scalars):
-                numbers.append(value)
-            else:
-                terms.append(value)
-        return (inner, []) if nodes else (terms, numbers)
 
     def _flat_graph(self, name: str, other: Term, wanted: int) -> Iterator[tuple[list[Any], list[Node]]]:
         """Yield the terms of a sum or product of the graph, grouped less and less."""
@@ -523,10 +514,14 @@ class Matcher:
             grown, place = False, 0
             most = wanted - 1 if is_any else wanted + _MOST_ABSORBED
             while place < len(operands) <= most:
+                nearest = self._calls.term(operands[place])
+                if nearest is None or not (nearest.is_transparent or nearest.name == name):
+                    place += 1
+                    continue
                 passed = list(self._calls.seen_through(operands[place]))
                 term = self._calls.term(passed[-1])
                 nodes = [each for each in passed if isinstance(each, Node)]
-                is_single = all(len(self._index.readers(node)) == 1 for node in nodes)
+                is_single = all(len(each.users) == 1 or len(self._index.readers(each)) == 1 for each in nodes)
                 is_sum = term is not None and term.name == name and "terms" in term.args
                 if is_sum and term is not None and (is_single or is_any) and self._is_exact(nodes):
                     operands[place : place + 1] = term.args["terms"]
@@ -547,11 +542,14 @@ class Matcher:
     def _assigned(
         self, name: str, terms: list[Any], numbers: list[Any], operands: list[Any], found: Found, at: Any
     ) -> Iterator[Found]:
-        given = [value for value in operands if self._is_numeric(value)]
-        tensors = [value for value in operands if not self._is_numeric(value)]
-        captures = [value for value in terms if isinstance(value, Node) and value.op == "placeholder"]
-        bare = [value for value in captures if self._pattern.captures[value].kind == ANY]
-        calls = [value for value in terms if value not in captures]
+        given, tensors = list[Any](), list[Any]()
+        for value in operands:
+            (given if self._is_numeric(value) else tensors).append(value)
+        captures, bare, calls = list[Any](), list[Any](), list[Any]()
+        for value in terms:
+            capture = self._pattern.captures.get(value) if isinstance(value, Node) else None
+            (calls if capture is None else captures).append(value)
+            bare += [value] if capture is not None and capture.kind == ANY else []
         if len(tensors) == len(terms) - 1 and bare and given and not numbers:
             # A bare argument may be a number, if a tensor is found for every other.
             for number in bare[::-1]:
@@ -565,16 +563,16 @@ class Matcher:
                 if not any(True for each in fits for _ in itertools.islice(each, 1)):
                     return
             count = len(terms) + len(numbers)
-            self._fail(found, Reason.OTHER_COUNT(name=name, count=len(operands), expected=count), at)
+            self._fail(found, at, Reason.OTHER_COUNT, name=name, count=len(operands), expected=count)
             return
         fits_numbers = False
         for more in self._numbers(name, numbers, given, found, at):
             fits_numbers = True
             yield from self._paired(calls, captures, tensors, more, name)
         if self._explains and not fits_numbers and self._latest is not None:
-            refusal, where = self._latest
+            where, reason, words = self._latest
             for more in itertools.islice(self._paired(calls, captures, tensors, found, name), 1):
-                self._fail(more, refusal, where)
+                self._fail(more, where, reason, **words)
 
     def _numbers(
         self, name: str, wanted: list[Any], given: list[Any], found: Found, at: Any
@@ -593,9 +591,9 @@ class Matcher:
             if not nodes and (is_any or self._is_literal(ours, theirs)):
                 yield found
                 return
-            value = text_of(nodes[0] if nodes else theirs if plain else None)
-            argument, expected = f"the number of {name}", text_of(ours if literals else None)
-            self._fail(found, Reason.OTHER_ARGUMENT(argument=argument, value=value, expected=expected), at)
+            value = nodes[0] if nodes else theirs if plain else None
+            argument, expected = f"the number of {name}", ours if literals else None
+            self._fail(found, at, Reason.OTHER_ARGUMENT, argument=argument, value=value, expected=expected)
         elif len(others) == 1 and len(nodes) == 1 and is_neutral:
             yield from self._value(others[0], nodes[0], found)
         elif len(others) == 1 and not nodes and plain:
@@ -606,8 +604,16 @@ class Matcher:
             for order in itertools.permutations(given):
                 yield from self._value(tuple(others), order, found)
         else:
-            count = Reason.OTHER_COUNT(name=f"numbers in {name}", count=len(given), expected=len(wanted))
-            self._fail(found, count, at)
+            words = {"name": f"numbers in {name}", "count": len(given), "expected": len(wanted)}
+            self._fail(found, at, Reason.OTHER_COUNT, **words)
+
+    def _is_another(self, value: Any, given: Any) -> bool:
+        """Tell at a glance that a call of the pattern is not the call of the graph."""
+        term = None if self._pattern.is_either(value) else self._pattern.term(value)
+        if term is None or term.is_transparent or term.name == "to":
+            return False
+        other = self._calls.term(given)
+        return other is None or not (other.is_transparent or self._is_called(term, other))
 
     def _paired(
         self, calls: list[Any], captures: list[Any], tensors: list[Any], found: Found, name: str
@@ -617,6 +623,8 @@ class Matcher:
             first, *rest = calls
             is_there = False
             for place, value in enumerate(tensors):
+                if not self._explains and self._is_another(first, value):
+                    continue
                 for more in itertools.islice(self._value(first, value, found), 16):
                     is_there = True
                     yield from self._paired(
@@ -657,9 +665,11 @@ class Matcher:
         if not self._is_of_kind(capture, given):
             self._fail(
                 found,
-                Reason.OTHER_KIND(
-                    value=text_of(given), argument=capture.name, kind=_KIND_WORDS[capture.kind]
-                ),
+                None,
+                Reason.OTHER_KIND,
+                value=given,
+                argument=capture.name,
+                kind=_KIND_WORDS[capture.kind],
             )
             return
         if capture.name not in found.captured:
@@ -672,9 +682,9 @@ class Matcher:
             nodes = {**found.nodes, **dict.fromkeys(passed)}
             yield found.with_values(captured={**found.captured, capture.name: value}, nodes=nodes)
         elif self._is_written_as(known, given) or self._is_written_as(given, known):
-            self._fail(found, Reason.WRITTEN_IN_PLACE(value=text_of(known)), given)
+            self._fail(found, given, Reason.WRITTEN_IN_PLACE, value=known)
         else:
-            self._fail(found, Reason.OTHER_VALUE(value=text_of(given), expected=text_of(known)), given)
+            self._fail(found, given, Reason.OTHER_VALUE, value=given, expected=known)
 
     def _is_written_as(self, value: Any, later: Any) -> bool:
         """Tell whether one value is the other after a write in place."""
@@ -723,13 +733,13 @@ class Matcher:
         return given is not None
 
     def _is_numeric(self, value: Any) -> bool:
-        if isinstance(value, Node):
-            result = known_result(value)
-            return (
-                isinstance(result, int | float | torch.SymInt | torch.SymFloat)
-                or value in self._index.facts.numbers
-            )
-        return is_number(value) or isinstance(value, Size)
+        if not isinstance(value, Node):
+            return is_number(value) or isinstance(value, Size)
+        result = known_result(value)
+        if isinstance(result, torch.Tensor):
+            return False
+        is_known = isinstance(result, int | float | torch.SymInt | torch.SymFloat)
+        return is_known or value in self._index.facts.numbers
 
     def _closed(self, found: Found) -> Iterator[Found]:
         """Compare the numbers that the pattern computes, once all that they are computed of is known."""
@@ -737,14 +747,11 @@ class Matcher:
             try:
                 expected = self._evaluated(node, found)
             except _UnknownError:
-                self._fail(found, Reason.UNKNOWN_SHAPE(value=node.name))
+                self._fail(found, None, Reason.UNKNOWN_SHAPE, value=node.name)
                 return
             if not is_same_number(expected, number_of(given)):
                 self._fail(
-                    found,
-                    Reason.OTHER_ARGUMENT(
-                        argument="a number", value=text_of(given), expected=text_of(expected)
-                    ),
+                    found, None, Reason.OTHER_ARGUMENT, argument="a number", value=given, expected=expected
                 )
                 return
         yield found.with_values(open=())
@@ -791,16 +798,17 @@ class Matcher:
             return self._ignore_literals or is_same_number(value, number_of(given))
         return type(value) is type(given) and bool(value == given)
 
-    def _fail(self, found: Found, refusal: Refusal, at: Any = None) -> None:
+    def _fail(self, found: Found, at: Any, reason: Reason, **words: Any) -> None:
+        """Note how far a match has come, if somebody asks for it, and what does not fit."""
         begin = self._begin
-        if begin is None:
+        if begin is None or not self._explains:
             return
-        self._latest = refusal, at
+        self._latest = at, reason, words
         known = self._misses.get(begin)
         if known is None or found.reached > known.reached:
             own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
-            total = self._pattern.total
-            node = at if isinstance(at, Node) else None
+            total, node = self._pattern.total, at if isinstance(at, Node) else None
+            refusal = reason(**{name: text_of(value) for name, value in words.items()})
             self._misses[begin] = Miss(
                 begin, own or (begin,), min(found.reached, total), total, refusal, node
             )

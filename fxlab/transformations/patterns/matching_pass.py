@@ -3,12 +3,11 @@
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from torch.fx import GraphModule, Node
 
 from fxlab.operators import operator_called
-from fxlab.reasons import Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import explanation
 from fxlab.transformations.calls.graph_index import GraphIndex
@@ -28,24 +27,16 @@ _LEAST = 1 / 3
 """The share of a pattern that must fit there."""
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """The extent to which a pattern matches at one place."""
 
-    refusal: Refusal | None
-    words: str
+    matched: bool
+    reason: str
+    code: str
     reached: int
-    calls: int
+    operators: int
     at: str
     begins_at: str
-
-    @property
-    def row(self) -> tuple[bool, str, str, int, int, str, str]:
-        """Whether it matched, reason, code, calls that fit, all calls, the misfit and the last node."""
-        code = "" if self.refusal is None else self.refusal.code
-        is_whole = self.refusal is not None and self.reached == self.calls and not self.at
-        words = str(self.refusal) if is_whole else self.words
-        return self.refusal is None, words, code, self.reached, self.calls, self.at, self.begins_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +135,10 @@ class MatchingPass(RewritePass[C]):
                 if node is None or node in names:
                     refusal, count = self.why_not(candidate, facts), self._count(candidate)
                     last = names[len(nodes_of(candidate)) - 1]
-                    found.append(Attempt(refusal, self.describe(candidate), count, count, "", last))
+                    words = (
+                        (self.describe(candidate), "") if refusal is None else (refusal.words, refusal.code)
+                    )
+                    found.append(Attempt(refusal is None, *words, count, count, "", last))
             if node is None:
                 misses = [miss for miss in misses if miss.is_near] or misses[:_FEW]
             elif not found and node.startswith(facts.prefix):
@@ -156,9 +150,11 @@ class MatchingPass(RewritePass[C]):
                 misses = []
             for miss in misses:
                 at_name = "" if miss.at is None else f"{facts.prefix}{miss.at.name}"
+                is_whole = miss.reached == miss.calls and miss.at is None
+                words = (miss.refusal.words if is_whole else miss.words, miss.refusal.code)
                 begins = f"{facts.prefix}{miss.node.name}"
-                found.append(Attempt(miss.refusal, miss.words, miss.reached, miss.calls, at_name, begins))
-        return sorted(found, key=lambda each: -each.reached / max(each.calls, 1))
+                found.append(Attempt(False, *words, miss.reached, miss.calls, at_name, begins))
+        return sorted(found, key=lambda each: -each.reached / max(each.operators, 1))
 
     def _count(self, candidate: C) -> int:
         """Return the number of calls of a candidate."""

@@ -13,6 +13,7 @@ from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 
 from fxlab.operators import is_of_python
+from fxlab.transformations.calls.arguments import is_number
 from fxlab.transformations.calls.calls import Calls, Term
 
 NUMBER, WEIGHT, TENSOR, ANY = "number", "weight", "tensor", "any"
@@ -84,6 +85,7 @@ class Pattern:
     captures: dict[Node, Capture]
     absent: tuple[str, ...] = ()
     calls: Calls = field(init=False)
+    _flat: dict[Term, tuple[list[Any], list[Any], int]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.calls = Calls(self._module_of, is_pattern=True)
@@ -94,8 +96,7 @@ class Pattern:
     @cached_property
     def outputs(self) -> tuple[Any, ...]:
         """The values that it returns."""
-        (returned,) = self.graph.output_node().args
-        return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+        return outputs_of(self.graph)
 
     @cached_property
     def scalars(self) -> dict[Node, bool]:
@@ -193,6 +194,39 @@ class Pattern:
     def term(self, value: Any) -> Term | None:
         """Return the canonical call of a value."""
         return self.calls.term(value)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of its calls."""
+        return frozenset(term.name for node in self.calls_in if (term := self.term(node)) is not None)
+
+    def flat(self, term: Term) -> tuple[list[Any], list[Any], int]:
+        """Return the terms of a sum or product, those that are numbers, and how many sums it is made of."""
+        if term not in self._flat:
+            self._flat[term] = self._flattened(term)
+        return self._flat[term]
+
+    def _flattened(self, term: Term) -> tuple[list[Any], list[Any], int]:
+        terms, numbers, count = list[Any](), list[Any](), 0
+        pending = list(term.args["terms"])
+        while pending:
+            value = pending.pop(0)
+            own = self.term(value)
+            is_single = isinstance(value, Term) or (isinstance(value, Node) and len(value.users) == 1)
+            if own is not None and own.name == term.name and "terms" in own.args and is_single:
+                count += 1
+                pending = [*own.args["terms"], *pending]
+            elif is_number(value) or (isinstance(value, Node) and value in self.scalars):
+                numbers.append(value)
+            else:
+                terms.append(value)
+        return terms, numbers, count
+
+
+def outputs_of(graph: Graph) -> tuple[Any, ...]:
+    """Return the values that a graph returns."""
+    (returned,) = graph.output_node().args
+    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
 
 
 def arguments_of(function: Callable[..., Any], names: Sequence[str] = ()) -> list[Capture]:

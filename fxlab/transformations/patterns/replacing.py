@@ -1,7 +1,7 @@
 """Put a replacement in the place of a match, with what is known of its results."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +13,11 @@ from torch.fx.node import map_arg
 
 from fxlab.node_info import attribute_at
 from fxlab.operators import is_of_python, may_alias
-from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.graph_analysis import GraphFacts, upstream
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.journal.module_tree import unused_name
 from fxlab.transformations.patterns.captured import Called, Joined, Size
+from fxlab.transformations.patterns.pattern import outputs_of
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
 
@@ -41,8 +42,7 @@ class Replacement:
     @property
     def outputs(self) -> tuple[Any, ...]:
         """The values that it returns."""
-        (returned,) = self.graph.output_node().args
-        return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+        return outputs_of(self.graph)
 
     @property
     def calls(self) -> list[Node]:
@@ -78,13 +78,7 @@ def mapped(value: Any, values: dict[Node, Any]) -> Any:
     if isinstance(value, slice):
         return slice(*(mapped(each, values) for each in (value.start, value.stop, value.step)))
     if isinstance(value, tuple | list):
-        return (
-            type(value)(mapped(each, values) for each in value)
-            if type(value) in (tuple, list)
-            else tuple(mapped(each, values) for each in value)
-            if isinstance(value, tuple)
-            else [mapped(each, values) for each in value]
-        )
+        return (tuple if isinstance(value, tuple) else list)(mapped(each, values) for each in value)
     if isinstance(value, dict):
         return {key: mapped(each, values) for key, each in value.items()}
     return value
@@ -242,7 +236,8 @@ class Placing:
     def _made_of_weights(
         self, node: Node, tensor: torch.Tensor, replacement: Replacement, values: dict[Node, Any]
     ) -> Node:
-        sources = [values[each] for each in _sources(node) if isinstance(values.get(each), Node)]
+        read = (each for each in upstream(node) if each.op == "placeholder")
+        sources = [values[each] for each in read if isinstance(values.get(each), Node)]
         is_trained = any(
             (known := self._tensor(each)) is not None and known.requires_grad for each in sources
         )
@@ -251,17 +246,6 @@ class Placing:
         made = self.insert("get_attr", name, (), {}, fake_like(tensor, self._like), name)
         self.made.remove(made)
         return made
-
-
-def _sources(node: Node) -> Iterator[Node]:
-    pending, seen = [node], set[Node]()
-    while pending:
-        for value in pending.pop().all_input_nodes:
-            if value not in seen:
-                seen.add(value)
-                pending.append(value)
-                if value.op == "placeholder":
-                    yield value
 
 
 def run(op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

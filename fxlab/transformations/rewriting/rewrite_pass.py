@@ -120,11 +120,9 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
 
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
-        return [
-            _names(candidate, facts.prefix)
-            for facts in self._facts_of(graph_module)
-            for candidate in self.match(facts)
-        ]
+        with without_collecting():
+            found = [(facts, list(self.match(facts))) for facts in self._facts_of(graph_module)]
+        return [_names(each, facts.prefix) for facts, candidates in found for each in candidates]
 
     def _facts_of(self, graph_module: GraphModule) -> list[GraphFacts]:
         """Return what is known of a graph, and of the bodies that it calls."""

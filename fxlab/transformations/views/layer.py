@@ -1,6 +1,6 @@
 """Calls of layers: of a module, or of an operator that is given the tensors of one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -8,16 +8,23 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+from fxlab.models.containers import is_container
 from fxlab.node_info import only_input
-from fxlab.reasons import Refusal
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import (
+    PARAMETERS,
+    why_holds_more,
+    why_hooked,
+    why_not_alone,
     why_not_replaceable,
-    why_passed_not_replaceable,
-    why_tensors_not_copied,
-    why_tensors_not_replaceable,
+    why_parameters_not_plain,
+    why_tensor_hooked,
+    why_tensor_not_plain,
+    why_tensors_shared,
+    why_used_or_written,
 )
-from fxlab.transformations.journal.module_tree import split_path, unused_name
+from fxlab.transformations.journal.module_tree import find_module, join_path, split_path, unused_name
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -54,6 +61,11 @@ class Layer(Generic[M]):
     """The call, if :attr:`node` takes the result out of the several that it returns."""
 
     @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The node whose result is that of the layer, for passes of which a layer is a candidate."""
+        return (self.node,)
+
+    @property
     def is_module(self) -> bool:
         """Whether a module is called."""
         return not self.tensors
@@ -81,11 +93,79 @@ class Layer(Generic[M]):
         if self.is_module:
             return why_not_replaceable(facts, self.path, expected)
         if self.is_passed:
-            return why_passed_not_replaceable(facts, self.path, expected, self.tensors, self.inner)
+            return self._why_passed_stay(facts, expected)
         given = [*self.tensors.values(), *self.inner, *([self.taken_from] if self.taken_from else [])]
         if self.tensors_stay:
-            return why_tensors_not_copied(facts, self.tensors, given)
-        return why_tensors_not_replaceable(facts, self.path, expected, self.tensors, given, self.unused)
+            return self._why_not_copied(facts, given)
+        return self._why_held_stay(facts, expected, self.tensors, given)
+
+    def _why_held_stay(
+        self, facts: GraphFacts, expected: type[nn.Module], tensors: Mapping[str, Node], given: Sequence[Node]
+    ) -> Refusal | None:
+        """Return why a module that holds the tensors cannot be replaced by one that holds others.
+
+        ``given`` are the nodes that read them, and those between them and the call.
+        """
+        holder, path = find_module(facts.graph_module, self.path), self.path
+        if holder is None:
+            return Reason.NO_MODULE(path=path)
+        for name, node in tensors.items():
+            if str(node.target) != join_path(path, name):
+                return Reason.UNEXPECTED_HOLDER(parameter=name, path=node.target)
+        if reason := why_used_or_written(facts, given):
+            return reason
+        if torch.nn.utils.parametrize.is_parametrized(holder):
+            return Reason.PARAMETRIZED()
+        if type(holder) is not expected and not is_container(holder):
+            return Reason.UNEXPECTED_CLASS(found=type(holder).__name__, expected=expected.__name__)
+        if facts.calls[path]:
+            return Reason.CALLED_REPEATEDLY(count=facts.calls[path] + 1)
+        return (
+            why_not_alone(facts, holder, path)
+            or why_hooked(facts, holder)
+            or why_holds_more(holder, tensors)
+            or why_parameters_not_plain(holder)
+            or why_tensors_shared(
+                facts, holder, path, {f"node {node.name}" for node in (*given, *self.unused)}
+            )
+        )
+
+    def _why_not_copied(self, facts: GraphFacts, given: Sequence[Node]) -> Refusal | None:
+        """Return why the call cannot be given new tensors beside those that stay."""
+        if reason := why_used_or_written(facts, given):
+            return reason
+        if facts.has_global_hooks:
+            return Reason.GLOBAL_HOOKS()
+        for name, node in self.tensors.items():
+            tensor, (path, attribute) = facts.attribute(node), split_path(str(node.target))
+            if name in PARAMETERS and not isinstance(tensor, nn.Parameter):
+                return Reason.UNUSUAL_PARAMETER(parameter=name)
+            if reason := why_tensor_not_plain(name, tensor) or why_tensor_hooked(name, tensor):
+                return reason
+            own = {f"node {each.name}" for each in given}
+            others = [holder for holder in facts.holders(tensor, path, attribute) if holder not in own]
+            if others:
+                return Reason.SHARED_PARAMETER(parameter=name, holder=others[0].lstrip("."))
+        return None
+
+    def _why_passed_stay(self, facts: GraphFacts, expected: type[nn.Module]) -> Refusal | None:
+        """Return why tensors that are passed to a body cannot be replaced unnoticed."""
+        passing, readings = facts.passing, dict[str, Node]()
+        for name, node in self.tensors.items():
+            reading = facts.reading(node)
+            if passing is None or reading is None:
+                return Reason.WEIGHT_IS_INPUT(parameter=name, value=node.name)
+            readings[name] = reading
+        assert passing is not None
+        for node in (*self.tensors.values(), *self.inner):
+            if len(node.users) > 1 or any(other.users for other in passing.counterparts.get(node, ())):
+                return Reason.OTHER_USERS(value=node.name)
+            if facts.writes.is_written(node):
+                return Reason.WRITTEN_IN_PLACE(value=node.name)
+        for reading in readings.values():
+            if sum(value is reading for value in passing.operands) != 1:
+                return Reason.OTHER_USERS(value=reading.name)
+        return self._why_held_stay(facts.around, expected, readings, tuple(readings.values()))
 
 
 def layer_of_module(node: Node, facts: GraphFacts, classes: type[M] | tuple[type[M], ...]) -> Layer[M] | None:

@@ -6,12 +6,10 @@ import math
 import pytest
 import torch
 from exactness import (
-    COPIES,
     assert_close,
     before_and_after,
     captured,
     check,
-    check_copies,
     refused,
     shapes_known,
 )
@@ -19,7 +17,6 @@ from expecttest import assert_expected_inline
 from torch import fx, nn
 from torch.nn import functional as F
 
-import fxlab
 from fxlab import FuseActivation
 
 FUSE = FuseActivation()
@@ -49,17 +46,12 @@ def fast(x):
     return 0.5 * x * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x)))
 
 
-def multiplied_out(x):
-    half = x / 2
-    return half + half * ((x.square() * x * 0.044715 + x) * ROOT).tanh()
+def by_square(x):
+    return x / 2 * (((x.square() * 0.044715 + 1) * x * ROOT).tanh() + 1)
 
 
 def error_function(x):
     return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
-
-
-def of_negative(x):
-    return -(x * (-0.5 - torch.erf(x * math.sqrt(0.5)) / 2))
 
 
 def swish(x):
@@ -73,9 +65,8 @@ def swish_method(x):
 FUNCTIONS = {
     gpt2: "gelu",
     fast: "gelu",
-    multiplied_out: "gelu",
+    by_square: "gelu",
     error_function: "gelu",
-    of_negative: "gelu",
     swish: "silu",
     swish_method: "silu",
 }
@@ -86,7 +77,6 @@ FUNCTIONS = {
     [
         *(("fx", function) for function in FUNCTIONS),
         *((source, function) for source in ("trace", "export", "decomposed") for function in (gpt2, swish)),
-        ("export", of_negative),
     ],
 )
 def test_an_activation_becomes_one_call_and_is_written_out_again(function, source):
@@ -152,26 +142,6 @@ return mul_3
     )
 
 
-@pytest.mark.parametrize("kind", COPIES)
-def test_copies_can_be_reversed(kind):
-    check_copies(FUSE, shapes_known(Behind(fast), torch.randn(2, 8)), COPIES[kind], ["mul_5"])
-
-
-@pytest.mark.parametrize("size", [1, 0])
-def test_no_batch_is_too_small(size):
-    model, x = Behind(gpt2), torch.randn(size, 8)
-    check(FUSE, model, x, marked=1, gm=shapes_known(model, x))
-
-
-def test_gradients_are_those_of_the_arithmetic():
-    model, x = Behind(gpt2), torch.randn(2, 8)
-    gm = FUSE(shapes_known(copy.deepcopy(model), x))
-    for each in (model, gm):
-        each(x).square().sum().backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(gm.get_parameter(name).grad, parameter.grad, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -184,7 +154,6 @@ def test_gradients_are_those_of_the_arithmetic():
         lambda x: 0.5 * x * (1 + torch.erf(x)),
         lambda x: 0.5 * x * (1 - torch.erf(x * math.sqrt(0.5))),
         lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.044715 * torch.pow(x, 2)))),
-        lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.0447 * torch.pow(x, 3)))),
         lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.044715 * x.clamp(max=3) ** 3))),
     ],
 )
@@ -210,6 +179,7 @@ def write_between(x):
         (read_twice, "other-users"),
         (write_between, "written-in-between"),
         (lambda x: swish(x).long(), "rounded-later"),
+        (lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.0447 * torch.pow(x, 3)))), "constants"),
         (lambda x: 0.5 * x * (1 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x))), "constants"),
     ],
 )
@@ -240,9 +210,3 @@ def test_under_autocast_dtypes_are_those_of_the_arithmetic_or_the_graph_refuses(
 def test_activations_of_torch_stay():
     gm = shapes_known(lambda x: F.gelu(F.silu(x)), torch.randn(2, 8))
     assert FUSE.candidates(gm) == []
-
-
-def test_a_session_judges_it_equal_up_to_rounding():
-    session = fxlab.Session(Behind(gpt2).eval(), (torch.randn(2, 8),))
-    session.apply("fuse-activation")
-    assert session.verdict().agrees

@@ -3,12 +3,10 @@
 import pytest
 import torch
 from exactness import (
-    COPIES,
     assert_close,
     assert_is,
     before_and_after,
     check,
-    check_copies,
     refused,
     shapes_known,
     snapshot,
@@ -123,15 +121,6 @@ def test_transposed_convolutions_are_no_candidates():
     assert FUSE.candidates(traced(model)) == []
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_dtypes_are_kept(dtype):
-    model = NormConv(nn.Conv2d(3, 4, 2)).to(dtype)
-    gm = check(
-        FUSE, model, sample(model.conv, dtype), marked=1, tolerance=0.1 if dtype.itemsize == 2 else None
-    )
-    assert {parameter.dtype for parameter in gm.parameters()} == {dtype}
-
-
 def test_a_single_sample_and_an_unknown_shape_are_left_alone():
     model = NormConv(nn.Conv1d(3, 4, 3))
     x = torch.randn(3, 3)  # a batch of three vectors to the norm, three channels to the convolution
@@ -156,40 +145,6 @@ def test_a_norm_that_others_read_is_left_alone():
             return self.conv(normal), normal
 
     assert why_not(Branches(nn.Conv2d(3, 4, 2))) == "other-users"
-
-
-@pytest.mark.parametrize("part", ["conv", "norm"])
-def test_modules_that_are_called_twice_or_hooked_are_left_alone(part):
-    class Twice(NormConv):
-        def forward(self, x):
-            return super().forward(x), getattr(self, part)(x)
-
-    assert why_not(Twice(nn.Conv2d(3, 3, 2))) == "called-repeatedly"
-    model = NormConv(nn.Conv2d(3, 4, 2))
-    getattr(model, part).register_forward_hook(lambda *_: None)
-    assert why_not(model) == "hooked"
-
-
-def test_a_norm_in_training_mode_is_left_alone():
-    model = NormConv(nn.Conv2d(3, 4, 2))
-    model.norm.train()
-    assert why_not(model) == "training-mode"
-
-
-def test_mixed_dtypes_are_left_alone():
-    model = NormConv(nn.Conv2d(3, 4, 2))
-    gm = traced(model)
-    gm.norm.double()
-    assert why_not(model, gm) == "mixed-dtypes"
-
-
-def test_arguments_by_keyword():
-    class ByKeyword(NormConv):
-        def forward(self, x):
-            return self.conv(input=self.norm(input=x))
-
-    model = ByKeyword(nn.Conv2d(3, 4, 2))
-    check(FUSE, model, sample(model.conv), marked=1)
 
 
 def test_a_norm_between_two_convolutions_goes_into_one_of_them():
@@ -222,9 +177,3 @@ def test_a_trained_bias_without_a_place_is_said_to_be_lost():
         gm.conv.bias.add_(0.2)
     with pytest.warns(UserWarning, match="cannot bring"):
         FUSE(gm, reverse=True)
-
-
-@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
-def test_copies_are_reversed_exactly_and_independently(copied):
-    gm = traced(NormConv(nn.Conv2d(3, 4, 2)))
-    check_copies(FUSE, gm, copied, ["conv"])

@@ -6,15 +6,11 @@ What concerns modules in general is tried on 2d convolutions, in test_fuse_batch
 import pytest
 import torch
 from exactness import (
-    COPIES,
     assert_close,
-    assert_is,
     before_and_after,
     check,
-    check_copies,
     refused,
     shapes_known,
-    snapshot,
     traced,
     with_statistics,
 )
@@ -113,15 +109,6 @@ def test_the_batch_norm_is_folded_into_weight_and_bias(conv, affine):
     assert gm.conv.weight.is_contiguous()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("conv", [nn.Conv1d, nn.ConvTranspose2d])
-def test_dtypes_are_kept(conv, dtype):
-    model = ConvNorm(conv(3, 4, 2)).to(dtype)
-    x = sample(model.conv, dtype)
-    gm = check(pass_for(model.conv), model, x, marked=1, gm=shapes_known(model, x))
-    assert {parameter.dtype for parameter in gm.parameters()} == {dtype}
-
-
 @pytest.mark.parametrize("conv", [nn.Conv1d(3, 5, 3), nn.ConvTranspose1d(3, 5, 3)], ids=str)
 def test_a_single_sample_is_a_batch_to_the_norm_and_left_alone(conv):
     model = ConvNorm(conv, features=5)
@@ -150,39 +137,6 @@ def test_an_output_size_that_is_asked_for_is_still_asked_for():
     assert gm(sample(model.conv)).shape == (2, 4, 15, 18)
 
 
-@pytest.mark.parametrize("conv", [nn.Conv1d(3, 4, 3), nn.ConvTranspose2d(3, 4, 3)], ids=str)
-@pytest.mark.parametrize(
-    "hostile", ["training", "twice", "hook", "dtype", "features", "subclass", "read", "tied"]
-)
-def test_what_cannot_be_replaced_is_left_alone(conv, hostile):
-    class Reads(ConvNorm):
-        def forward(self, x):
-            conv = self.conv(x)
-            return self.norm(conv), conv if hostile == "read" else self.norm(conv)
-
-    cls = Reads if hostile in ("read", "twice") else ConvNorm
-    model, x = cls(conv), sample(conv)
-    gm = shapes_known(model, x)
-    if hostile == "training":
-        gm.norm.train()
-    elif hostile == "hook":
-        gm.conv.register_forward_hook(lambda *_: None)
-    elif hostile == "dtype":
-        gm.norm.double()
-    elif hostile == "features":
-        gm.norm.running_mean = torch.zeros(3)
-    elif hostile == "subclass":
-        gm.norm.__class__ = type("Mine", (type(gm.norm),), {})
-    elif hostile == "tied":
-        gm.other = nn.Linear(2, 2)
-        gm.other.weight = gm.conv.weight
-    before = snapshot(gm)
-    pass_ = pass_for(conv)
-    pass_(gm)
-    gm.conv._forward_hooks.clear()
-    assert_is(gm, before)
-
-
 @pytest.mark.parametrize("model", [nn.Conv2d(3, 4, 1), nn.ConvTranspose2d(3, 4, 1), nn.Linear(3, 4)], ids=str)
 def test_a_batch_norm_that_alone_is_trained_is_left_alone(model):
     norm = nn.BatchNorm1d(4) if isinstance(model, nn.Linear) else nn.BatchNorm2d(4)
@@ -209,13 +163,6 @@ def test_weights_trained_since_are_brought_back(conv):
         gm.conv.bias.add_(0.2)
     expected = gm(x)
     assert_close(pass_(gm, reverse=True)(x), expected, 1e-4)
-
-
-@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
-@pytest.mark.parametrize("conv", [nn.Conv1d(3, 4, 3), nn.ConvTranspose3d(4, 6, 2, groups=2)], ids=str)
-def test_copies_are_reversed_exactly_and_independently(copied, conv):
-    gm = shapes_known(ConvNorm(conv), sample(conv))
-    check_copies(pass_for(conv), gm, copied, ["conv"])
 
 
 def test_symbolic_sizes_are_not_fixed():

@@ -5,14 +5,11 @@ import operator
 import pytest
 import torch
 from exactness import (
-    COPIES,
     Apply,
     assert_close,
-    assert_equals,
     assert_is,
     before_and_after,
     check,
-    check_orders,
     reasons,
     refused,
     snapshot,
@@ -20,11 +17,10 @@ from exactness import (
 )
 from expecttest import assert_expected_inline
 from torch import fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.transformations import FuseBatchNorm2dInConv2d, MergeLinears, RemoveDeadCode, RemoveIdentities
+from fxlab.transformations import RemoveDeadCode
 
 REMOVE = RemoveDeadCode()
 
@@ -92,14 +88,6 @@ def test_what_nothing_uses_is_removed(function, modules):
     gm = check(REMOVE, model, torch.randn(3, 3), marked=0, removes=True, tolerance=0.0)
     kept = [node.op for node in gm.graph.nodes if node.target != "evaluation_mode"]
     assert kept == ["placeholder", "call_function", "output"]
-
-
-def test_parameters_and_modules_stay():
-    model = Unused(lambda self, x: self.a(x), a=nn.Linear(3, 3))
-    gm = traced(model)
-    REMOVE(gm)
-    assert gm.a is model.a
-    assert list(gm.state_dict()) == ["a.weight", "a.bias"]
 
 
 @pytest.mark.parametrize(
@@ -261,38 +249,6 @@ def test_what_is_removed_comes_back_to_its_place_with_its_name():
     assert gm.code == code
 
 
-@pytest.mark.parametrize("first_back", range(4))
-def test_what_it_read_may_be_taken_away_by_other_passes(first_back):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.norm, self.drop = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Dropout()
-            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x):
-            x = self.drop(self.norm(self.conv(x)))
-            x.relu()
-            x = x.mean((2, 3))
-            a, b = self.a(x), self.b(x)
-            a.tanh().sum()
-            return a + b
-
-    model, x = Model().eval(), torch.randn(2, 3, 4, 4)
-    passes = [REMOVE, RemoveIdentities(), FuseBatchNorm2dInConv2d(), MergeLinears()]
-    check_orders(model, x, [passes, passes[1:] + passes[:1]], first_back)
-
-
-@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
-def test_copies_are_reversed_exactly_and_independently(copied):
-    gm = traced(Unused(lambda self, x: self.a(x).relu(), a=nn.Linear(3, 3)))
-    before = snapshot(gm)
-    other = copied(REMOVE(gm))
-    assert names(other) == ["x", "add", "output"]
-    assert_equals(REMOVE(other, reverse=True), before)
-    assert names(gm) == ["x", "add", "output"]
-    assert_is(REMOVE(gm, reverse=True), before)
-
-
 def test_traced_by_fxlab_with_its_checks_of_sizes():
     class Model(nn.Module):
         def forward(self, x):
@@ -307,12 +263,6 @@ def test_traced_by_fxlab_with_its_checks_of_sizes():
     assert not gm.graph.find_nodes(op="call_method", target="view")
     x = torch.randn(5, 4)
     assert_close(gm(x), model(x), 0.0)
-
-
-def test_shapes_need_not_be_known():
-    gm = traced(Unused(lambda _, x: x.relu()))
-    ShapeProp(gm).propagate(torch.randn(2))
-    assert [(row.Index, row.matched) for row in REMOVE.explain(gm).itertuples()] == [("relu", True)]
 
 
 def test_guards_and_assertions_are_no_candidates():

@@ -10,7 +10,6 @@ from exactness import (
     assert_is,
     before_and_after,
     check,
-    guards,
     refused,
     snapshot,
     traced,
@@ -20,8 +19,7 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
-import fxlab
-from fxlab.transformations import ChangeTrueDivToMulByInverse, MergeLinears, RemoveIdentities
+from fxlab.transformations import RemoveIdentities
 
 REMOVE = RemoveIdentities()
 
@@ -119,12 +117,6 @@ def test_it_is_the_very_tensor_so_writes_and_results_are_the_same(identity, modu
     assert_close(ours, theirs, 0.0)
     assert all(result is ours for result in results)
     assert all(result is theirs for result in expected)
-
-
-def test_several_in_a_row_go_and_come_back_at_once():
-    model = nn.Sequential(nn.Identity(), nn.Dropout(), nn.Identity(), nn.ReLU(), nn.Dropout()).eval()
-    gm = check(REMOVE, model, torch.randn(3), marked=2, tolerance=0.0)
-    assert computing(gm) == ["input_1", "_3", "output"]
 
 
 def test_a_graph_of_identities_returns_its_input():
@@ -233,13 +225,6 @@ def test_arguments_by_keyword():
     check(REMOVE, model, torch.randn(3), marked=1, tolerance=0.0)
 
 
-def test_what_is_trained_still_is():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.Linear(3, 3)).eval()
-    gm = REMOVE(traced(model))
-    gm(torch.randn(2, 3)).sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
 def test_the_mode_set_since_comes_back_with_the_dropout():
     gm = REMOVE(traced(nn.Sequential(nn.Dropout(), nn.ReLU()).eval()))
     gm.train()
@@ -259,53 +244,6 @@ def test_an_output_node_of_another_name_is_found_again():
     for copied in COPIES.values():
         assert_equals(REMOVE(copied(gm), reverse=True), before)
     assert_is(REMOVE(gm, reverse=True), before)
-
-
-@pytest.mark.parametrize("first_back", [0, 1, 2])
-def test_readers_that_other_passes_changed_are_restored_in_any_order(first_back):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.drop, self.a, self.b = nn.Dropout(), nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x):
-            return self.a(self.drop(x)) + self.b(self.drop(x)) + self.drop(x) / 7
-
-    model, x = Model().eval(), torch.randn(2, 4)
-    gm = traced(model)
-    before = snapshot(gm)
-    passes = [REMOVE, MergeLinears(), ChangeTrueDivToMulByInverse()]
-    for pass_ in passes:
-        pass_(gm)
-    assert len(MergeLinears().get_transformed_nodes(gm)) == 1
-    for pass_ in passes[first_back:] + passes[:first_back]:
-        pass_(gm, reverse=True)
-        assert_close(gm(x), model(x))
-    assert_is(gm, before)
-
-
-@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
-def test_copies_are_reversed_exactly_and_independently(copied):
-    gm = traced(nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.ReLU(), nn.Identity()).eval())
-    before = snapshot(gm)
-    other = copied(REMOVE(gm))
-    names = [node.name for node in REMOVE.get_transformed_nodes(gm)]
-    assert names == [node.name for node in REMOVE.get_transformed_nodes(other)] == ["_2", "output"]
-    assert_equals(REMOVE(other, reverse=True), before)
-    assert_is(REMOVE(gm, reverse=True), before)
-
-
-def test_traced_by_fxlab():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.ReLU()).eval()
-    gm = fxlab.symbolic_trace(model, (torch.randn(2, 3),))
-    known = guards(gm)
-    check(REMOVE, model, torch.randn(5, 3), marked=1, gm=gm, tolerance=0.0)
-    assert guards(gm) == known
-
-
-def test_explain_names_what_is_read_instead():
-    (row,) = REMOVE.explain(traced(nn.Sequential(nn.ReLU(), nn.Dropout()).eval())).itertuples()
-    assert (row.Index, row.matched, row.reason) == ("_1", True, "removed; _0 is read instead")
 
 
 def test_dropouts_of_aten_that_drop_nothing_go():

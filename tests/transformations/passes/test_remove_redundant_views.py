@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from exactness import COPIES, Apply, before_and_after, check, check_copies, refused
+from exactness import Apply, before_and_after, check, refused
 from expecttest import assert_expected_inline
 from torch import fx
 from torch.fx.passes.shape_prop import ShapeProp
@@ -99,22 +99,6 @@ mul = mul.Tensor(bmm, 2)
 return mul
 """,
     )
-
-
-@pytest.mark.parametrize("kind", COPIES)
-def test_copies_can_be_reversed(kind):
-    gm = traced(lambda x: x.tanh().transpose(1, 2).transpose(1, 2).relu())
-    check_copies(REMOVE, gm, COPIES[kind], ["relu"])
-
-
-def test_any_batch_is_viewed_alike():
-    def function(x):
-        return x.tanh().view(x.size(0), -1).view(x.size(0), 3, 4).relu()
-
-    gm = REMOVE(traced(function))
-    assert len(REMOVE.get_transformed_nodes(gm)) == 1
-    x = torch.randn(5, 3, 4)
-    assert torch.equal(gm(x), function(x))
 
 
 @pytest.mark.parametrize(

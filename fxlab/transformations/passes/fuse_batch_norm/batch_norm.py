@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fxlab.node_info import dtype_name
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import AnyBatchNorm
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.views.channels import precise
-from fxlab.values.tensors import same_bits
 
 
 @dataclass(frozen=True)
@@ -42,68 +40,25 @@ def running_statistics(batch_norm: AnyBatchNorm) -> tuple[torch.Tensor, torch.Te
     """Return the running mean and variance."""
     mean, variance = batch_norm.running_mean, batch_norm.running_var
     if mean is None or variance is None:
-        raise ValueError("A batch norm without running statistics was given; check why_not_constant first.")
+        raise ValueError("A batch norm without running statistics was given; check why_not_fixed first.")
     return mean, variance
 
 
-def why_not_constant(batch_norm: AnyBatchNorm) -> Refusal | None:
-    """Return why a batch norm is not the same scaling and shift for every batch; ``None`` if it is."""
+def why_not_fixed(batch_norm: AnyBatchNorm, channels: int) -> Refusal | None:
+    """Return why a batch norm is no scaling and shift of so many channels; ``None`` if it is."""
     if batch_norm.training:
         return Reason.TRAINING_MODE(module="the batch norm")
     if batch_norm.running_mean is None or batch_norm.running_var is None:
         return Reason.NO_RUNNING_STATISTICS()
-    return None
-
-
-def why_not_per_channel(batch_norm: AnyBatchNorm, channels: int) -> Refusal | None:
-    """Return why a batch norm does not fit a layer with that many channels; ``None`` if it does."""
     for tensor in (*running_statistics(batch_norm), batch_norm.weight, batch_norm.bias):
         if tensor is not None and tensor.shape != (channels,):
             return Reason.FEATURES_DIFFER(features=tuple(tensor.shape), channels=channels)
     return None
 
 
-def why_not_finite(weight: torch.Tensor, bias: torch.Tensor) -> Refusal | None:
-    """Return why folded weights cannot be used; ``None`` if they can."""
-    if weight.is_meta or (bool(weight.isfinite().all()) and bool(bias.isfinite().all())):
-        return None
-    return Reason.NOT_FINITE(dtype=dtype_name(weight.dtype))
-
-
-def why_only_norm_is_trained(layer: nn.Module, batch_norm: AnyBatchNorm) -> Refusal | None:
-    """Return why what is trained would be trained no more; ``None`` if it still would.
-
-    The parameters of the fused layer are trained where those of the layer are.
-    """
-    if _is_trained(layer) or not _is_trained(batch_norm):
-        return None
-    return Reason.ONLY_NORM_TRAINED()
-
-
-def _is_trained(module: nn.Module) -> bool:
-    parameters = module._parameters.values()
-    return any(parameter is not None and parameter.requires_grad for parameter in parameters)
-
-
-def move_like(originals: list[nn.Module], replacement: nn.Module) -> None:
-    """Move and cast modules to where their replacement is by now."""
-    weight = replacement.get_parameter("weight")
-    for original in originals:
-        original.to(weight.device, weight.dtype)
-
-
-def is_cast_of(folded: tuple[torch.Tensor, torch.Tensor], replacement: nn.Module) -> bool:
-    """Tell whether a replacement has the folded weights still, perhaps moved or cast."""
-    current = replacement.get_parameter("weight"), replacement.get_parameter("bias")
-    return all(
-        same_bits(now.detach(), then.detach().to(now.device, now.dtype))
-        for now, then in zip(current, folded, strict=True)
-    )
-
-
-def precise_bias(batch_norm: AnyBatchNorm) -> torch.Tensor:
-    """Return the bias of a batch norm, which is zero where it has none."""
-    return torch.zeros((), device="cpu") if batch_norm.bias is None else precise(batch_norm.bias)
+def is_trained(module: nn.Module) -> bool:
+    """Tell whether a parameter of a module is trained."""
+    return any(parameter is not None and parameter.requires_grad for parameter in module._parameters.values())
 
 
 def carry_bias(

@@ -1,6 +1,5 @@
 """The base of passes that fuse a batch norm into the layer before or behind it."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +10,7 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional
 
-from fxlab.node_info import known_shape
-from fxlab.operators import computes, moves_elements
+from fxlab.node_info import dtype_name, known_shape
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import AnyBatchNorm, AnyConv
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -21,13 +19,8 @@ from fxlab.transformations.journal.module_fingerprint import carry_tensor
 from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
     ScaleAndShift,
     carry_bias,
-    is_cast_of,
-    move_like,
-    precise_bias,
-    why_not_constant,
-    why_not_finite,
-    why_not_per_channel,
-    why_only_norm_is_trained,
+    is_trained,
+    why_not_fixed,
 )
 from fxlab.transformations.patterns.matching import Miss
 from fxlab.transformations.patterns.matching_pass import MatchingPass
@@ -47,6 +40,7 @@ from fxlab.transformations.views.channels import (
 from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear, as_linear
+from fxlab.values.tensors import same_bits
 
 _FUNCTIONS: dict[type[nn.Module], Callable[..., Any]] = {
     nn.Linear: functional.linear,
@@ -73,10 +67,9 @@ def _behind_norm(function: Callable[..., Any]) -> Callable[..., Any]:
     return behind_norm
 
 
+_NAMES = ("weight", "bias")
 _BEFORE = {layer: _before_norm(function) for layer, function in _FUNCTIONS.items()}
 _BEHIND = {layer: _behind_norm(function) for layer, function in _FUNCTIONS.items()}
-_FURTHEST = 3
-"""How many views and concatenations are looked through for a layer."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +81,6 @@ class LayerAndNorm:
     expected: tuple[type[nn.Module], type[nn.Module]]
     """The classes that the two must have."""
     norm_first: bool
-    between: Node | None = None
-    """What the batch norm reads instead of the layer itself: a view, or a concatenation."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -143,18 +134,20 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
             return []
         return [miss for miss in missed if miss.at is None or layers[miss.at] is None]
 
-    @abstractmethod
     def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
-        """Return why the batch norm is no scaling and shift that the layer sees all of; ``None`` if it is."""
+        """Return why the batch norm is no scaling and shift that the layer sees all of; ``None`` if it is.
+
+        A convolution may take its input for a single sample.
+        """
+        return why_no_batch(candidate)
 
     def match(self, facts: GraphFacts) -> Iterator[LayerAndNorm]:
         """Yield the batch norms that read a layer, or that a layer reads."""
         for node in facts.graph_module.graph.nodes:
             if self.norm_may_be_last and (norm := as_batch_norm(node, facts)) is not None:
-                before = _layer_behind(norm.input, facts)
-                if before is not None and (pair := self._pair(before.module, norm.module)):
-                    between = norm.input if before.node is not norm.input else None
-                    yield LayerAndNorm(before, norm, pair, norm_first=False, between=between)
+                layer = _as_layer(norm.input, facts)
+                if layer is not None and (pair := self._pair(layer.module, norm.module)):
+                    yield LayerAndNorm(layer, norm, pair, norm_first=False)
             elif self.norm_may_be_first and (layer := _as_layer(node, facts)) is not None:
                 norm = as_batch_norm(layer.input, facts)
                 if norm is not None and (pair := self._pair(layer.module, norm.module)):
@@ -164,25 +157,22 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         """Refuse what cannot be replaced, what others read, and a batch norm that is not a fixed scaling."""
         layer, norm = candidate.layer.module, candidate.norm.module
         first, last = candidate.in_order
-        if candidate.between is not None:
-            return Reason.IN_BETWEEN(value=candidate.between.name, first=first.name, last=last.name)
         if len(first.users) > 1:
             return Reason.OTHER_USERS(value=first.name)
         if reason := _why_not_both_replaceable(candidate, facts):
             return reason
-        if reason := why_not_constant(norm) or why_mixed(layer, norm):
-            return reason
         channels = input_channels(layer) if candidate.norm_first else output_channels(layer)
-        if reason := why_not_per_channel(norm, channels) or self.why_other(candidate):
+        if reason := why_not_fixed(norm, channels) or why_mixed(layer, norm) or self.why_other(candidate):
             return reason
-        if reason := why_only_norm_is_trained(layer, norm):
-            return reason
+        if is_trained(norm) and not is_trained(layer):  # what is fused is trained as the layer is
+            return Reason.ONLY_NORM_TRAINED()
         if not facts.writes.same_state(first, last):
             return Reason.MODE_CHANGES_IN_BETWEEN(first=first.name, last=last.name)
         value, writes, call = candidate.norm.input, facts.writes, candidate.norm.call
         if candidate.norm_first and writes.epoch(value, call) != writes.epoch(value, last):
             return Reason.WRITTEN_IN_BETWEEN(value=value.name, first=first.name, last=last.name)
-        return why_not_finite(*candidate.folded)
+        are_finite = all(each.is_meta or bool(each.isfinite().all()) for each in candidate.folded)
+        return None if are_finite else Reason.NOT_FINITE(dtype=dtype_name(candidate.folded[0].dtype))
 
     def behaves_by_mode(self, candidate: LayerAndNorm, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the call of the batch norm; an operator says its mode itself."""
@@ -209,12 +199,15 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         layer, norm = reversed(originals) if norm_first else originals
         if not isinstance(layer, LayerModule) or not isinstance(norm, AnyBatchNorm):
             raise TypeError("A layer and a batch norm were expected.")
-        unchanged = is_cast_of(folded(layer, norm, norm_first), replacement)
-        move_like(originals, replacement)
-        if unchanged:
+        made, now = folded(layer, norm, norm_first), [replacement.get_parameter(name) for name in _NAMES]
+        pairs = zip(made, now, strict=True)
+        is_only_cast = all(same_bits(b.detach(), a.detach().to(b.device, b.dtype)) for a, b in pairs)
+        for original in originals:
+            original.to(now[0].device, now[0].dtype)
+        if is_only_cast:
             return
         affine = ScaleAndShift.of(norm)
-        weight, bias = (precise(replacement.get_parameter(name)) for name in ("weight", "bias"))
+        weight, bias = map(precise, now)
         carry = _carry_before if norm_first else _carry_after
         if not bool((affine.scale != 0).all()) or not carry(layer, norm, affine, weight, bias):
             super().update_originals(replacement, originals)
@@ -264,16 +257,6 @@ def _as_layer(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | Layer[AnyConv
     return as_linear(node, facts) or as_convolution(node, facts)
 
 
-def _layer_behind(value: Node, facts: GraphFacts, depth: int = 0) -> Layer[Any] | None:
-    """Return the layer whose result a value is, is a view of, or has as a part."""
-    if (layer := _as_layer(value, facts)) is not None or depth > _FURTHEST:
-        return layer
-    if not moves_elements(value) and computes(value) != "cat":
-        return None
-    behind = (_layer_behind(each, facts, depth + 1) for each in value.all_input_nodes)
-    return next((each for each in behind if each is not None), None)
-
-
 def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> Refusal | None:
     layer_class, norm_class = candidate.expected
     layer = "linear" if isinstance(candidate.layer.module, nn.Linear) else "convolution"
@@ -301,7 +284,9 @@ def _carry_after(
 ) -> bool:
     """Bring new weights back to a layer and the batch norm behind it. Tell whether there was a place."""
     shift = bias - affine.shift
-    if not carry_bias(layer, norm, shift / affine.scale, shift + precise_bias(norm)):
+    if not carry_bias(
+        layer, norm, shift / affine.scale, shift if norm.bias is None else shift + precise(norm.bias)
+    ):
         return False
     weight = weight / per_output(layer, affine.scale)
     carry_tensor(layer, "weight", weight.to(layer.weight.dtype))

@@ -5,24 +5,11 @@ from typing import ClassVar
 
 from torch import nn
 
-from fxlab.reasons import Refusal
-from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm, why_no_batch
-
-
-class FuseBatchNormInConv(FuseBatchNorm):
-    """A pass that fuses batch norms into the convolutions before them.
-
-    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
-    convolution before it can do as well.
-    """
-
-    def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
-        """Refuse 1d batch norms of what may be a single sample."""
-        return why_no_batch(candidate)
+from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm
 
 
 @dataclass(frozen=True)
-class FuseBatchNorm1dInConv1d(FuseBatchNormInConv):
+class FuseBatchNorm1dInConv1d(FuseBatchNorm):
     """Fuse batch norms that follow a 1d convolution into the convolution.
 
     In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
@@ -45,7 +32,7 @@ class FuseBatchNorm1dInConv1d(FuseBatchNormInConv):
 
 
 @dataclass(frozen=True)
-class FuseBatchNorm2dInConv2d(FuseBatchNormInConv):
+class FuseBatchNorm2dInConv2d(FuseBatchNorm):
     """Fuse batch norms that follow a 2d convolution into the convolution.
 
     In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
@@ -67,7 +54,7 @@ class FuseBatchNorm2dInConv2d(FuseBatchNormInConv):
 
 
 @dataclass(frozen=True)
-class FuseBatchNorm3dInConv3d(FuseBatchNormInConv):
+class FuseBatchNorm3dInConv3d(FuseBatchNorm):
     """Fuse batch norms that follow a 3d convolution into the convolution.
 
     In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
@@ -86,7 +73,7 @@ class FuseBatchNorm3dInConv3d(FuseBatchNormInConv):
 
 
 @dataclass(frozen=True)
-class FuseBatchNormInConvTranspose(FuseBatchNormInConv):
+class FuseBatchNormInConvTranspose(FuseBatchNorm):
     """Fuse batch norms that follow a transposed convolution, in 1d, 2d or 3d, into the convolution.
 
     In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the

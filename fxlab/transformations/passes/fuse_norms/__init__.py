@@ -1,1 +1,0 @@
-"""The passes that compute normalisations, which are written as arithmetic, by one function."""
