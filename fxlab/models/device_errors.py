@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fxlab.models.attention_kernels import in_steps, is_attention_kernel, is_small
 from fxlab.models.running import accelerators_in_use, generators_kept
 from fxlab.torch_private import FakeTensor, OpOverload, TorchDispatchMode, modes_disabled, pytree
 
@@ -35,6 +36,8 @@ class _ErrorsRaised(TorchDispatchMode):  # type: ignore[no-untyped-call]
             tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
             if any(_is_on_accelerator(tensor) for tensor in tensors):
                 raise_error_of(func, args, kwargs)
+                if is_attention_kernel(func, args, kwargs) and is_small(func, args, kwargs):
+                    return in_steps(func, args, kwargs)  # kernels end the process for some masks
         return func(*args, **kwargs)
 
 

@@ -154,6 +154,7 @@ def test_runs_of_two_devices_agree_and_a_mistake_is_named(device, ids, tmp_path)
 
 
 def test_models_on_two_devices_are_compared(device, ids):
+    torch.backends.cudnn.allow_tf32 = False
     model = made(torch.device("cpu"))
     moved, wrong = copy.deepcopy(model).to(device), copy.deepcopy(model).to(device)
     wrong.layers[2].norm.eps = 1e-2

@@ -35,6 +35,7 @@ from fxlab.transformations.views.fill import Fill, as_fill
 
 _ATEN = torch.ops.aten
 _PRODUCTS = frozenset({"matmul", "bmm"})
+_LARGEST_IN_KERNELS = torch.finfo(torch.float32).max / 2
 
 
 def attention(query: Any, keys: Any, values: Any, scale: float, mask: Any) -> Any:
@@ -90,6 +91,11 @@ class Attention:
         return tuple(each for each in read if each is not None)
 
     @property
+    def may_overflow(self) -> bool:
+        """Whether a kernel may take the mask for infinite, as it multiplies scores by ``log2(e)``."""
+        return self.mask is not None and not self.keeps_a_key and self.largest > _LARGEST_IN_KERNELS
+
+    @property
     def is_infinite_under_autocast(self) -> bool:
         """Whether the mask may be infinite in the dtype of autocast, which casts what the function reads."""
         added = self.mask if self.fill is None or self.fill.keeps_a_column else self.node
@@ -103,12 +109,13 @@ class FuseAttention(MatchingPass[Attention]):
 
     Fused is ``softmax(query @ keys.T * scale + mask) @ values``, with the mask, the scale, a softmax in
     single precision and a dropout that drops nothing as they come. The result is equal up to rounding: half
-    precision is not rounded in between. A mask must be known to be finite, because where it excludes every
-    key with an infinity, the probabilities are nan, and those of the function are zero; or to leave each
-    query its first key, as causal masks of constants do. Scores may also be filled, by ``masked_fill`` or
-    ``where``: with minus infinity where each query keeps its first key, or with the smallest number of their
-    dtype. Other numbers, such as -1e9, are ones that scores may reach. Where a score that is filled is not
-    finite itself, the model excludes it, and the function gives NaN. Autocast would make
+    precision is not rounded in between. Kernels of accelerators take the smallest number of a dtype for
+    infinite, so a mask is bounded by half of it. A mask must be known to be finite, because where it excludes
+    every key with an infinity, the probabilities are nan, and those of the function are zero; or to leave
+    each query its first key, as causal masks of constants do. Scores may also be filled, by ``masked_fill``
+    or ``where``: with minus infinity where each query keeps its first key, or with the smallest number of
+    their dtype. Other numbers, such as -1e9, are ones that scores may reach. Where a score that is filled is
+    not finite itself, the model excludes it, and the function gives NaN. Autocast would make
     a mask of the smallest number of a dtype infinite, so a graph that adds one refuses to run under it.
     Shapes and dtypes must be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. The last
     product is the one that is marked.
@@ -181,7 +188,9 @@ class FuseAttention(MatchingPass[Attention]):
         elif len(keys.users) == 1:
             erased.append(keys)
         args = (candidate.query, plain_keys, candidate.values)
-        mask = candidate.mask if candidate.fill is None else _mask_of(candidate, candidate.fill, edit)
+        mask = (
+            _bounded(candidate, edit) if candidate.fill is None else _mask_of(candidate, candidate.fill, edit)
+        )
         kwargs = {"attn_mask": mask, "dropout_p": 0.0, "scale": _scale_of(candidate, edit)}
         function: Any = functional.scaled_dot_product_attention
         if is_aten(node):
@@ -350,9 +359,20 @@ def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
     if fill.keeps:
         where = insert(_of(node, torch.logical_not), (where,), "without")
     zeros = insert(_of(node, torch.zeros_like), (where,), "zeros", dtype=dtype)
-    return insert(
-        _ATEN.masked_fill.Scalar if is_aten(node) else torch.masked_fill, (zeros, where, fill.number), "mask"
-    )
+    fill_in = _ATEN.masked_fill.Scalar if is_aten(node) else torch.masked_fill
+    return insert(fill_in, (zeros, where, fill.number / 2), "mask")
+
+
+def _bounded(attention: Attention, edit: Editor) -> Node | None:
+    """Return the mask, half of the smallest number in place of less: a score adds nothing to either."""
+    node, mask = attention.node, attention.mask
+    if mask is None or not attention.may_overflow:
+        return mask
+    target = _ATEN.clamp.default if is_aten(node) else torch.clamp
+    args = mask, torch.finfo(known_dtype(mask) or torch.float32).min / 2
+    made = (user for user in mask.users if (user.target, user.args) == (target, args))
+    name, meta = f"{node.name}_mask", place_of(node)
+    return next(made, None) or edit.insert_before(node, "call_function", target, args, name=name, meta=meta)
 
 
 def _of(node: Node, function: Any) -> Any:

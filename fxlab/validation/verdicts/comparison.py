@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from fxlab.models.attention_kernels import states_of_generators
 from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
@@ -21,7 +22,6 @@ from fxlab.validation.outputs.call_differences import (
 )
 from fxlab.validation.outputs.compare_outputs import compared, compared_rows
 from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
-from fxlab.validation.verdicts.attention_kernels import states_of_generators
 from fxlab.validation.verdicts.decisions import may_decide
 from fxlab.validation.verdicts.float64_run import DrawsRandomNumbersError
 from fxlab.validation.verdicts.gradients import parameters_apart, trained_in_one, trained_parameters

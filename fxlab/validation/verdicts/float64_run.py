@@ -8,6 +8,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.interrupts import RestoringStack
+from fxlab.models.attention_kernels import in_steps, is_attention_kernel
 from fxlab.models.bodies import run_under
 from fxlab.models.model_state import state_kept, value_at
 from fxlab.models.running import (
@@ -23,7 +24,6 @@ from fxlab.models.running import (
 )
 from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
-from fxlab.validation.verdicts.attention_kernels import in_steps, is_attention_kernel
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draws, may_draw
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun

@@ -72,7 +72,7 @@ def masked(mask, lowest=LOWEST):
 
 def test_the_graph_before_and_after():
     gm = shaped(
-        Attends(lambda _, q, k, v, m: (q @ k.transpose(-1, -2) / 8 + masked(m)).softmax(-1) @ v), *inputs()
+        Attends(lambda _, q, k, v, m: (q @ k.transpose(-1, -2) / 4 + masked(m)).softmax(-1) @ v), *inputs()
     )
     assert_expected_inline(
         before_and_after(FUSE, gm),
@@ -83,7 +83,7 @@ v = input
 mask = input
 transpose = k.transpose(-1, -2)
 matmul = matmul(q, transpose)
-truediv = truediv(matmul, 8)
+truediv = truediv(matmul, 4)
 where = where(mask, 0.0, -3.4028234663852886e+38)
 add = add(truediv, where)
 softmax = add.softmax(-1)
@@ -97,8 +97,9 @@ k = input
 v = input
 mask = input
 where = where(mask, 0.0, -3.4028234663852886e+38)
+matmul_1_mask = clamp(where, -1.7014117331926443e+38)
 matmul_1_autocast = require_no_autocast('matmul_1')
-matmul_1_attention = scaled_dot_product_attention(q, k, v, attn_mask=where, dropout_p=0.0, scale=0.125)
+matmul_1_attention = scaled_dot_product_attention(q, k, v, attn_mask=matmul_1_mask, dropout_p=0.0, scale=0.25)
 matmul_1 = matmul_1_attention.contiguous()
 return matmul_1
 """,

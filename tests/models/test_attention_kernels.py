@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fxlab.validation.verdicts.attention_kernels import in_steps, is_attention_kernel, states_of_generators
+from fxlab.models.attention_kernels import in_steps, is_attention_kernel, states_of_generators
 from fxlab.validation.verdicts.float64_run import Float64Mode
 
 aten = torch.ops.aten
@@ -89,3 +89,15 @@ def test_states_of_generators_are_not_compared():
     parts = [graph.call_function(operator.getitem, (kernel, place)) for place in range(4)]
     graph.output((parts[0], [*parts[1:], 3]))
     assert states_of_generators(torch.fx.GraphModule(torch.nn.Module(), graph)) == {"1.1", "1.2"}
+
+
+@pytest.mark.parametrize("kernel", [EFFICIENT, FLASH, CUDNN])
+def test_shapes_and_strides_are_those_of_the_kernel(kernel):
+    query, key, value = (torch.randn(2, rows, 4, 8).transpose(1, 2) for rows in (5, 7, 7))
+    more = () if kernel is FLASH else (None, True)
+    on_meta = kernel.default(*(each.to("meta") for each in (query, key, value)), *more)
+    for made, like in zip(in_steps(kernel.default, (query, key, value, *more), {}), on_meta, strict=True):
+        if isinstance(like, torch.Tensor):
+            assert (made.shape, made.stride()) == (like.shape, like.stride())
+        else:
+            assert made == like

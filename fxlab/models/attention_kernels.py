@@ -1,4 +1,4 @@
-"""Attention kernels of accelerators, which have no float64, computed step by step."""
+"""Attention kernels of accelerators computed step by step, as they have no float64."""
 
 from __future__ import annotations
 
@@ -9,49 +9,70 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
-from torch.nn.functional import pad
 
-from fxlab.torch_private import OpOverload
+from fxlab.torch_private import OpOverload, pytree
 from fxlab.values.tensors import tensors_by_path
 
 _KERNEL = "_scaled_dot_product_"
 _HAVE_FLOAT64 = ("_scaled_dot_product_attention_math", "_scaled_dot_product_flash_attention_for_cpu")
 _BACKWARD = "_backward"
+_SMALL = 2**26
+"""How many scores take 256 MB in single precision."""
 _STATES = ("philox_seed", "philox_offset", "rng_state", "unused")
 """What torch calls results of operators that are the state of a generator."""
-_ROWS = 32
-"""The efficient kernel pads its logarithms of sums to a multiple of as many rows, with infinity."""
 
 
 def is_attention_kernel(func: Any, args: Any, kwargs: Any) -> bool:
-    """Tell whether a call is one of a kernel without float64, and drops nothing inside."""
+    """Tell whether a call is one of an accelerator's attention kernels, and drops nothing inside."""
     if not isinstance(func, OpOverload) or not func._opname.startswith(_KERNEL):
         return False
     return not func._opname.startswith(_HAVE_FLOAT64) and not _named(func, args, kwargs)["dropout_p"]
 
 
+def is_small(func: Any, args: Any, kwargs: Any) -> bool:
+    """Tell whether all scores of such a call fit into memory easily."""
+    named = _named(func, args, kwargs)
+    return bool(named["query"][..., 0].numel() * named["key"].shape[-2] <= _SMALL)
+
+
 def in_steps(func: OpOverload, args: Any, kwargs: Any) -> tuple[Any, ...]:
     """Return what such a kernel returns, or its backward one, in the dtype of its inputs.
 
-    The state of generators, which it returns as well, is zero: nothing is drawn.
+    Shapes and strides are those of the kernel, as later nodes may view its results. The state of generators,
+    which it returns as well, is zero: nothing is drawn.
     """
     named = _named(func, args, kwargs)
     attention = _Attention.of(named)
     if func._opname.endswith(_BACKWARD):
-        grad = named["grad_out"] if "grad_out" in named else named["grad_out_"]
-        return attention.backward(grad)[: len(func._schema.returns)]
-    rows, keys = attention.scores.shape[-2:]
-    found: list[Any] = []
-    for place, result in enumerate(func._schema.returns):
-        if place == 0:
-            found.append(attention.weights @ attention.value)
-        elif "sumexp" in result.name:
-            found.append(_logarithms(func, attention.scores, named.get("compute_log_sumexp", True)))
-        elif result.name in ("max_q", "max_k"):
-            found.append(rows if result.name == "max_q" else keys)
-        else:
-            found.append(torch.zeros((), dtype=torch.int64, device=attention.scores.device))
-    return tuple(found)
+        known = attention.backward(named["grad_out"] if "grad_out" in named else named["grad_out_"])
+    else:
+        known = (attention.weights @ attention.value, attention.scores.logsumexp(-1))
+    on_meta = pytree.tree_map_only(torch.Tensor, lambda value: value.to("meta"), (args, kwargs))
+    likes = func(*on_meta[0], **on_meta[1])
+    device = attention.scores.device
+    return tuple(
+        _laid_out(like, known[place] if place < len(known) else None, device)
+        for place, like in enumerate(likes)
+    )
+
+
+def _laid_out(like: Any, value: torch.Tensor | None, device: torch.device) -> Any:
+    """Return values in the shape and strides of a tensor without data, or zeros if there are none.
+
+    The kernels pad logarithms of sums to a multiple of so many rows, with infinity.
+    """
+    if not isinstance(like, torch.Tensor):
+        return like
+    dtype = like.dtype if value is None else value.dtype
+    result = torch.empty_strided(like.shape, like.stride(), dtype=dtype, device=device)
+    if value is None:
+        return result.zero_()
+    if like.numel() < value.numel():
+        return result
+    result.fill_(math.inf)
+    value = value.view(value.shape + (1,) * (like.dim() - value.dim()))
+    result[tuple(map(slice, value.shape))] = value
+    return result
 
 
 def states_of_generators(graph_module: GraphModule) -> frozenset[str]:
@@ -110,13 +131,6 @@ class _Attention(NamedTuple):
         batch, rest = of_key.shape[:-3], (self.heads, -1)
         of_key, of_value = (each.view(*batch, *rest, *each.shape[-2:]).sum(-3) for each in (of_key, of_value))
         return of_query, of_key, of_value, of_bias
-
-
-def _logarithms(func: OpOverload, scores: torch.Tensor, are_asked: bool) -> torch.Tensor:
-    sums = scores.logsumexp(-1)
-    if "efficient" not in func._opname:
-        return sums
-    return pad(sums, (0, -sums.shape[-1] % _ROWS), value=math.inf) if are_asked else sums[..., :0]
 
 
 def _named(func: OpOverload, args: Any, kwargs: Any) -> dict[str, Any]:
