@@ -5,7 +5,7 @@ reversal and composition need to know nothing of limits.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch.fx import Node
 
@@ -29,15 +29,6 @@ class Limit:
     """The candidates that are rewritten, if they are not excluded; ``None`` for all."""
     missing_ok: bool = field(default=False, compare=False)
     """Whether a name may be that of no candidate."""
-
-    def exclude(self, names: frozenset[str], missing_ok: bool) -> "Limit":
-        """Return a limit that excludes more."""
-        return replace(self, excluded=self.excluded | names, missing_ok=missing_ok)
-
-    def to(self, names: frozenset[str], missing_ok: bool) -> "Limit":
-        """Return a limit to some of what there was."""
-        only = names if self.only is None else self.only & names
-        return replace(self, only=only, missing_ok=missing_ok)
 
     def why_not(self, names: Iterable[str]) -> Refusal | None:
         """Return why a candidate with nodes of these names is excluded; ``None`` if it is not."""

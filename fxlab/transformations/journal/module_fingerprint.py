@@ -12,26 +12,11 @@ from fxlab.values.tensors import bits_of, same_bits
 
 
 @dataclass(frozen=True)
-class TensorPrint:
-    """A fingerprint of a tensor: it changes when the tensor is written, moved or cast."""
-
-    dtype: torch.dtype
-    device: str
-    shape: tuple[int, ...]
-    checksum: int | None
-    """Of its bits; ``None`` for a tensor without any, as on the meta device."""
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> "TensorPrint":
-        """Take the print of a tensor."""
-        return cls(tensor.dtype, str(tensor.device), tuple(tensor.shape), _checksum(tensor))
-
-
-@dataclass(frozen=True)
 class ModulePrint:
     """A fingerprint of a module: its tensors, flags and mode."""
 
-    tensors: dict[str, TensorPrint]
+    tensors: dict[str, tuple[object, ...]]
+    """Dtype, device, shape and a checksum of each: another tuple once it is written, moved or cast."""
     requires_grad: dict[str, bool]
     training: bool
 
@@ -40,7 +25,7 @@ class ModulePrint:
         """Take the print of a module; of its tensors, those with certain names if names are given."""
         return cls(
             {
-                name: TensorPrint.of(tensor)
+                name: (tensor.dtype, str(tensor.device), tuple(tensor.shape), _checksum(tensor))
                 for name, tensor in module.named_parameters()
                 if names is None or name in names
             },
@@ -87,6 +72,7 @@ def carry_flags(current: nn.Module, made: ModulePrint, originals: Iterator[nn.Mo
 
 
 def _checksum(tensor: torch.Tensor) -> int | None:
+    """Return a checksum of the bits of a tensor; ``None`` for one without any, as on the meta device."""
     if tensor.is_meta:
         return None
     if isinstance(tensor, LazyTensor):

@@ -1,6 +1,7 @@
 """The state of a node, stored by names, so that it can be restored in a copy of its graph."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, SupportsIndex, cast
 
 import torch
@@ -89,6 +90,15 @@ class NodeState:
             return _NO_INPUT if isinstance(value, NodeName) else value
 
         return map_aggregate((self.args, self.kwargs), without)
+
+    def renamed(self, rename: Callable[[str], str]) -> "NodeState":
+        """Return the state with other names for the nodes that it reads."""
+
+        def to_name(value: Any) -> Any:
+            return NodeName(rename(value.name)) if isinstance(value, NodeName) else value
+
+        args, kwargs = (map_aggregate(value, to_name) for value in (self.args, self.kwargs))
+        return replace(self, args=args, kwargs=kwargs)
 
     def restore(self, node: Node, nodes: dict[str, Node]) -> None:
         """Make a node what was written down; names are looked up in ``nodes``. Its ``meta`` stays."""

@@ -1,15 +1,13 @@
 """The records of a graph module and of its bodies, under names that tell their nodes apart."""
 
 from dataclasses import replace
-from typing import Any
 
 from torch.fx import GraphModule
-from torch.fx.node import map_aggregate
 
 from fxlab.models.bodies import graphs_of
-from fxlab.transformations.journal.journal import Journal, ModuleChange, NodeChange, Record
+from fxlab.transformations.journal.journal import Journal, Record
 from fxlab.transformations.journal.module_tree import join_path
-from fxlab.transformations.journal.node_state import NodeName, NodeState
+from fxlab.transformations.journal.node_state import NodeState
 
 
 def records_of(graph_module: GraphModule) -> list[Record]:
@@ -34,30 +32,26 @@ def _under(record: Record, prefix: str) -> Record:
         if of is None:
             return None
         target = join_path(path, of.target) if of.op in ("get_attr", "call_module") else of.target
-        args, kwargs = (map_aggregate(value, _renamed) for value in (of.args, of.kwargs))
-        return replace(of, name=f"{prefix}{of.name}", target=target, args=args, kwargs=kwargs)
-
-    def _renamed(value: Any) -> Any:
-        return NodeName(f"{prefix}{value.name}") if isinstance(value, NodeName) else value
+        return replace(of.renamed(prefix.__add__), name=f"{prefix}{of.name}", target=target)
 
     nodes = [
-        NodeChange(
-            f"{prefix}{change.name}",
-            state(change.before),
-            state(change.after),
-            None if change.passed_on_to is None else f"{prefix}{change.passed_on_to}",
-            change.meta_keys,
+        replace(
+            change,
+            name=f"{prefix}{change.name}",
+            before=state(change.before),
+            after=state(change.after),
+            passed_on_to=change.passed_on_to and f"{prefix}{change.passed_on_to}",
         )
         for change in record.nodes
     ]
     modules = [
-        ModuleChange(
-            {join_path(path, at): module for at, module in change.originals.items()},
-            join_path(path, change.at),
-            change.made,
-            named(change.callers),
-            {join_path(path, at): module for at, module in change.seen_as.items()},
-            tuple(join_path(path, at) for at in change.order),
+        replace(
+            change,
+            originals={join_path(path, at): module for at, module in change.originals.items()},
+            at=join_path(path, change.at),
+            callers=named(change.callers),
+            seen_as={join_path(path, at): module for at, module in change.seen_as.items()},
+            order=tuple(join_path(path, at) for at in change.order),
         )
         for change in record.modules
     ]

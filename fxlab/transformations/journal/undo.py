@@ -1,12 +1,10 @@
 """Taking records of the journal back, last first."""
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_aggregate
 
 from fxlab.transformations.journal.journal import (
     Absent,
@@ -26,7 +24,7 @@ from fxlab.transformations.journal.module_tree import (
     split_path,
 )
 from fxlab.transformations.journal.name_order import in_order, put_in_place
-from fxlab.transformations.journal.node_state import NodeName, NodeState, free_name
+from fxlab.transformations.journal.node_state import NodeState, free_name
 from fxlab.transformations.marks import remove_mark
 
 
@@ -165,7 +163,11 @@ class _Undoing:
                 free_name(self._graph_module.graph, change.name)
                 del self._nodes[change.name]
             return
-        before = _with_inputs(change.before, moved_inputs)
+        before = (
+            change.before.renamed(lambda name: moved_inputs.get(name, name))
+            if moved_inputs
+            else change.before
+        )
         if node is not None or in_place:
             for name in before.inputs:
                 self._bring_back(name)
@@ -247,13 +249,3 @@ def _hold_again(original: torch.nn.Module, stand_in: torch.nn.Module) -> None:
         original._parameters[name] = stand_in._parameters[name]
     for name in original._buffers.keys() & stand_in._buffers.keys():
         original._buffers[name] = stand_in._buffers[name]
-
-
-def _with_inputs(state: NodeState, moved: dict[str, str]) -> NodeState:
-    if not moved:
-        return state
-
-    def follow(value: Any) -> Any:
-        return NodeName(moved.get(value.name, value.name)) if isinstance(value, NodeName) else value
-
-    return replace(state, args=map_aggregate(state.args, follow), kwargs=map_aggregate(state.kwargs, follow))

@@ -19,7 +19,7 @@ from fxlab.transformations.analysis.dropout import DROPOUT_MODULES
 from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
-from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same
+from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
 from fxlab.transformations.calls.calls import Term
@@ -153,13 +153,10 @@ class FuseAttention(MatchingPass[Attention]):
         """Refuse what others read, what is written in between, and what the function would do otherwise."""
         if candidate.misfit:
             return candidate.misfit
-        for value in candidate.inner:
-            if len(value.users.keys() - {*candidate.asserted}) > 1:
-                return Reason.OTHER_USERS(value=value.name)
-            if facts.writes.is_written(value):
-                return Reason.WRITTEN_IN_PLACE(value=value.name)
+        own = {candidate.node, *candidate.inner, *candidate.asserted}
         return (
-            _why_other_state(candidate, facts)
+            why_of_use_elsewhere(candidate.inner, own, facts.writes)
+            or _why_other_state(candidate, facts)
             or why_dtypes_differ(candidate.given, candidate.inner)
             or _why_shapes_differ(candidate)
             or _why_mask_differs(candidate)

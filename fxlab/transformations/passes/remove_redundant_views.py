@@ -68,8 +68,7 @@ class RemoveRedundantViews(RewritePass[RedundantView]):
     def match(self, facts: GraphFacts) -> Iterator[RedundantView]:
         """Yield the calls that change nothing."""
         for node in list(facts.graph_module.graph.nodes):
-            found = _restored(node) or _recast(node) or _shown_at_once(node)
-            if found is not None:
+            if (found := _redundant(node)) is not None:
                 yield found
 
     def refuse(self, candidate: RedundantView, facts: GraphFacts) -> Refusal | None:
@@ -111,33 +110,29 @@ class RemoveRedundantViews(RewritePass[RedundantView]):
         return marked
 
 
-def _restored(node: Node) -> RedundantView | None:
-    """Return a call that shows what it reads, or what that is a view of, as it is."""
+def _redundant(node: Node) -> RedundantView | None:
+    """Return a call that shows what it reads, or what that is a view of, as it is, or could at once."""
     value = _input(node)
     if value is None:
         return None
-    dims = _permutation(node)
-    if dims is not None:
-        before = _permutation(value)
-        if dims == sorted(dims):
-            return RedundantView(node, value, (), is_whole=True)
-        source = _input(value)
-        if before is None or source is None or [before[dim] for dim in dims] != sorted(dims):
-            return None
-        return RedundantView(node, source, (value,), is_whole=True)
-    if computed_by(node) not in _SHOW_ALL and not _takes_slices(node):
-        return None
-    if _is_alike(node, value):
+    name, source = computed_by(node), _input(value)
+    dims, before = _permutation(node), _permutation(value)
+    if dims == sorted(dims or ()):
         return RedundantView(node, value, (), is_whole=True)
-    inner: list[Node] = []
-    while computed_by(node) in _RESHAPES and computed_by(value) in _RESHAPES:
-        source = _input(value)
-        if source is None:
-            return None
-        inner.append(value)
-        if _is_alike(node, source):
-            return RedundantView(node, source, tuple(inner), is_whole=True)
-        value = source
+    if dims is not None:
+        is_undone = before is not None and [before[dim] for dim in dims] == sorted(dims)
+        return RedundantView(node, source, (value,), is_whole=True) if is_undone and source else None
+    if (name in _SHOW_ALL or _takes_slices(node) or is_cast(node)) and _is_alike(node, value):
+        return RedundantView(node, value, (), is_whole=True)
+    inner, below = [value], source
+    while name in _RESHAPES and computed_by(inner[-1]) in _RESHAPES and below is not None:
+        if _is_alike(node, below):
+            return RedundantView(node, below, tuple(inner), is_whole=True)
+        inner.append(below)
+        below = _input(below)
+    is_view_of_view = name == "view" == computed_by(value) and source is not None
+    if is_view_of_view and source is not None and _is_of_one_dtype(node, value, source):
+        return RedundantView(node, source, (value,), is_whole=False)
     return None
 
 
@@ -159,25 +154,6 @@ def _takes_slices(node: Node) -> bool:
     index = node.args[1]
     items = index if isinstance(index, tuple) else (index,)
     return all(item is ... or isinstance(item, slice) for item in items)
-
-
-def _recast(node: Node) -> RedundantView | None:
-    """Return a cast to the dtype that there is."""
-    value = _input(node)
-    if value is None or not is_cast(node) or not _is_alike(node, value):
-        return None
-    return RedundantView(node, value, (), is_whole=True)
-
-
-def _shown_at_once(node: Node) -> RedundantView | None:
-    """Return a view of a view."""
-    value = _input(node)
-    if value is None or computed_by(node) != "view" or computed_by(value) != "view":
-        return None
-    source = _input(value)
-    if source is None or not _is_of_one_dtype(node, value, source):
-        return None
-    return RedundantView(node, source, (value,), is_whole=False)
 
 
 def _input(node: Node) -> Node | None:

@@ -27,7 +27,7 @@ from fxlab.transformations.patterns.match import (
 )
 from fxlab.transformations.patterns.matching import Found, Matcher, Miss
 from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other
-from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
+from fxlab.transformations.patterns.pattern import Pattern, arguments_of, outputs_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
@@ -207,10 +207,8 @@ def names_of(replacement: Callable[..., Any], pattern: Pattern) -> dict[str, str
     if {argument.name for argument in own} <= {*order}:
         return {argument.name: argument.name for argument in own}
     if len(own) != len(order):
-        returned = "" if len(own) == len(order) else f"it takes {len(own)}"
         graph = trace(replacement, [argument.name for argument in own], {})[0]
-        returned += f" and returns {len(Replacement(graph, nn.Module(), {}).outputs)}"
-        raise OtherArgumentsError(returned)
+        raise OtherArgumentsError(f"it takes {len(own)} and returns {len(outputs_of(graph))}")
     return {argument.name: name for argument, name in zip(own, order, strict=True)}
 
 

@@ -39,11 +39,14 @@ class CandidatePass(Transformation):
 
     def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
         """Return this pass limited to some of its candidates, as :meth:`~fxlab.Transformation.only` says."""
-        return self._limited((self.limited_to or Limit()).to(node_names(nodes), missing_ok))
+        limit, names = self.limited_to or Limit(), node_names(nodes)
+        names = names if limit.only is None else limit.only & names
+        return self._limited(Limit(limit.excluded, names, missing_ok))
 
     def exclude(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
         """Return this pass with some candidates excluded, as :meth:`~fxlab.Transformation.exclude` says."""
-        return self._limited((self.limited_to or Limit()).exclude(node_names(nodes), missing_ok))
+        limit = self.limited_to or Limit()
+        return self._limited(Limit(limit.excluded | node_names(nodes), limit.only, missing_ok))
 
     def _limited(self, limit: Limit) -> Self:
         limited = copy.copy(self)
