@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.graphs.nodes_by_stage import nodes_by_stage
 from fxlab.graphs.unfolded import unfolded
-from fxlab.units import counted, percent
-from fxlab.validation import Evaluation, Status, benchmark, compare_nodes, compare_stages, profile
+from fxlab.units import counted, percent, with_unit
+from fxlab.validation import Evaluation, Status, benchmark, compare_nodes, compare_stages, memory, profile
+from fxlab.view_model.memory_chart import BEFORE, MEMORY, memory_chart
 from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import batches_state, measured_state, stages_state
@@ -45,6 +46,8 @@ class Measurement:
     """Where rows lead: to ``nodes``, to ``stages``, which they are, or to ``batches``."""
     is_made_of: Callable[[Session], bool] = lambda session: True
     """Tells whether a session has such a table."""
+    chart: Callable[[pd.DataFrame], dict[str, Any]] | None = None
+    """Makes the chart above the table, of the table."""
 
     def not_made(self) -> dict[str, Any]:
         """Describe the table before it is made."""
@@ -63,7 +66,8 @@ class Measurement:
             return stages_state(frame, self.index_title)
         if self.leads == "batches":
             return batches_state(frame, self.index_title)
-        return measured_state(frame, self.index_title, nodes)
+        table = measured_state(frame, self.index_title, nodes)
+        return table if self.chart is None else table | {"chart": self.chart(frame)}
 
 
 def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
@@ -129,6 +133,18 @@ def _node_cost(session: Session) -> Made:
     words = f"The {len(slowest)} slowest of {len(table):,} nodes take {share} of the time."
     columns = ["time", "share", "flops", "parameters", "bytes_in", "bytes_out", "peak_memory", "target"]
     return table[columns], words
+
+
+def _memory(session: Session) -> Made:
+    use = memory(session)
+    kinds = [kind for kind in MEMORY if use.table[kind].any()]
+    table = use.table[["live", *kinds, "made", "freed", "module_path"]].rename(columns=MEMORY)
+    words = f"The peak is {use}."
+    if session.applied:
+        before = memory(session.original, session.inputs).peak
+        table.attrs[BEFORE] = before
+        words += f" The original's is {with_unit(before, 'B')}."
+    return table, words
 
 
 def _speed(session: Session) -> Made:
@@ -305,6 +321,17 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         busy="Measuring each node",
         index_title="Node",
         make=_node_cost,
+    ),
+    Measurement(
+        name="memory",
+        title="Memory",
+        about="Counts the bytes that are alive at each node, by what they are for. Nothing is run: shapes "
+        "tell.",
+        action="Count the bytes",
+        busy="Counting the bytes at each node",
+        index_title="Node",
+        make=_memory,
+        chart=memory_chart,
     ),
     Measurement(
         name="speed",

@@ -10,6 +10,7 @@ import pandas as pd
 from fxlab.graphs.nodes_by_stage import NodeAtStage
 from fxlab.units import counted, with_unit
 from fxlab.validation import Status, Verdict
+from fxlab.view_model.memory_chart import MEMORY
 from fxlab.view_model.pattern_picture import PatternPicture
 from fxlab.view_model.wire import clip, to_json
 
@@ -40,11 +41,13 @@ _TITLES = {
     "looked_at": "Open", "output": "Output",
     "tried": "Tried at", "nearest": "Came furthest", "operators": "Operators", "place": "Registered at",
     "stack": "Stack", "kernel": "Kernel", "picture": "Picture",
+    "live": "Alive", "made": "Made", "freed": "Freed",
 }  # fmt: skip
 _KINDS = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
     "bytes_out": "bytes", "peak_memory": "bytes", "inputs": "nodes", "users": "nodes",
     "inputs_before": "nodes", "differs": "nodes", "shape": "shape", "picture": "picture",
+    "live": "bytes", "made": "bytes", "freed": "bytes", **dict.fromkeys(MEMORY.values(), "bytes"),
 }  # fmt: skip
 """How columns are written that are not told by their values."""
 _ORDER = (

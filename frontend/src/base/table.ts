@@ -31,4 +31,13 @@ export interface Table {
   stages?: Record<string, number>;
   /** First cell of a row -> the number of the batch that it leads to. */
   numbers?: Record<string, number>;
+  chart?: Chart;
+}
+
+/** Bytes by kind, stacked, at nodes in their order. */
+export interface Chart {
+  names: string[];
+  kinds: { title: string; values: number[] }[];
+  /** What the largest sum was before passes were applied. */
+  before: number | null;
 }

@@ -19,6 +19,7 @@ import { debounce, fill, h, icon } from "../base/dom";
 import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "../base/format";
 import { parseSvg } from "../base/sanitize";
 import type { Cell, Table } from "../base/table";
+import { stackedChart } from "./stacked_chart";
 
 /** Lays out a graph in the DOT language by Graphviz. */
 export type LayOut = (dot: string) => Promise<string>;
@@ -74,6 +75,7 @@ export class DataTable {
   private readonly filter: HTMLInputElement;
   private readonly found = h("span", { class: "fxi-muted", role: "status" });
   private readonly bar: HTMLElement;
+  private readonly chart = h("div", {});
   private table: Table | null = null;
   private rows: Rows | null = null;
   private all = false;
@@ -103,7 +105,7 @@ export class DataTable {
       },
     });
     this.bar = h("div", { class: "fxi-filter-bar" }, this.filter, this.found);
-    this.element = h("div", { class: "fxi-table-frame" }, this.bar, this.scroll);
+    this.element = h("div", { class: "fxi-table-frame" }, this.chart, this.bar, this.scroll);
   }
 
   show(table: Table): void {
@@ -112,6 +114,7 @@ export class DataTable {
     this.table = table;
     this.rows = rowsOf(table);
     this.rows.setSorting(sorting);
+    fill(this.chart, table.chart && stackedChart(table.chart, (name) => this.jump?.(name)));
     this.all = false;
     this.look();
   }

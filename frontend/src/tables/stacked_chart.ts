@@ -1,0 +1,59 @@
+/** Bytes at nodes as stacked areas, above their table. */
+
+import { fill, h, s } from "../base/dom";
+import { withUnit } from "../base/format";
+import type { Chart } from "../base/table";
+
+const HEIGHT = 100;
+
+/** Draws a chart; a click leads to the node there, which hovering names. */
+export function stackedChart({ names, kinds, before }: Chart, jump: (name: string) => void): HTMLElement {
+  const sums = names.map((_, i) => kinds.reduce((sum, { values }) => sum + (values[i] ?? 0), 0));
+  const top = Math.max(...sums, before ?? 0) || 1;
+  const peak = sums.indexOf(Math.max(...sums));
+  const y = (bytes: number): number => HEIGHT * (1 - bytes / top);
+  const below = names.map(() => 0);
+  const areas = kinds.map(({ title, values }, number) => {
+    const lower = [...below];
+    values.forEach((value, i) => (below[i]! += value));
+    const edge = (heights: number[]): string[] =>
+      heights.flatMap((bytes, i) => [`${i} ${y(bytes)}`, `${i + 1} ${y(bytes)}`]);
+    const points = [...edge(below), ...edge(lower).reverse()];
+    return s("polygon", { points: points.join(" "), class: `fxi-area-${number % 8}`, "aria-label": title });
+  });
+  const cursor = s("rect", { y: 0, width: 1, height: HEIGHT, class: "fxi-chart-cursor" });
+  const told = h("p", { class: "fxi-chart-words" });
+  const tell = (at: number): void => {
+    const parts = kinds
+      .filter(({ values }) => values[at])
+      .map(({ title, values }) => `${withUnit(values[at]!, "B")} ${title.toLowerCase()}`);
+    const sum = withUnit(sums[at] ?? 0, "B");
+    const where = at === peak ? "Peak" : `Node ${at + 1} of ${names.length}`;
+    told.textContent = `${where}: ${names[at] ?? ""}, ${sum}: ${parts.join(", ")}`;
+    cursor.setAttribute("x", String(at));
+  };
+  const svg = s("svg", {
+    viewBox: `0 0 ${names.length} ${HEIGHT}`,
+    preserveAspectRatio: "none",
+    class: "fxi-chart",
+    role: "img",
+    "aria-label": "Bytes that are alive at each node; the table below has the numbers",
+  });
+  fill(svg, areas, cursor, before !== null && line(y(before), names.length));
+  const nodeAt = (event: MouseEvent): number => {
+    const { left, width } = svg.getBoundingClientRect();
+    const at = Math.floor(((event.clientX - left) / width) * names.length);
+    return Math.min(Math.max(at, 0), names.length - 1);
+  };
+  svg.addEventListener("pointermove", (event) => tell(nodeAt(event)));
+  svg.addEventListener("pointerleave", () => tell(peak));
+  svg.addEventListener("click", (event) => jump(names[nodeAt(event)]!));
+  tell(peak);
+  const legend = kinds.map(({ title }, i) => h("li", {}, h("i", { class: `fxi-area-${i % 8}` }), title));
+  if (before !== null) legend.push(h("li", {}, h("i", { class: "fxi-area-before" }), "Peak of the original"));
+  return h("figure", { class: "fxi-chart-frame" }, svg, told, h("ul", { class: "fxi-chart-legend" }, legend));
+}
+
+function line(y: number, width: number): SVGElement {
+  return s("line", { x1: 0, x2: width, y1: y, y2: y, class: "fxi-chart-before" });
+}
