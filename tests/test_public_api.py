@@ -17,17 +17,35 @@ ENTRY = re.compile(r"^( *)\.\. auto(\w+):: ([\w.]+)(\(.*\))?$", re.M)
 PUBLIC = [
     *(f"fxlab.{name}" for name in fxlab.__all__ if name != "__version__"),
     *(f"fxlab.rewriting.{name}" for name in fxlab.rewriting.__all__),
-    *(f"fxlab.overlays.{name}" for name in fxlab.overlays.__all__ if name not in fxlab.__all__),
+    *(f"fxlab.overlays.{name}" for name in fxlab.overlays.__all__),
     *(f"fxlab.transformations.{name}" for name in ("available", "installed", "offered")),
     # Results of functions, which nobody makes.
-    "fxlab.comparison.FirstDifference",
+    *("fxlab.comparison.FirstDifference", "fxlab.comparison.RecordedRun", "fxlab.drawing.Drawing"),
+    *("fxlab.compiler.CompileRecord", "fxlab.compiler.PassRecord", "fxlab.deployment.files.ExportedFile"),
+    *("fxlab.graphs.changes_made.Changes", "fxlab.graphs.changes_made.changes_made"),
+    *("fxlab.graphs.code_diff.CodeDiff", "fxlab.tracing.CapturedGraph", "fxlab.tracing.TraceReport"),
     *("fxlab.graphs.nodes_by_stage.NodeAtStage", "fxlab.steps.StepLoop", "fxlab.tracing.GraphBreak"),
     *(
         f"fxlab.validation.{name}"
-        for name in ("Histogram", "Slice", "Statistics", "TensorValue", "WorstBatch")
+        for name in (
+            *("Bisection", "Divergence", "Evaluation", "Histogram", "MemoryUse", "NodeValues", "Slice"),
+            *("Statistics", "TensorValue", "Variants", "WorstBatch"),
+        )
     ),
 ]
-ORDER = ("session", "model", "graph_module", "original", "transformed", "inputs", "path", "passes", "pass_")
+ORDER = (
+    "session",
+    "model",
+    "reference",
+    "candidate",
+    "graph_module",
+    "original",
+    "transformed",
+    "inputs",
+    "path",
+    "passes",
+    "pass_",
+)
 """The names of the arguments that most functions have, in their order."""
 OTHER_NAMES = {"gm", "p", "what", "a", "b", "transformation", "model_or_session"}
 """Names that arguments had, for which there is one above."""

@@ -138,7 +138,7 @@ def code_diff(original: Model, transformed: Model | None = None, inputs: Inputs 
     Returns
     -------
     CodeDiff
-        Print it, show it in a notebook, or ask for its :meth:`~fxlab.CodeDiff.table`.
+        Print it, show it in a notebook, or ask for its :meth:`~fxlab.graphs.code_diff.CodeDiff.table`.
 
     Raises
     ------

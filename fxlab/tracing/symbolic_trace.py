@@ -120,7 +120,7 @@ def symbolic_trace(
     torch.Size([7, 8])
     """
     require_all()
-    inputs = given_inputs(inputs, arguments)
+    inputs = given_inputs(inputs, arguments, model)
     model, leaves = traceable(model), LeafModules(leaf_modules)
     flag(dynamic, "dynamic")
     flag(check, "check")
