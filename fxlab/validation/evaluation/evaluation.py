@@ -79,7 +79,7 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(OtherNames):
-    """The result of :func:`evaluate`. ``str()`` of it is a few lines for people."""
+    """The result of :func:`fxlab.evaluate`. ``str()`` of it is a few lines for people."""
 
     verdict: Verdict
     """The verdict over all batches: that on the worst, with words on the others."""

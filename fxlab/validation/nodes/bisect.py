@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bisection:
-    """The result of :func:`bisect`. ``str()`` of it is a line for people."""
+    """The result of :func:`fxlab.bisect`. ``str()`` of it is a line for people."""
 
     pass_: Transformation
     """The first pass with which the model is different."""
