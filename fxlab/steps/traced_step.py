@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from fxlab.author_frames import levels_to_author
 from fxlab.checks import described
 from fxlab.models.autocast import autocast_state
 from fxlab.models.graph_module import ensure_picklable
@@ -129,7 +130,7 @@ def _warn_of_constants(step: fx.GraphModule) -> None:
                 f"The loss reads a tensor of shape {tuple(value.shape)} that is neither in the output of the "
                 "model nor in inputs. It is fixed in the graph: for other batches, pass it in inputs.",
                 TraceWarning,
-                stacklevel=3,
+                stacklevel=levels_to_author(),
             )
 
 

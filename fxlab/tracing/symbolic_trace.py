@@ -378,7 +378,7 @@ def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphM
     )
     traced.module.meta["trace"] = report
     give_naming(traced.module, new_naming())
-    warn_of_limits(report, steps, stacklevel=4)
+    warn_of_limits(report, steps)
     return traced.module
 
 
