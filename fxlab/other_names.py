@@ -20,16 +20,23 @@ def _by_other_name(rows: Mapping[str, str]) -> dict[str, str]:
 OF_FXLAB = _by_other_name(
     {
         "Transformation": "Pass GraphPass",
+        "benchmark": "bench time_models",
         "comparison.RecordedRun": "RecordedRun",
         "compile_session": "inspect_compile trace_compile",
         "compiler.CompileRecord": "CompileRecord",
         "compiler.PassRecord": "PassRecord",
         "deployment.files.ExportedFile": "ExportedFile",
+        "draw": "plot visualize visualise render draw_graph show_graph",
         "drawing.Drawing": "Drawing",
         "evaluate": "eval_model",
         "find_matches": "match find_pattern match_pattern",
-        "from_callable": "as_pass transformation from_function graph_pass",
+        "first_divergence": "first_difference find_divergence find_first_divergence",
+        "from_callable": "as_pass transformation from_function graph_pass function_pass make_pass pass_",
+        "from_pattern": "pattern pattern_pass pass_from_pattern",
+        "graph_diff": "diff diff_graphs",
+        "inspect": "show view widget explore",
         "load_session": "load",
+        "report": "html_report save_report",
         "register": "register_pass register_transformation add_pass",
         "graphs.changes_made.Changes": "Changes",
         "graphs.code_diff.CodeDiff": "CodeDiff",
@@ -47,7 +54,7 @@ OF_FXLAB = _by_other_name(
         "validation.MemoryUse": "MemoryUse",
         "validation.NodeValues": "NodeValues",
         "validation.Variants": "Variants",
-        "verdict": "verify check",
+        "verdict": "verify check same is_same equivalent check_equivalence",
     }
 )
 """Name of a function or class elsewhere -> its name in fxlab."""
@@ -55,29 +62,36 @@ OF_FXLAB = _by_other_name(
 OF_SESSIONS = _by_other_name(
     {
         "__call__": "run forward",
-        "apply": "enable switch_on turn_on apply_pass",
+        "applied": "active active_passes applied_passes enabled",
+        "apply": "enable switch_on turn_on on apply_pass",
         "as_model": "to_model",
-        "changes": "summary_of",
+        "can_redo": "has_redo",
+        "can_undo": "has_undo",
+        "code": "source python_code",
+        "draw": "plot visualize visualise render",
         "find_matches": "match find_pattern match_pattern",
         "graph_diff": "diff",
         "graph_module": "gm module current transformed",
+        "inspect": "show view widget explore",
+        "is_on": "is_applied is_enabled is_active",
         "node": "get_node",
         "nodes": "table to_pandas to_dataframe df summary",
         "original": "reference",
-        "passes": "available offered",
+        "passes": "available available_passes offered all_passes",
         "profile": "cost costs",
-        "report": "to_html save_html",
-        "revert": "disable switch_off turn_off unapply",
-        "revert_all": "reset",
+        "report": "to_html save_html html_report",
+        "revert": "disable switch_off turn_off off unapply",
+        "revert_all": "reset clear",
         "verdict": "verify check judge",
     }
 )
 OF_RESULTS = _by_other_name(
     {
-        "agrees": "ok passed same equal success is_same",
+        "agrees": "ok passed same equal success is_same equivalent is_equal matches",
         "as_dict": "to_dict",
         "first": "first_divergence first_difference divergence",
-        "reason": "message",
+        "reason": "message explanation",
+        "same_bits": "identical bit_identical bitwise_equal bitwise",
         "table": "to_pandas to_dataframe df dataframe",
     }
 )
@@ -85,15 +99,16 @@ OF_RESULTS = _by_other_name(
 OF_ARGUMENTS = [
     group.split()
     for group in (
-        "batches data dataset dataloader loader",
-        "candidate transformed other",
-        "inputs example_inputs sample_inputs example_args args input batches",
+        "batches data dataset dataloader data_loader loader",
+        "candidate transformed other other_model model_b",
+        "inputs example_inputs sample_inputs dummy_inputs example_input sample_input dummy_input",
+        "inputs example_args args input batches",
         "loss loss_fn criterion loss_function",
         "metrics metric",
         "optimizer optim opt",
         "passes transformations transforms",
-        "path file filename output out",
-        "reference original model session",
+        "path file filename output out output_path out_path",
+        "reference original model session baseline model_a",
         "rounds repeats repeat n_runs runs iterations iters num_runs",
     )
 ]

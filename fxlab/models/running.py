@@ -337,7 +337,10 @@ def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return put_together(map_tensors(clone_real, parted(leaf)))
 
 
-_INPUTS_BY_NAME = "args", "example_inputs", "example_args", "sample_inputs"
+_INPUTS_BY_NAME = (
+    *("args", "example_args", "example_inputs", "sample_inputs", "dummy_inputs"),
+    *("example_input", "sample_input", "dummy_input"),
+)
 """Arguments by which other libraries take all positional inputs; and those for all that have names."""
 _NAMED_BY_NAME = "kwargs", "example_kwargs", "concrete_args"
 

@@ -98,6 +98,11 @@ class Verdict(OtherNames):
         return self.agrees
 
     @property
+    def same_bits(self) -> bool:
+        """Whether every bit that was compared is the same."""
+        return self.status is Status.SAME_BITS
+
+    @property
     def hidden(self) -> float | None:
         """The largest mistake that could still hide in an output whose bits are not all the same.
 
