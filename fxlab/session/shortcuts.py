@@ -52,7 +52,7 @@ class Shortcuts:
             own = OF_SESSIONS.get(name, name)
             if own in _FUNCTIONS:
                 return partial(_function(own), self.graph_module if own == "find_matches" else self)
-            if own != name and hasattr(type(self), own):
+            if own != name and (hasattr(type(self), own) or own in vars(self)):
                 return getattr(self, own)
             if name.startswith("_"):  # IPython, copy and pickle ask for these
                 raise AttributeError(name)
