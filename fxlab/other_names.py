@@ -165,8 +165,8 @@ def no_such_name(owner: str, name: str, known: Iterable[str]) -> AttributeError:
     near = difflib.get_close_matches(name, public, n=3, cutoff=0.75)
     words = {word for word in name.lower().split("_") if len(word) > 3}
     near += [other for other in public if words & {*other.lower().split("_")} and other not in near]
-    words = f"{owner} has no attribute {name!r}.{_meant(near[:4])}{elsewhere(name)}"
-    return AttributeError(words, name="", obj=None)  # else Python adds its own guess when it shows it
+    text = f"{owner} has no attribute {name!r}.{_meant(near[:4])}{elsewhere(name)}"
+    return AttributeError(text, name="", obj=None)  # else Python adds its own guess when it shows it
 
 
 def elsewhere(*names: str) -> str:
