@@ -52,13 +52,10 @@ def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_pr
     if name[:1].isupper() and name.isalnum():  # as the classes are called
         near = ["".join(part[0].upper() + part[1:] for part in other.split("-")) for other in near]
     meant = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-    raise ValueError(f"{argument}: there is no pass {name!r}. {meant}{_offer(known, bool(near))}")
-
-
-def _offer(known: list[str], is_short: bool) -> str:
-    if is_short and len(known) > _LISTED:
-        return f"{len(known)} are on offer: session.passes, or `fxlab passes`."
-    return f"On offer: {', '.join(known) or 'none'}."
+    all_of_them = f"On offer: {', '.join(known) or 'none'}."
+    if len(known) > _LISTED:
+        all_of_them = f"{len(known)} are on offer: session.passes, or `fxlab passes`."
+    raise ValueError(f"{argument}: there is no pass {name!r}. {meant}{all_of_them}")
 
 
 def _sharing_words(name: str, known: Iterable[str]) -> list[str]:
