@@ -101,7 +101,7 @@ def written(data: GraphData) -> int:
 
 def values_of_a_large_node() -> dict[str, object]:
     """Return a row of seconds, and of what is sent for each part."""
-    values = fxlab.NodeValues(
+    values = fxlab.validation.NodeValues(
         "x", (fxlab.validation.TensorValue("value", "output", torch.randn(10, 1000, 1000)),)
     )
     sent: list[int] = []

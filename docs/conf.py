@@ -16,7 +16,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference
 # written as the code writes them.
 _INNER = r"(fxlab\.\w+|collections|concurrent|os|pathlib|pd|t)\..*"
 _ALIASES = (
-    r"Alignment|Argument|Combine|Executor|fx\.Node|Metric|Inputs|Limit|Model|ModelLike|Node|PassOrName|Path"
+    r"Alignment|Argument|Combine|Executor|GraphModule|fx\.Node|Metric|Inputs|Limit|Model|ModelLike|Node|PassOrName|Path"
     r"|StepLoop"
 )
 nitpicky = True

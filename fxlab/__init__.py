@@ -4,13 +4,16 @@ Jupyter is not imported before :func:`inspect` is called, nor transformers befor
 """
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fxlab._version import __version__ as __version__
 from fxlab.first_use import on_first_use
+from fxlab.other_names import OF_FXLAB, guided, no_such_name
 
 if TYPE_CHECKING:
     # The same names as in the table below; type checkers cannot read that one.
+    from fxlab import comparison as comparison
     from fxlab import compiler as compiler
     from fxlab import drawing as drawing
     from fxlab import notebook as notebook
@@ -25,17 +28,12 @@ if TYPE_CHECKING:
     from fxlab.comparison.comparison import Comparison as Comparison
     from fxlab.comparison.recorded.compare_runs import compare_runs as compare_runs
     from fxlab.comparison.recorded.record_run import record_run as record_run
-    from fxlab.comparison.recorded.recorded_run import RecordedRun as RecordedRun
+    from fxlab.comparison.weights_table import compare_weights as compare_weights
     from fxlab.compiler import *
-    from fxlab.deployment.files import ExportedFile as ExportedFile
     from fxlab.deployment.files import ExportError as ExportError
     from fxlab.deployment.files import export as export
     from fxlab.deployment.files import repro as repro
-    from fxlab.drawing import Drawing as Drawing
     from fxlab.drawing import draw as draw
-    from fxlab.graphs.changes_made import Changes as Changes
-    from fxlab.graphs.changes_made import changes_made as changes_made
-    from fxlab.graphs.code_diff import CodeDiff as CodeDiff
     from fxlab.graphs.code_diff import code_diff as code_diff
     from fxlab.graphs.graph_diff import graph_diff as graph_diff
     from fxlab.graphs.nodes import nodes as nodes
@@ -43,8 +41,8 @@ if TYPE_CHECKING:
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
-    from fxlab.overlays.overlay import Overlay as Overlay
     from fxlab.session import *
+    from fxlab.sources import trace as trace
     from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
     from fxlab.transformations import Match as Match
@@ -56,32 +54,29 @@ if TYPE_CHECKING:
     from fxlab.transformations import from_callable as from_callable
     from fxlab.transformations import from_pattern as from_pattern
     from fxlab.transformations import pattern_of as pattern_of
+    from fxlab.transformations import register as register
     from fxlab.transformations.passes import *
     from fxlab.validation import *
 
 _EXPORTS = {
-    "compiler": "CompileRecord CompileSession PassRecord compile_session record_compile record_passes",
-    "comparison": "Comparison RecordedRun assert_same compare compare_runs record_run",
-    "deployment.files": "ExportError ExportedFile export repro",
-    "drawing": "Drawing draw",
-    "graphs.changes_made": "Changes changes_made",
-    "graphs.code_diff": "CodeDiff code_diff",
+    "compiler": "CompileSession compile_session record_compile record_passes",
+    "comparison": "Comparison assert_same compare compare_runs compare_weights record_run",
+    "deployment.files": "ExportError export repro",
+    "drawing": "draw",
+    "graphs.code_diff": "code_diff",
     "graphs.graph_diff": "graph_diff",
     "graphs.nodes": "nodes",
     "graphs.nodes_by_stage": "nodes_by_stage",
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
-    "overlays.overlay": "Overlay",
-    "session": "Session TransformationError expect expect_no_match load_session",
+    "session": "Session TransformationError expect expect_no_match load_session training_session",
+    "sources": "trace",
     "steps": "trace_step",
-    "tracing": """
-        Capture CapturedGraph TraceError TraceReport TraceWarning capture example_inputs
-        from_exported symbolic_trace
-    """,
+    "tracing": "Capture TraceError TraceWarning capture example_inputs from_exported symbolic_trace",
     "transformations": """
         Match ReversibleTransformation Transformation compose either find_matches from_callable
-        from_pattern pattern_of
+        from_pattern pattern_of register
     """,
     "transformations.passes": """
         ActivationCheckpointing ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions
@@ -91,14 +86,14 @@ _EXPORTS = {
         RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Bisection Divergence Evaluation MemoryUse NodeValues Reference Status Variants Verdict benchmark
-        bisect compare_nodes compare_outputs compare_stages evaluate first_divergence input_variants memory
-        node_values profile verdict
+        Reference Status Verdict benchmark bisect compare_nodes compare_outputs compare_stages evaluate
+        first_divergence input_variants memory node_values profile verdict
     """,
 }
 """Package -> the names that it exports here. Read without importing anything."""
 
 _MODULES = (
+    "comparison",
     "compiler",
     "drawing",
     "notebook",
@@ -111,14 +106,23 @@ _MODULES = (
 )
 """What can be reached after ``import fxlab`` beside these names."""
 
-_NAMES, _find = on_first_use("fxlab", _EXPORTS)
+_NAMES, _find = on_first_use(
+    "fxlab", _EXPORTS, lambda value: guided(value) if isinstance(value, FunctionType) else value
+)
 __all__ = ["__version__", *_NAMES]
 
 
 if not TYPE_CHECKING:  # else every name would be known to type checkers
 
     def __getattr__(name: str) -> Any:
-        return import_module(f"fxlab.{name}") if name in _MODULES else _find(name)
+        if name in _MODULES:
+            return import_module(f"fxlab.{name}")
+        if name in OF_FXLAB:
+            module, _, own = OF_FXLAB[name].rpartition(".")
+            return getattr(import_module(f"fxlab.{module}"), own) if module else __getattr__(own)
+        if name in _NAMES:
+            return _find(name)
+        raise AttributeError(name) if name.startswith("__") else no_such_name("fxlab", name, __dir__())
 
 
 def __dir__() -> list[str]:

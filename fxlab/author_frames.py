@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import os
 import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -64,6 +65,14 @@ def is_author_code(filename: str) -> bool:
     if filename.startswith((_FXLAB, *_torch(), "<frozen ", "<eval_with_key>")):
         return False
     return not filename.startswith(_PYTHON) or _PACKAGES in filename
+
+
+def levels_to_author() -> int:
+    """Return the ``stacklevel`` with which a warning names the line outside of fxlab that called it."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FXLAB):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def from_author_on(error: BaseException) -> TracebackType | None:

@@ -8,7 +8,9 @@ from importlib import import_module
 from typing import Any
 
 
-def on_first_use(package: str, homes: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+def on_first_use(
+    package: str, homes: Mapping[str, str], change: Callable[[Any], Any] = lambda value: value
+) -> tuple[list[str], Callable[[str], Any]]:
     """Return the ``__all__`` of a package and its ``__getattr__``, which imports a name when asked for it.
 
     Parameters
@@ -18,6 +20,8 @@ def on_first_use(package: str, homes: Mapping[str, str]) -> tuple[list[str], Cal
     homes
         Module of the package -> the names that it has, separated by blanks. None may be that of a module
         of the package, since Python puts the module there as soon as anybody imports it.
+    change
+        What a name stands for here, of what it is there.
 
     Examples
     --------
@@ -32,7 +36,7 @@ def on_first_use(package: str, homes: Mapping[str, str]) -> tuple[list[str], Cal
     def find(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{home_of[name]}"), name)
+        value = change(getattr(import_module(f"{package}.{home_of[name]}"), name))
         setattr(sys.modules[package], name, value)
         return value
 

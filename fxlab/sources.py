@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from inspect import isroutine
+from importlib import import_module
+from inspect import isroutine, signature
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast
 
 import torch
@@ -18,7 +19,7 @@ from torch.fx import GraphModule
 
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, call_arguments, given_arguments
+from fxlab.models.running import Inputs, call_arguments, given_arguments, given_inputs, taken_of_batch
 from fxlab.models.step_record import step_record
 
 if TYPE_CHECKING:
@@ -35,6 +36,15 @@ class Source:
     module: torch.nn.Module
     """The module; or a function, which is traced as one."""
     inputs: Inputs | None = None
+    pipeline: Any = None
+    """The pipeline of transformers that it is the model of."""
+
+    def given(self, inputs: Any, arguments: Mapping[str, Any]) -> Any:
+        """Return inputs as :func:`given_inputs` does; of a pipeline, also those that it makes of a text."""
+        if self.pipeline is not None and isinstance(inputs, str):
+            made = self.pipeline.preprocess(inputs)
+            inputs = taken_of_batch(made if isinstance(made, Mapping) else next(iter(made)), self.module)
+        return given_inputs(inputs, arguments, self.module)
 
 
 class SessionLike(Protocol):
@@ -86,7 +96,7 @@ def source_of(model: Any, name: str = "model") -> Source:
     ----------
     model
         A module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a
-        :class:`fxlab.CapturedGraph`; a ``torch.export.ExportedProgram``, or the path of one that
+        :class:`fxlab.tracing.CapturedGraph`; a ``torch.export.ExportedProgram``, or the path of one that
         ``torch.export.save`` wrote; or the result of a tracer of training steps that has a graph ``gm`` and
         ``state_fqns``, the paths of its first inputs.
     name
@@ -113,13 +123,13 @@ def source_of(model: Any, name: str = "model") -> Source:
     if isroutine(model):
         return Source(cast(torch.nn.Module, model))
     if (made := _of_transformers(model)) is not None:
-        return Source(made)
+        return made
     from fxlab.tracing.from_elsewhere import graph_from_elsewhere
 
     return Source(*graph_from_elsewhere(model, name))
 
 
-def _of_transformers(model: Any) -> torch.nn.Module | None:
+def _of_transformers(model: Any) -> Source | None:
     """Return the model of a pipeline, or one with random weights of a configuration."""
     transformers = sys.modules.get("transformers")
     if transformers is None or isinstance(model, type):
@@ -127,14 +137,14 @@ def _of_transformers(model: Any) -> torch.nn.Module | None:
     kind = type(model).__mro__
     names = {each.__name__ for each in kind if each.__module__.startswith("transformers.")}
     if "Pipeline" in names:
-        return cast(torch.nn.Module, model.model)
+        return Source(model.model, pipeline=model)
     if not names & {"PreTrainedConfig", "PretrainedConfig"}:
         return None
     cls = model_class(getattr(model, "architectures", None) or ())
     with torch.random.fork_rng():
         torch.manual_seed(0)
         made = cls(model) if cls is not transformers.AutoModel else cls.from_config(model)
-    return cast(torch.nn.Module, made.eval())
+    return Source(made.eval())
 
 
 def model_class(names: Iterable[str]) -> Any:
@@ -146,6 +156,46 @@ def model_class(names: Iterable[str]) -> Any:
         if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
             return cls
     return transformers.AutoModel
+
+
+def trace(
+    model: Model, inputs: Inputs | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> GraphModule:
+    """Return the graph of a model in any of its forms; one that is not traced yet is traced.
+
+    Parameters
+    ----------
+    model
+        A module or function; a configuration or pipeline of transformers; or what has a graph already: a
+        graph module, an exported program, the path of one (``.pt2``), or a session, of which it is the
+        present one.
+    inputs
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor; the text for a pipeline.
+        For a model of transformers they are made from its configuration if left out.
+    kwargs
+        More inputs by name, as ``torch.export.export`` takes them.
+    **options
+        Those of :func:`fxlab.symbolic_trace`, or inputs by name.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        Called like the model.
+
+    Examples
+    --------
+    >>> trace(lambda x: x.sin().cos(), torch.ones(3)).graph.output_node().all_input_nodes
+    [cos]
+    """
+    found = resolved(model, "model")
+    if not isinstance(found, Source) or isinstance(found.module, GraphModule):
+        return module_of(found, "model")  # type: ignore[return-value]  # of a session, or a graph already
+    from fxlab.tracing import symbolic_trace
+
+    arguments = {name: options.pop(name) for name in {*options} - {*signature(symbolic_trace).parameters}}
+    arguments |= {} if kwargs is None else {"kwargs": kwargs}
+    given = found.given(found.inputs if inputs is None else inputs, arguments)
+    return symbolic_trace(found.module, given, **options)
 
 
 def traced(module: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
@@ -170,6 +220,7 @@ def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inpu
         from fxlab.tracing import example_inputs
 
         return cast(Inputs, example_inputs(original))
+    inputs = given_inputs(inputs, {}, original)
     call_arguments(inputs)
     return inputs
 
@@ -181,6 +232,12 @@ def is_session(value: Any) -> TypeGuard[SessionLike]:
     return not isinstance(value, type) and known.issuperset(_MEMBERS)
 
 
+def is_model(value: Any) -> bool:
+    """Tell whether a value is meant as a model, not as inputs of one."""
+    kinds = torch.nn.Module, ExportedProgram, Source, str, os.PathLike
+    return isinstance(value, kinds) or isroutine(value) or is_session(value)
+
+
 def checked_session(value: Any) -> SessionLike:
     """Return a session, or raise the ``TypeError`` that asks for one."""
     if not is_session(value):
@@ -189,6 +246,17 @@ def checked_session(value: Any) -> SessionLike:
             "Make one: fxlab.Session(model, inputs)."
         )
     return value
+
+
+def session_of_passes(model: Any, inputs: Any, passes: Any, *, on: bool = False) -> SessionLike:
+    """Return a session as it is, or make one of a model and passes, which may be switched on."""
+    if is_session(model):
+        return model
+    # A room above, found when somebody asks for it.
+    session: Any = import_module("fxlab.session").Session(model, inputs, passes=passes)
+    if on:
+        session.apply([*session.passes])
+    return cast(SessionLike, session)
 
 
 def compared_models(

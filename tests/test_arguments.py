@@ -13,6 +13,7 @@ from torch import nn
 
 import fxlab
 from fxlab import MergeLinears, Session, from_callable, from_pattern
+from fxlab.graphs.changes_made import changes_made
 from fxlab.transformations import ChangeTrueDivToMulByInverse
 
 
@@ -78,15 +79,15 @@ CALLS = [
     *((compare, PAIR, {"inputs": NO_INPUTS}) for compare in RUNNING_COMPARISONS),
     (fxlab.compare_outputs, {**PAIR, "inputs": X}, {"atol": NO_NUMBER, "rtol": NO_NUMBER}),
     (fxlab.verdict, {**PAIR, "inputs": X}, {"variants": NO_VARIANTS}),
-    (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"session": NO_SESSION, "keep": NO_COUNT}),
-    (fxlab.evaluate, {"session": SESSION}, {"batches": [None, 3, "a", OBJECT, X, {"x": X}, [3], ["a"]]}),
-    (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"metrics": [3, "a", [3], {"a": 3}, {3: len}]}),
+    (fxlab.evaluate, {"reference": SESSION, "batches": [X]}, {"reference": NO_MODULE, "keep": NO_COUNT}),
+    (fxlab.evaluate, {"reference": SESSION}, {"batches": [None, 3, "a", OBJECT, X, {"x": X}, [3], ["a"]]}),
+    (fxlab.evaluate, {"reference": SESSION, "batches": [X]}, {"metrics": [3, "a", [3], {"a": 3}, {3: len}]}),
     (
         fxlab.evaluate,
-        {"session": SESSION, "batches": [X]},
+        {"reference": SESSION, "batches": [X]},
         {"executor": [3, "a", OBJECT, ThreadPoolExecutor]},
     ),
-    (fxlab.evaluate, {"session": SESSION, "batches": [X]}, {"resume": [3, [], OBJECT, "", "a\0b"]}),
+    (fxlab.evaluate, {"reference": SESSION, "batches": [X]}, {"resume": [3, [], OBJECT, "", "a\0b"]}),
     (fxlab.nodes, {}, {"model": NO_MODULE}),
     (fxlab.transformed_nodes, {"model": GRAPH}, {"model": NO_MODULE, "original": NO_MODULE[1:]}),
     (fxlab.transformed_nodes, {"model": GRAPH}, {"pass_": [3, "a", OBJECT, MergeLinears]}),
@@ -94,19 +95,19 @@ CALLS = [
     (fxlab.profile, {"model": GRAPH, "inputs": X}, {"model": NO_MODULE, "inputs": NO_INPUTS}),
     (fxlab.profile, {"model": GRAPH, "inputs": X}, {"rounds": NO_COUNT}),
     *((use, {}, {"session": NO_SESSION}) for use in (fxlab.compare_stages, fxlab.nodes_by_stage)),
-    (fxlab.bisect, {"session": SESSION}, {"session": NO_SESSION, "inputs": NO_INPUTS}),
-    (fxlab.bisect, {"session": SESSION}, {"variants": NO_VARIANTS}),
+    (fxlab.bisect, {"model": SESSION}, {"model": NO_MODULE, "inputs": NO_INPUTS}),
+    (fxlab.bisect, {"model": SESSION}, {"variants": NO_VARIANTS}),
     (fxlab.compose, {}, {"passes": [(3,), ("a",), (MergeLinears,), (PASS, None)]}),
     (fxlab.inspect, {"model": GRAPH}, {"model": NO_MODULE, "inputs": NO_INPUTS, "passes": NO_PASSES}),
     (fxlab.inspect, {"model": GRAPH}, {"overlay": [3, OBJECT, "none of that name"]}),
     (fxlab.inspect, {"model": SESSION}, {"inputs": [X], "passes": [[]]}),
     (fxlab.Inspector, {"session": SESSION}, {"session": NO_SESSION, "height": ["a", 1.5, -1]}),
-    (fxlab.benchmark, {"session": SESSION}, {"session": NO_SESSION, "rounds": NO_COUNT}),
-    (fxlab.benchmark, {"session": SESSION}, {"inputs": NO_INPUTS, "each": NO_FLAG}),
-    (fxlab.benchmark, {"session": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),
-    (fxlab.benchmark, {"session": SESSION}, {"min_seconds": NO_NUMBER}),
+    (fxlab.benchmark, {"reference": SESSION}, {"reference": NO_MODULE, "rounds": NO_COUNT}),
+    (fxlab.benchmark, {"reference": SESSION}, {"inputs": NO_INPUTS, "each": NO_FLAG}),
+    (fxlab.benchmark, {"reference": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),
+    (fxlab.benchmark, {"reference": SESSION}, {"min_seconds": NO_NUMBER}),
     (fxlab.export, {"path": "a.pt2"}, {"session": NO_SESSION}),
-    (fxlab.export, {"session": SESSION}, {"path": NO_PATH}),
+    (fxlab.export, {"session": SESSION}, {"path": NO_PATH[1:]}),
     (fxlab.export, {"session": SESSION, "path": "a.pt2"}, {"dynamic": [None, 1, "a"], "check": [None, 1]}),
     (fxlab.report, {"model": SESSION}, {"path": NO_PATH}),
     (fxlab.report, {"model": SESSION, "path": "a.html"}, {"overlay": [3, OBJECT, "none of that name", [3]]}),
@@ -141,8 +142,8 @@ CALLS = [
     (fxlab.nodes_by_stage, {"session": SESSION}, {"unchanged": NO_FLAG}),
     (fxlab.Reference, {"original": GRAPH, "inputs": X}, {"original": NO_MODULE, "gradients": NO_FLAG}),
     (REFERENCE.verdict, {}, {"transformed": NO_MODULE}),
-    (fxlab.changes_made, STAGES, {"below": NO_GRAPH, "above": NO_GRAPH, "pass_": NO_PASS}),
-    (fxlab.benchmark, {"session": SESSION}, {"min_seconds": [float("inf"), 10**30]}),
+    (changes_made, STAGES, {"below": NO_GRAPH, "above": NO_GRAPH, "pass_": NO_PASS[1:]}),
+    (fxlab.benchmark, {"reference": SESSION}, {"min_seconds": [float("inf"), 10**30]}),
     (fxlab.compare_outputs, {**PAIR, "inputs": X}, {"atol": [10**400], "rtol": [10**400]}),
     *((compare, PAIR, {"inputs": NO_INPUTS}) for compare in (fxlab.graph_diff, fxlab.code_diff)),
     *(
@@ -174,7 +175,7 @@ WRONG = [
 
 @pytest.mark.parametrize("function", [fxlab.draw, fxlab.Session, fxlab.inspect])
 def test_a_misspelt_option_is_no_input(function):
-    with pytest.raises(TypeError, match=r"pases: expected an option, or an input of the graph \("):
+    with pytest.raises(TypeError, match=r"pases: expected an option, or an input of the model \("):
         function(GRAPH, pases=[])
 
 

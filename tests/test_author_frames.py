@@ -150,3 +150,13 @@ def test_cells_of_notebooks_are_called_so():
     exec(compile("def cell(gm):\n    raise KeyError('x')", "/tmp/ipykernel_12/345.py", "exec"), namespace)
     error = failure(fxlab.from_callable(namespace["cell"]))
     assert str(error).endswith("KeyError: 'x' (line 2 of a notebook cell)")
+
+
+@pytest.mark.parametrize("make", [fxlab.trace, fxlab.symbolic_trace, fxlab.Session])
+def test_a_warning_names_the_line_that_called_fxlab(make):
+    def whole(x):
+        return x * len(x) if x.sum() > 0 else x
+
+    with pytest.warns(fxlab.TraceWarning) as heard:
+        make(whole, torch.ones(3))
+    assert {warning.filename for warning in heard} == {__file__}

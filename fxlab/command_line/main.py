@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not own:
         parser.print_help()
         return ExitCode.DONE
+    if own[0] in _ELSEWHERE:
+        parser.error(f"there is no command {own[0]!r}: {_ELSEWHERE[own[0]]}")
     options, unknown = parser.parse_known_args(own)
     if unknown:
         hint = "; put those of the script behind --" if options.command == "compile" else ""
@@ -70,12 +72,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 _NAMED_OTHERWISE = {
+    "inspect": "ask.nodes",
     "nodes": "ask.nodes",
     "explain": "ask.explain",
     "why-not": "ask.why_not",
     "verdict": "report.report",
 }
 """Commands whose file or function is not of their name."""
+
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("apply", "run", "transform", "optimize"), "`fxlab report MODEL --passes NAMES` applies passes"
+    ),
+    **dict.fromkeys(("diff", "verify", "assert"), "`fxlab compare REFERENCE CANDIDATE` compares two models"),
+    **dict.fromkeys(("show", "summary", "info", "table", "graph"), "`fxlab nodes MODEL` lists a graph"),
+    **dict.fromkeys(("list", "list-passes", "ls"), "`fxlab passes` lists passes"),
+    **dict.fromkeys(
+        ("bench", "profile", "time", "speed"), "`fxlab benchmark MODEL --passes NAMES` times passes"
+    ),
+    **dict.fromkeys(("plot", "render", "svg", "picture"), "`fxlab draw MODEL -o graph.svg` draws a graph"),
+    **dict.fromkeys(("lab", "notebook", "ui", "serve"), "`fxlab report MODEL -o page.html` writes the page"),
+}
+"""Words of other programs -> the command that is meant."""
 
 _Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]
 
@@ -199,10 +217,25 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=_file, metavar="FILE", help="save the graph module, with torch.save"
     )
 
-    nodes = _add(commands, "nodes", "List the nodes of a model's graph, with passes applied.")
+    words = "List the nodes of a model's graph, with passes applied."
+    nodes = _add(commands, "nodes", words, aliases=["inspect"])
     _add_model(nodes)
     _add_passes(nodes)
     nodes.add_argument("--module", metavar="PATH", help="only those in this module")
+
+    drawn = _add(commands, "draw", "Draw the graph of a model, with passes applied.")
+    _add_model(drawn)
+    _add_passes(drawn)
+    words = "the picture to write: .svg, .png, .pdf or .dot"
+    drawn.add_argument("-o", "--output", type=_file, required=True, metavar="FILE", help=words)
+    drawn.add_argument("--open", type=lambda text: text.split(","), metavar="PATHS", help="groups to open")
+
+    timed = _add(commands, "benchmark", "Time a model with each pass and with all, against the original.")
+    _add_model(timed)
+    _add_passes(timed)
+    timed.add_argument(
+        "--rounds", type=_positive, default=15, metavar="N", help="how often each is timed (15)"
+    )
 
     explain = _add(commands, "explain", "Tell what passes would change on a model, and what not and why.")
     _add_model(explain)
@@ -314,7 +347,10 @@ def _add_model(parser: argparse.ArgumentParser, name: str = "MODEL") -> None:
     )
 
     inputs = parser.add_argument_group("the inputs, made from the configuration if left out")
-    inputs.add_argument("--inputs", metavar="FILE", help="a .safetensors or .npz file, or one of torch.save")
+    words = (
+        "a .safetensors or .npz file, one of torch.save, file.py:name, or sizes of random numbers: 2x8,2x4"
+    )
+    inputs.add_argument("--inputs", metavar="FILE", help=words)
     inputs.add_argument("--batch-size", type=_positive, default=2, metavar="N", help="(2)")
     inputs.add_argument("--length", type=_positive, metavar="N", help="of the sequences")
 

@@ -24,6 +24,7 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model.bin.index.json")
+_SIZES = re.compile(r"\d+(x\d+)*(,\d+(x\d+)*)*")
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 _MAY_RUN_CODE = (
     "{path}: loading {kind} can run code that the file brings ({why}). If you trust where it comes from, "
@@ -74,11 +75,18 @@ def _loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace],
 
 
 def given_inputs(path: Path, device: torch.device, option: str = "--inputs") -> Any:
-    """Read inputs from a file: ``.safetensors`` or ``.npz`` by name, or whatever ``torch.save`` wrote."""
+    """Read inputs: ``.safetensors`` or ``.npz`` by name, what ``torch.save`` wrote, code, or sizes (2x8)."""
     import torch
 
     from fxlab.torch_private import pytree
 
+    if _SIZES.fullmatch(str(path)):
+        sizes = [[int(size) for size in one.split("x")] for one in str(path).split(",")]
+        generator = torch.Generator().manual_seed(0)
+        return tuple(torch.randn(one, generator=generator).to(device) for one in sizes)
+    if is_named_in_code(str(path)):
+        given = made_in_code(str(path), 0)
+        return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), given)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({option} {path})"):
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

@@ -7,6 +7,7 @@ from fxlab.comparison.comparison import FirstDifference as FirstDifference
 from fxlab.comparison.recorded.compare_runs import compare_runs as compare_runs
 from fxlab.comparison.recorded.record_run import record_run as record_run
 from fxlab.comparison.recorded.recorded_run import RecordedRun as RecordedRun
+from fxlab.comparison.weights_table import compare_weights as compare_weights
 
 __all__ = [
     "Comparison",
@@ -15,5 +16,6 @@ __all__ = [
     "assert_same",
     "compare",
     "compare_runs",
+    "compare_weights",
     "record_run",
 ]

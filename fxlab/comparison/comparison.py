@@ -18,9 +18,11 @@ from fxlab.comparison.modules import Module, compared_modules, enclosing
 from fxlab.comparison.rounding import rounds_worse
 from fxlab.comparison.two_stages import session_of_both
 from fxlab.comparison.weights import WRONG, Weight, in_words
+from fxlab.comparison.weights_table import table_of
 from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import frames_of, module_path, target_text
+from fxlab.other_names import OtherNames
 from fxlab.session import Session
 from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
@@ -81,7 +83,7 @@ class FirstDifference:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(OtherNames):
     """The result of :func:`fxlab.compare`. It is true if the outputs agree; ``str()`` is for people."""
 
     alignment: Alignment = field(repr=False)
@@ -303,19 +305,7 @@ class Comparison:
     @property
     def weights_table(self) -> pd.DataFrame:
         """A row for each weight of the candidate, and for those of the reference that it does not have."""
-        import pandas as pd
-
-        rows = [
-            {
-                "weight": w.candidate,
-                "reference": ", ".join(w.reference),
-                "status": w.status,
-                "detail": w.detail,
-            }
-            for w in self.weights or ()
-        ]
-        columns = ["weight", "reference", "status", "detail"]
-        return pd.DataFrame(rows, columns=columns).set_index("weight")
+        return table_of(self.weights or ())
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

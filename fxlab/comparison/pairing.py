@@ -39,7 +39,7 @@ def given_models(
         reference, candidate = Source(reference.original, reference.inputs), reference
     (first, its), (second, others_own) = _source(reference, "reference"), _source(candidate, "candidate")
     known = next((each for each in (inputs, its, others_own) if each is not None), None)
-    known = inputs_or_examples(given_inputs(known, {}), first)
+    known = inputs_or_examples(known, first)
     left: tuple[str, ...] = ()
     others = given_inputs(candidate_inputs, {})
     if others is None:

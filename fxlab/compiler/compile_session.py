@@ -14,7 +14,7 @@ from fxlab.compiler.compiling.hooks import unwrapped
 from fxlab.compiler.compiling.stack import stacks_of
 from fxlab.compiler.options.hooks import mode_options, values
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.models.running import Inputs
+from fxlab.models.running import Inputs, given_inputs
 
 
 def compile_session(
@@ -22,6 +22,7 @@ def compile_session(
     inputs: Inputs | None = None,
     *,
     training: bool = False,
+    backend: str = "inductor",
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
@@ -43,6 +44,8 @@ def compile_session(
         For a model of transformers they are made from its configuration.
     training
         Whether gradients are compiled as well.
+    backend
+        The only one whose passes are recorded.
     mode
         A set of options by name, as for ``torch.compile(mode=...)``.
     options
@@ -86,6 +89,11 @@ def compile_session(
         raise TypeError(f"training: expected True or False, got {described(training)}.")
     if not isinstance(dynamic, bool | None):
         raise TypeError(f"dynamic: expected True, False or None, got {described(dynamic)}.")
+    if backend != "inductor":
+        raise ValueError(
+            f"backend: expected 'inductor', whose passes are recorded, got {backend!r}. "
+            "fxlab.record_compile() notes those of any backend; backend=fxlab.capture keeps Dynamo's graphs."
+        )
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options: expected a mapping of Inductor's settings, got {described(options)}.")
     if mode is not None:
@@ -93,6 +101,7 @@ def compile_session(
             raise TypeError("mode: torch.compile takes options or a mode, not both. Give one of them.")
         options = mode_options(mode)
     model = unwrapped(model)
+    inputs = given_inputs(inputs, {}, model)
     unknown = sorted({name.replace("-", "_") for name in options or ()} - {*values()})
     if unknown:
         raise ValueError(

@@ -22,7 +22,7 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
-from fxlab.sources import Model, graph_of, inputs_of, resolved
+from fxlab.sources import Model, Source, graph_of, inputs_of, resolved
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,6 +122,9 @@ class Drawing:
         file.write_bytes(data)
         return file
 
+    def _repr_html_(self) -> str:
+        return self._repr_svg_()
+
     def _repr_svg_(self) -> str:
         return self.svg.replace("<svg ", f'<svg style="{_IN_A_NOTEBOOK}" ', 1)
 
@@ -145,6 +148,7 @@ def draw(
     budget: int = BUDGET,
     direction: str = DOWN,
     shapes: bool = False,
+    path: str | os.PathLike[str] | None = None,
     **arguments: Any,
 ) -> Drawing:
     """Draw the graph of a model.
@@ -164,7 +168,7 @@ def draw(
         What to colour the graph by, with a legend below it: ``"time"``, ``"flops"``, ``"memory"``,
         ``"parameters"`` or ``"dtype"``; a Series, or a DataFrame of one column, indexed by node names, such
         as ``fxlab.compare_nodes(original, transformed, inputs)["accumulated"]``; a CSV or JSON file; or a
-        :class:`fxlab.Overlay`. Groups have the sum of their nodes' values.
+        :class:`fxlab.overlays.Overlay`. Groups have the sum of their nodes' values.
     opened
         Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many top levels as stay
         readable.
@@ -174,8 +178,10 @@ def draw(
         Where lines lead: ``"down"`` or ``"right"``.
     shapes
         Whether lines say the shapes of what flows along them.
+    path
+        A file to write it to as well: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
     **arguments
-        The inputs as keyword arguments, such as those of a tokenizer.
+        Inputs by name, such as those of a tokenizer.
 
     Returns
     -------
@@ -194,7 +200,8 @@ def draw(
     positive_int(budget, "budget")
     arrangement = Arrangement(direction, flag(shapes, "shapes"))
     found = resolved(model, "model")
-    given = inputs_of(found, given_inputs(inputs, arguments))
+    module = found.module if isinstance(found, Source) else found.original
+    given = inputs_of(found, given_inputs(inputs, arguments, module))
     if given is not None:
         given_arguments(given)
     graph_module = graph_of(found, "model", given)
@@ -204,18 +211,18 @@ def draw(
     drawn = unfolded(graph_module)
     marks = _marks(drawn, highlight)
     hierarchy = build_hierarchy(drawn, marks)
-    if opened is None:
-        view = View.default(hierarchy)
-        if marks:
-            view = view.reveal(marks, budget)
-        return Drawing(view, marks, coloured_by, arrangement)
-    view = View(hierarchy)
-    for path in items_of(opened, "opened", "group paths"):
+    view = View.default(hierarchy) if opened is None else View(hierarchy)
+    if opened is None and marks:
+        view = view.reveal(marks, budget)
+    for group in () if opened is None else items_of(opened, "opened", "group paths"):
         try:
-            view = view.open(path)
+            view = view.open(group)
         except (TypeError, ValueError) as error:
             raise type(error)(f"opened: {error}") from None
-    return Drawing(view, marks, coloured_by, arrangement)
+    drawing = Drawing(view, marks, coloured_by, arrangement)
+    if path is not None:
+        drawing.save(path)
+    return drawing
 
 
 def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay | None:

@@ -67,8 +67,8 @@ class Changes:
         return ": ".join(filter(None, (rewrites, self.nodes)))
 
 
-def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) -> Changes:
-    """Count what a pass has done to the stage below it.
+def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation | None = None) -> Changes:
+    """Count what a pass, or several, has done to the stage below it.
 
     The journal knows which nodes were replaced by which. Where a pass keeps none, the graphs are compared.
 
@@ -77,7 +77,7 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) 
     below, above
         The stage below the pass, and the one that the pass has made of it.
     pass_
-        The pass.
+        The pass; left out for several.
 
     Examples
     --------
@@ -97,7 +97,8 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation) 
     """
     check_is(GraphModule, below, "below")
     check_is(GraphModule, above, "above")
-    check_is(Transformation, pass_, "pass_")
+    if pass_ is not None:
+        check_is(Transformation, pass_, "pass_")
     below, above = unfolded(below), unfolded(above)
     rewrites: int | None = None
     if isinstance(pass_, JournaledTransformation | CandidatePass):

@@ -26,7 +26,7 @@ _COLOURS = {"removed": "rgba(220, 60, 50, 0.16)", "added": "rgba(40, 160, 90, 0.
 
 @dataclass(frozen=True)
 class CodeDiff:
-    """Two generated codes and what has happened to each of their lines; made by :func:`code_diff`.
+    """Two generated codes and what has happened to each of their lines; made by :func:`fxlab.code_diff`.
 
     Printed, it is a unified difference with equal stretches folded. In a notebook it is shown in colours.
     """
@@ -138,7 +138,7 @@ def code_diff(original: Model, transformed: Model | None = None, inputs: Inputs 
     Returns
     -------
     CodeDiff
-        Print it, show it in a notebook, or ask for its :meth:`~fxlab.CodeDiff.table`.
+        Print it, show it in a notebook, or ask for its :meth:`~fxlab.graphs.code_diff.CodeDiff.table`.
 
     Raises
     ------

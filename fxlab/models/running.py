@@ -16,6 +16,7 @@ from fxlab.checks import described
 from fxlab.interrupts import RestoringStack
 from fxlab.models.ranks import before_run
 from fxlab.models.settings import requires_gradients
+from fxlab.other_names import elsewhere
 from fxlab.torch_private import pytree
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import is_object, map_tensors, parted, put_together, tensors_inside
@@ -336,45 +337,134 @@ def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return put_together(map_tensors(clone_real, parted(leaf)))
 
 
-def given_inputs(inputs: Any, arguments: Mapping[str, Any]) -> Any:
-    """Return inputs with arrays of NumPy as tensors; ``arguments`` are those that were given by keyword.
+_INPUTS_BY_NAME = (
+    *("args", "example_args", "example_inputs", "sample_inputs", "dummy_inputs"),
+    *("example_input", "sample_input", "dummy_input"),
+)
+"""Arguments by which other libraries take all positional inputs; and those for all that have names."""
+_NAMED_BY_NAME = "kwargs", "example_kwargs", "concrete_args"
+
+
+def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -> Any:
+    """Return inputs as tensors in one tuple or mapping, if they were not a tensor.
+
+    Parameters
+    ----------
+    inputs
+        Inputs, also arrays of NumPy, and encodings of transformers that hold lists; or a ``DataLoader``, of
+        which the first batch is taken, without labels that the model does not take.
+    arguments
+        Those that were given by keyword.
+    model
+        The model, which has names for positional inputs.
 
     Raises
     ------
     TypeError
-        If there are both.
+        If there are both, and the model has no name for some; or an argument is none of the model's.
     """
-    if arguments and inputs is not None:
-        raise TypeError(
-            f"inputs: got {described(inputs)} beside the keyword arguments {', '.join(arguments)}. Give one "
-            "mapping of all."
-        )
+    names = _names_of_inputs(model)
+    if isinstance(inputs, torch.utils.data.DataLoader):
+        with generators_kept():
+            inputs = taken_of_batch(next(iter(inputs), None), model)
+    by_name = dict(arguments)
+    if names is not None:
+        for other in (*_NAMED_BY_NAME, *_INPUTS_BY_NAME):
+            if other in by_name and other not in names.all:
+                value = by_name.pop(other)
+                by_name |= (value or {}) if other in _NAMED_BY_NAME else {}
+                inputs = value if other in _INPUTS_BY_NAME and inputs is None else inputs
+        if names.is_closed and (unknown := [each for each in by_name if each not in names.all]):
+            raise no_input(unknown[0], names.all)
+    if by_name and inputs is not None:
+        places = inputs if isinstance(inputs, Mapping | tuple | list) else (inputs,)
+        positional = () if names is None else names.positional
+        known = places if isinstance(places, Mapping) else dict(zip(positional, places, strict=False))
+        if len(known) < len(places) or not by_name.keys().isdisjoint(known):
+            raise TypeError(
+                f"inputs: got {described(inputs)} beside the keyword arguments {', '.join(by_name)}. "
+                "Give one mapping of all."
+            )
+        by_name = {**known, **by_name}
+    return _as_tensors(by_name or inputs)
+
+
+def _as_tensors(given: Any) -> Any:
     numpy = sys.modules.get("numpy")
-    given = dict(arguments) if arguments else inputs
-    if numpy is None or given is None:
-        return given
-    if isinstance(given, numpy.ndarray):
+    arrays = () if numpy is None else (numpy.ndarray,)
+    if isinstance(given, arrays):
         return torch.from_numpy(given)
-    is_array = [isinstance(each, numpy.ndarray) for each in _items(given)]
-    if not any(is_array):
+    # An encoding of transformers holds lists until it is asked for tensors.
+    encodings = {"BatchEncoding", "BatchFeature"} & {kind.__name__ for kind in type(given).__mro__}
+    kinds = (*arrays, list) if encodings else arrays
+    if not any(isinstance(each, kinds) for each in _items(given)):
         return given
+
+    def tensor_of(value: Any) -> Any:
+        if isinstance(value, arrays):
+            return torch.from_numpy(value)
+        return torch.tensor(value) if isinstance(value, kinds) else value
+
     if isinstance(given, Mapping):
-        return {name: _tensor_of(value, numpy) for name, value in given.items()}
-    return tuple(_tensor_of(value, numpy) for value in given)
+        return {name: tensor_of(value) for name, value in given.items()}
+    return tuple(map(tensor_of, given))
+
+
+class _Names(NamedTuple):
+    all: tuple[str, ...]
+    positional: tuple[str, ...]
+    required: int
+    """How many of the positional ones have no default."""
+    is_closed: bool
+    """Whether it takes these alone."""
+
+
+def _names_of_inputs(model: Any) -> _Names | None:
+    """Return the names that a module or function has for its inputs; ``None`` if it does not tell."""
+    if isinstance(model, GraphModule):
+        _ = model.code
+    try:
+        found = inspect.signature(getattr(model, "forward", model)).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    kinds = {each.kind for each in found}
+    named = [each for each in found if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    positional = [each for each in named if each.kind is not each.KEYWORD_ONLY]
+    return _Names(
+        tuple(each.name for each in named),
+        tuple(each.name for each in positional),
+        sum(each.default is each.empty for each in positional),
+        kinds.isdisjoint({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}),
+    )
+
+
+def taken_of_batch(batch: Any, model: Any, *, optional: bool = False) -> Any:
+    """Return the inputs of a model in a batch, without labels and other parts that it does not take.
+
+    Parts of a tuple go to the arguments that have no default, unless ``optional`` ones count as well.
+    """
+    names = _names_of_inputs(model)
+    if batch is None or names is None or not names.is_closed:
+        return batch
+    if isinstance(batch, Mapping):
+        return {name: value for name, value in batch.items() if name in names.all}
+    if isinstance(batch, tuple | list):
+        return tuple(batch[: (not optional and names.required) or len(names.positional)])
+    return batch
+
+
+def no_input(name: str, names: Iterable[str]) -> TypeError:
+    """Return the error for an argument that is no input: a misspelt option, or one of another library."""
+    words = f"{name}: expected an option, or an input of the model ({', '.join(names) or 'none'})."
+    return TypeError(words + elsewhere(name))
 
 
 def check_inputs_named(graph_module: GraphModule, arguments: Iterable[str]) -> None:
-    """Raise the ``TypeError`` for a keyword argument that is no input of a graph: a misspelt option."""
+    """Raise the ``TypeError`` for a keyword argument that is no input of a graph."""
     names = [str(node.target).lstrip("*") for node in graph_module.graph.find_nodes(op="placeholder")]
-    if unknown := sorted({*arguments} - {*names}):
-        raise TypeError(
-            f"{unknown[0]}: expected an option, or an input of the graph ({', '.join(names) or 'none'})."
-        )
+    if unknown := sorted({*arguments} - {*names, *_INPUTS_BY_NAME, *_NAMED_BY_NAME}):
+        raise no_input(unknown[0], names)
 
 
 def _items(given: Any) -> Iterable[Any]:
     return given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple | list) else ()
-
-
-def _tensor_of(value: Any, numpy: Any) -> Any:
-    return torch.from_numpy(value) if isinstance(value, numpy.ndarray) else value

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxlab.models.running import check_inputs_named, given_inputs
 from fxlab.notebook.inspector import Inspector
 
 if TYPE_CHECKING:
@@ -70,9 +69,7 @@ def inspect(
     """
     from fxlab.session.session_of import session_of
 
-    session = session_of(model, given_inputs(inputs, arguments), passes)
-    check_inputs_named(session.original, arguments)
-    inspector = Inspector(session)
+    inspector = Inspector(session_of(model, inputs, passes, arguments))
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector

@@ -174,7 +174,8 @@ class Inspector(StackScreen):
         overlay
             The name of one of :data:`fxlab.overlays.SOURCES`, such as ``"output-error"``, ``"time"`` or
             ``"flops"``, which is measured; a Series or a DataFrame indexed by node names, whose columns are
-            then offered in the page as well; a CSV or JSON file of such a table; an :class:`fxlab.Overlay`; a
+            then offered in the page as well; a CSV or JSON file of such a table; an
+            :class:`fxlab.overlays.Overlay`; a
             list of these; or ``None`` for the colours of kinds of nodes.
 
         Raises

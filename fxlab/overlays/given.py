@@ -52,7 +52,7 @@ def read_overlays(path: str | os.PathLike[str]) -> list[Overlay]:
 
     A CSV file has names of nodes or paths of modules in its first column, and an overlay in each other. A
     JSON file is ``{"latency": {"encoder.layer.0": 0.2}}``, or ``{"latency": {"values": {...}, "unit": "s"}}``
-    with any of the arguments of :class:`fxlab.Overlay`.
+    with any of the arguments of :class:`fxlab.overlays.Overlay`.
 
     Raises
     ------

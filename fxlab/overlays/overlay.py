@@ -191,7 +191,7 @@ def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum"
     if not isinstance(table, pd.DataFrame):
         raise TypeError(
             "overlay: expected a name, a pandas.Series or pandas.DataFrame indexed by node names, a file "
-            f"(.csv or .json), or an fxlab.Overlay, got {described(table)}."
+            f"(.csv or .json), or an fxlab.overlays.Overlay, got {described(table)}."
         )
     return [Overlay(str(name), cleaned(column.to_dict()), combine=combine) for name, column in table.items()]
 

@@ -180,7 +180,7 @@ def offered() -> tuple[Source, ...]:
 
     A package adds one by an entry point in the group ``fxlab.overlays``. It names a
     :class:`fxlab.overlays.Source`, or a function that takes a :class:`fxlab.overlays.Subject` and returns
-    values by node or module, or an :class:`fxlab.Overlay`. It is imported when it is first asked for.
+    values by node or module, or an :class:`fxlab.overlays.Overlay`. It is imported when it is asked for.
     """
     own = {known.name for known in SOURCES}
     found = {entry.name: _of_package(entry) for entry in entry_points(group=GROUP) if entry.name not in own}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fxlab.author_frames import levels_to_author
 from fxlab.models.running import Inputs
 from fxlab.session import saved_file
 from fxlab.session.history import Switches
@@ -78,7 +79,7 @@ def load_session(
         warnings.warn(
             f"{path}: not the session that was saved: {'; '.join(found)}. session.verdict() judges this one.",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=levels_to_author(),
         )
     return session
 

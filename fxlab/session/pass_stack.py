@@ -66,6 +66,11 @@ class PassStack:
         return tuple(stages[prefix] for prefix in prefixes(self._stack))
 
     @property
+    def history(self) -> tuple[tuple[str, ...], ...]:
+        """The names of what was on at first and after each change, up to the present one."""
+        return tuple(tuple(name for name, _ in entry.stack()) for entry in self._history.past)
+
+    @property
     def can_undo(self) -> bool:
         """Whether there is a change to take back."""
         return self._history.position > 0
@@ -208,7 +213,12 @@ class PassStack:
         ValueError
             If the session does not offer it.
         """
-        return self._limited(self._find(pass_))
+        try:
+            return self._limited(self._find(pass_))
+        except ValueError as error:
+            if isinstance(pass_, str) and nodes_at(self.graph_module.graph, pass_):
+                raise ValueError(f"{error} session.node({pass_!r}) is a node of the graph.") from None
+            raise
 
     def is_on(self, pass_: PassOrName) -> bool:
         """Tell whether a transformation is on."""

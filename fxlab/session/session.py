@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.fx import GraphModule, Node
+from torch.utils.data import DataLoader
 
 from fxlab.checks import flag, items_of
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, call_arguments, check_inputs_named, given_inputs
+from fxlab.models.running import Inputs, call_arguments, check_inputs_named
 from fxlab.session import saved_file
 from fxlab.session.history import History
 from fxlab.session.offer import Offer, PassOrName
@@ -52,8 +53,9 @@ class Session(Shortcuts, PassStack):
         ``torch.export.save`` wrote (``.pt2``), or a graph of a :class:`fxlab.Capture`.
     inputs
         What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
-        tuple) or one tensor. Left out, they are those that a program was exported with or a graph
-        captured with; for a model of transformers they are made from its configuration.
+        tuple) or one tensor; the text for a pipeline; or a ``DataLoader``, of which the first batch is taken,
+        and which is the data of :meth:`evaluate`. Left out, they are those that a program was exported with
+        or a graph captured with; for a model of transformers they are made from its configuration.
     passes
         The transformations on offer, lowest in the stack first. If left out, all that
         :func:`fxlab.transformations.offered` returns.
@@ -63,7 +65,7 @@ class Session(Shortcuts, PassStack):
         ``from_pretrained`` does it. Each is read when a node uses it and dropped after it, so is each that a
         pass makes of them; the graph itself needs none of them.
     **arguments
-        The inputs as keyword arguments, such as those of a tokenizer: ``Session(model, **encoding)``.
+        Inputs by name, such as those of a tokenizer: ``Session(model, **encoding)``.
 
     Raises
     ------
@@ -97,15 +99,18 @@ class Session(Shortcuts, PassStack):
         **arguments: Any,
     ) -> None:
         source = source_of(model)
-        inputs = given_inputs(inputs, arguments)
+        loader: Any = inputs if isinstance(inputs, DataLoader) else None
+        inputs = source.inputs if inputs is None and not arguments else source.given(inputs, arguments)
         offer, history = Offer(), History()
         for pass_ in offered() if passes is None else items_of(passes, "passes", "transformations"):
             history = History((offer.add(as_pass(pass_, "passes"), history, "passes"),))
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None
-        original, self._inputs = traced(source.module, source.inputs if inputs is None else inputs)
+        original, self._inputs = traced(source.module, inputs)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
+        if loader is not None:
+            self._data = loader, None
         check_lints(original, "model")
         check_inputs_named(original, arguments)
         if weights is not None:
@@ -118,6 +123,11 @@ class Session(Shortcuts, PassStack):
     def compiled(self) -> Compiled | None:
         """The session itself if a compiler makes its stages, and so can be asked for more; else ``None``."""
         return None
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that was given; of a graph or a program, its graph."""
+        return self.original if self._model is None else self._model
 
     @property
     def inputs(self) -> Inputs | None:
@@ -210,11 +220,12 @@ class Session(Shortcuts, PassStack):
         if batches is None and self._data is None:
             raise ValueError("The session has no data. Give some: session.evaluate(batches).")
         chosen, own = self._data if batches is None and self._data else (batches, metrics)
+        own = own if metrics is None else metrics
         if batches is None and isinstance(chosen, Iterator):
             raise ValueError("The batches were an iterator, which is read. Give them as a list.")
         from fxlab.validation import evaluate
 
-        found = evaluate(self, chosen or (), own, executor, keep=keep, resume=resume)
+        found = evaluate(self, None, chosen or (), own, executor, keep=keep, resume=resume)
         if batches is not None:
             self._data = batches, metrics
             self._turns.is_changed = True
@@ -325,8 +336,10 @@ class Session(Shortcuts, PassStack):
         return why_not(found, self._stages.of(self._stack)[below], node)
 
     @in_turn
-    def changes(self, pass_: PassOrName) -> Changes:
+    def changes(self, pass_: PassOrName | None = None) -> Changes:
         """Count what a transformation has changed, or would change if it was switched on.
+
+        Left out, what all that are on have changed together.
 
         Returns
         -------
@@ -348,13 +361,15 @@ class Session(Shortcuts, PassStack):
         >>> print(session.changes("change-true-div-to-mul-by-inverse"))
         2 rewrites: 2 truedivs become 2 muls
         """
+        from fxlab.graphs.changes_made import changes_made
+        from fxlab.session.near_misses import nearest
+
+        if pass_ is None:
+            return changes_made(self.original, self.graph_module)
         found = self.find(pass_)
         name = str(found.name)
         below = self._switches.stack(below=name)
         above = (*below, (name, self._switches.excluded_from(name)))
-
-        from fxlab.graphs.changes_made import changes_made
-        from fxlab.session.near_misses import nearest
 
         def count() -> Changes:
             stages = self._stages.built(above)

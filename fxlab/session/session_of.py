@@ -1,10 +1,14 @@
 """The session behind a ``model`` argument: the one that was given, or a new one."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+import torch
+from torch import nn
+
 from fxlab.checks import described
+from fxlab.models.running import Inputs
 from fxlab.session.session import Session
 from fxlab.transformations import Transformation
 
@@ -13,8 +17,11 @@ def session_of(
     model: Any,
     inputs: Any = None,
     passes: Iterable[Transformation] | None = None,
+    arguments: Mapping[str, Any] | None = None,
 ) -> Session:
     """Return a session that was given, or make one of a model; of two models, one of their comparison.
+
+    Inputs are also given by name, as ``arguments``.
 
     Raises
     ------
@@ -27,11 +34,41 @@ def session_of(
     if isinstance(found := getattr(model, "session", None), Session):  # of a comparison, or an inspector
         model = found
     if isinstance(model, Session):
-        for name, value in (("inputs", inputs), ("passes", passes)):
+        for name, value in (("inputs", inputs), ("passes", passes), *(arguments or {}).items()):
             if value is not None:
                 raise TypeError(
                     f"{name}: a session has its own, got {described(value)} beside one. "
                     "Make another session: fxlab.Session(model, inputs, passes=...)."
                 )
         return model
-    return Session(model, inputs, passes=passes)
+    return Session(model, inputs, passes=passes, **(arguments or {}))
+
+
+def training_session(
+    model: nn.Module,
+    inputs: Inputs,
+    *more: Any,
+    loss: Callable[..., Any] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    passes: Iterable[Transformation] | None = None,
+) -> Session:
+    """Trace a training step as :func:`fxlab.trace_step` does, and return a session of it.
+
+    Parameters
+    ----------
+    model, inputs, *more, loss, optimizer
+        As for :func:`fxlab.trace_step`.
+    passes
+        The transformations on offer, as for :class:`fxlab.Session`.
+
+    Examples
+    --------
+    >>> x, y = torch.randn(2, 4), torch.tensor([0, 2])
+    >>> session = training_session(nn.Linear(4, 3), x, y, nn.functional.cross_entropy)
+    >>> session.apply("eliminate-common-subexpressions")
+    >>> session.verdict().agrees
+    True
+    """
+    from fxlab.steps import trace_step
+
+    return Session(trace_step(model, inputs, *more, loss=loss, optimizer=optimizer), passes=passes)

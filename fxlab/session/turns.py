@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from fxlab.other_names import own_arguments
 from fxlab.session.errors import TransformationError
 
 T = TypeVar("T")
@@ -103,6 +104,8 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
     @functools.wraps(method)
     def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        if kwargs:
+            kwargs = own_arguments(method, (self, *args), kwargs)  # type: ignore[assignment]
         try:
             return self._turns.take(lambda: method(self, *args, **kwargs))
         except TransformationError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.running import Inputs, call_arguments, given_arguments, named_arguments
+from fxlab.models.running import Inputs, call_arguments, given_arguments, named_arguments, taken_of_batch
 from fxlab.torch_private import pytree
 from fxlab.tracing.report import TraceError
 
@@ -47,7 +47,7 @@ class Batch:
         leaves, structure = pytree.tree_flatten(given)
         numbered = pytree.tree_unflatten(range(len(leaves)), structure)
         own = isinstance(inputs, Mapping)
-        by_name = numbered if own else named_arguments(model, _as_tuple(inputs, numbered), {})
+        by_name = numbered if own else _by_name(model, _as_tuple(inputs, numbered))
         paths = {place: _path(path) for path, place in pytree.tree_flatten_with_path(by_name)[0]}
         tensors = {at: leaf.detach() for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
         return cls(tuple(paths[at] for at in tensors), tuple(tensors.values()), tuple(leaves), structure)
@@ -68,13 +68,31 @@ def _path(path: tuple[Any, ...]) -> str:
     return ".".join(keys)
 
 
-def called(model: nn.Module, given: Any) -> Any:
-    """Call a model with inputs in the form in which a user gives them."""
-    args, kwargs = given_arguments(given)
-    return model(*args, **kwargs)
+def _by_name(model: nn.Module, parts: tuple[Any, ...]) -> dict[str, Any]:
+    taken = taken_of_batch(parts, model, optional=True)
+    rest = enumerate(parts[len(taken) :])
+    return named_arguments(model, taken, {}) | {f"target_{at}" if at else "target": part for at, part in rest}
 
 
-def loss_of(loss: Callable[..., Any] | None, output: Any, given: Any) -> torch.Tensor:
+def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Call a model with a batch; return its output, and what the loss takes beside that.
+
+    These are the parts of the batch that the model does not take, such as labels, or else the whole of it.
+    """
+    if loss is None or not _takes_inputs(loss):
+        args, kwargs = given_arguments(given)
+        return model(*args, **kwargs), ()
+    taken = taken_of_batch(given, model, optional=True)
+    args, kwargs = given_arguments(taken)
+    rest: tuple[Any, ...] = ()
+    if isinstance(given, tuple | list):
+        rest = tuple(given[len(taken) :])
+    elif isinstance(given, Mapping):
+        rest = tuple(value for name, value in given.items() if name not in taken)
+    return model(*args, **kwargs), rest or (given,)
+
+
+def loss_of(loss: Callable[..., Any] | None, output: Any, beside: tuple[Any, ...]) -> torch.Tensor:
     """Return the loss as one number that gradients flow from.
 
     Raises
@@ -90,7 +108,7 @@ def loss_of(loss: Callable[..., Any] | None, output: Any, given: Any) -> torch.T
                 "has one (transformers: labels), or a function: loss=lambda output, inputs: ..."
             )
     else:
-        found = loss(output, given) if _takes_inputs(loss) else loss(output)
+        found = loss(output, *beside)
     if not isinstance(found, torch.Tensor) or found.numel() != 1:
         shape = f" of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else ""
         raise TraceError(
@@ -106,7 +124,7 @@ def loss_of(loss: Callable[..., Any] | None, output: Any, given: Any) -> torch.T
 
 def _takes_inputs(loss: Callable[..., Any]) -> bool:
     try:
-        given = inspect.signature(loss).parameters.values()
+        given = inspect.signature(getattr(loss, "forward", loss)).parameters.values()
     except (TypeError, ValueError):
         return False
     positional = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

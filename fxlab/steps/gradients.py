@@ -94,14 +94,14 @@ class _Whole(nn.Module):
     def forward(self, given: Any) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
         places = self._places
         with nullcontext() if places is None else places.modules_of(self.model):
-            output = called(self.model, given)
+            output, beside = called(self.model, self._loss, given)
             if places is not None and self._loss is None:
                 places.rest_is(LOSS)
             box: AbstractContextManager[None] = nullcontext()
             if places is not None and self._loss is not None:
                 box = places.inside(LOSS, _name_of(self._loss))
             with box:
-                loss = loss_of(self._loss, output, given)
+                loss = loss_of(self._loss, output, beside)
             with autocast_set(), nullcontext() if places is None else places.backward_from(loss):
                 return loss, torch.autograd.grad(loss, self._asked, allow_unused=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -64,14 +65,14 @@ class StepLoop:
         self._record, self._passes, self._check = record, passes, check
         self._held: dict[object, list[_Held]] = {record.key: [_Held(step, record)]}
 
-    def __call__(self, inputs: Inputs) -> torch.Tensor:
+    def __call__(self, inputs: Inputs, *more: Any) -> torch.Tensor:
         """Train on one batch: new values are written into model and optimizer.
 
         Without an optimizer, gradients are added to ``parameter.grad`` as ``loss.backward()`` does.
 
         Parameters
         ----------
-        inputs
+        inputs, *more
             As for :func:`fxlab.trace_step`.
 
         Returns
@@ -80,6 +81,7 @@ class StepLoop:
             The loss.
         """
         model, optimizer = self._record.model, self._record.optimizer
+        inputs = (*(inputs if isinstance(inputs, tuple) else (inputs,)), *more) if more else inputs
         batch = Batch.of(model, inputs, copied=False)
         update = None if optimizer is None else Update(optimizer, model)
         key = step_key(model, batch, update)

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fxlab.checks import check_is, described
+from fxlab.author_frames import levels_to_author
+from fxlab.checks import described
 from fxlab.models.autocast import autocast_state
 from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.running import Inputs, generators_kept
+from fxlab.models.running import Inputs, generators_kept, given_inputs
 from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
 from fxlab.steps.arguments import Batch
 from fxlab.steps.check import check_step
@@ -30,8 +31,8 @@ from fxlab.tracing.report import TraceError, TraceWarning
 def trace_step(
     model: nn.Module,
     inputs: Inputs,
+    *more: Any,
     loss: Callable[..., Any] | None = None,
-    *,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> fx.GraphModule:
     """Trace a training step, and return it as one graph that writes nothing.
@@ -49,10 +50,13 @@ def trace_step(
         The model, in the mode in which it trains. Gradient checkpointing and autocast are recorded as they
         are; autocast regions around this call hold for the forward pass and the loss.
     inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Sizes are fixed.
+        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor, with labels that the
+        loss takes. Sizes are fixed.
+    *more
+        More of the batch, and the loss: ``trace_step(model, x, labels, F.cross_entropy)``.
     loss
-        Takes the output of the model, and ``inputs`` too if it has two parameters. Left out,
-        ``output.loss``.
+        Takes the output of the model; if it has two parameters, also the parts of ``inputs`` that the model
+        does not take, or ``inputs`` if there are none. Left out, ``output.loss``.
     optimizer
         The optimizer of the model's parameters. Left out, the graph ends with the gradients. Its settings are
         fixed, but for the learning rate. Before its first step it has no state, so the graph makes it.
@@ -83,7 +87,18 @@ def trace_step(
     ['grad of 0.bias', 'grad of 0.weight', 'grad of 2.bias', 'grad of 2.weight', 'loss']
     """
     torch_private.require_for_steps()
-    check_is(nn.Module, model, "model")
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model: expected a torch.nn.Module, got {described(model)}. The step is given in parts: "
+            "trace_step(model, inputs, loss, optimizer=optimizer)."
+        )
+    if more and loss is None and (more[-1] is None or callable(more[-1])):
+        *more, loss = more  # type: ignore[assignment]
+    if any(isinstance(each, int | float | str | None) for each in more):
+        raise TypeError(f"loss: expected a function of the model's output, got {described(more[-1])}.")
+    if more:
+        inputs = (*(inputs if isinstance(inputs, tuple) else (inputs,)), *more)
+    inputs = given_inputs(inputs, {})
     if loss is not None and not callable(loss):
         raise TypeError(f"loss: expected a function of the model's output, got {described(loss)}.")
     update = None if optimizer is None else Update(optimizer, model)
@@ -115,7 +130,7 @@ def _warn_of_constants(step: fx.GraphModule) -> None:
                 f"The loss reads a tensor of shape {tuple(value.shape)} that is neither in the output of the "
                 "model nor in inputs. It is fixed in the graph: for other batches, pass it in inputs.",
                 TraceWarning,
-                stacklevel=3,
+                stacklevel=levels_to_author(),
             )
 
 

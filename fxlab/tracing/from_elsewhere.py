@@ -83,6 +83,10 @@ def _no_model(value: object, name: str) -> TypeError:
     advice = "Load or build the model first."
     if isinstance(value, Capture):
         advice = f"Give one of its graphs: {name}.graphs[0]."
+    elif isinstance(value, str) and value.endswith(
+        (".pt", ".pth", ".bin", ".pkl", ".ckpt", ".safetensors", ".onnx")
+    ):
+        advice = "Load it first: torch.load(path, weights_only=False) runs code that a pickled module brings."
     elif isinstance(value, Graph):
         advice = f"Give its module, or make one: torch.fx.GraphModule(root, {name})."
     return TypeError(

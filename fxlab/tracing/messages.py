@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fxlab.author_frames import levels_to_author
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import where_raised
 from fxlab.tracing.report import TraceReport, TraceWarning
@@ -34,7 +35,7 @@ class Step:
         return cls(rung, f"{_cause(error)} {place_of(error)}".strip(), raised)
 
 
-def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) -> None:
+def warn_of_limits(report: TraceReport, steps: Sequence[Step]) -> None:
     """Warn if a traced graph is specialised."""
     # Everybody knows that a model is in a mode; a graph that needs it says so when it runs.
     told = (f for f in report.limits() if f.kind not in ("mode", "setting") or f.code == _NOT_AS_NOW)
@@ -50,7 +51,7 @@ def warn_of_limits(report: TraceReport, steps: Sequence[Step], stacklevel: int) 
     if limits:
         lines = "\n  ".join(limits)
         text = f"The traced graph is specialised:\n  {lines}"
-        warnings.warn(text, TraceWarning, stacklevel=stacklevel + 1)
+        warnings.warn(text, TraceWarning, stacklevel=levels_to_author())
 
 
 def first_line(error: BaseException) -> str:

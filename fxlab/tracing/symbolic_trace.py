@@ -120,7 +120,7 @@ def symbolic_trace(
     torch.Size([7, 8])
     """
     require_all()
-    inputs = given_inputs(inputs, arguments)
+    inputs = given_inputs(inputs, arguments, model)
     model, leaves = traceable(model), LeafModules(leaf_modules)
     flag(dynamic, "dynamic")
     flag(check, "check")
@@ -378,7 +378,7 @@ def _reported(traced: _Traced, more: list[Finding], steps: list[Step]) -> GraphM
     )
     traced.module.meta["trace"] = report
     give_naming(traced.module, new_naming())
-    warn_of_limits(report, steps, stacklevel=4)
+    warn_of_limits(report, steps)
     return traced.module
 
 

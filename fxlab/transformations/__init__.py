@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fxlab.transformations.patterns.from_pattern import from_pattern as from_pattern
     from fxlab.transformations.patterns.match import Match as Match
     from fxlab.transformations.patterns.pattern import either as either
+    from fxlab.transformations.registering import register as register
     from fxlab.transformations.registry import available as available
     from fxlab.transformations.registry import installed as installed
     from fxlab.transformations.registry import offered as offered
@@ -35,6 +36,7 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "patterns.match": "Match",
             "passes": " ".join(passes.__all__),
             "registry": "available installed offered",
+            "registering": "register",
             "rewriting.candidate_pass": "CandidatePass",
             "rewriting.rewrite_pass": "RewritePass",
         },

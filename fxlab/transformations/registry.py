@@ -56,15 +56,13 @@ def installed() -> list[Transformation]:
     return offered
 
 
-def offered() -> list[Transformation]:
-    """Return all that sessions and the inspector offer by default, lowest in the stack first.
+REGISTERED: dict[str, Transformation] = {}
+"""Those that :func:`fxlab.register` was given in this process, by name."""
 
-    Examples
-    --------
-    >>> len(offered()) == len(available()) + len(installed())
-    True
-    """
-    return [*(cls() for cls in available()), *installed()]
+
+def offered() -> list[Transformation]:
+    """Return all that sessions and the inspector offer by default, lowest in the stack first."""
+    return [*(cls() for cls in available()), *installed(), *REGISTERED.values()]
 
 
 def _loaded(entry_point: EntryPoint) -> Transformation:

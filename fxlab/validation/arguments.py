@@ -1,6 +1,7 @@
 """The arguments that functions of this package have in common: models, sessions and inputs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import isroutine
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -9,7 +10,7 @@ from fxlab.checks import described, items_of
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.running import Inputs, argument_names
 from fxlab.models.safe_code import protect
-from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples
+from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples, module_of
 from fxlab.transformations import Transformation
 from fxlab.transformations.pass_names import find_name
 
@@ -28,6 +29,12 @@ def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
         node = graph.call_module("model", tuple(map(graph.placeholder, names)))
     graph.output(node)
     return GraphModule({"model": model}, protect(graph))
+
+
+def graph_to_run(model: Model, name: str, inputs: Inputs) -> GraphModule:
+    """Return a model as a graph that is run as it is; a function is traced."""
+    module = module_of(model, name)
+    return graph_of(module, name, inputs) if isroutine(module) else as_graph(module, inputs)
 
 
 def check_runs(module: torch.nn.Module, name: str) -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import fx, nn
 
 from fxlab import (
-    Changes,
     ChangeTrueDivToMulByInverse,
     EliminateCommonSubexpressions,
     FuseBatchNorm2dInConv2d,
@@ -19,10 +18,10 @@ from fxlab import (
     RemoveIdentities,
     Session,
     Transformation,
-    changes_made,
     from_callable,
     from_pattern,
 )
+from fxlab.graphs.changes_made import Changes, changes_made
 from fxlab.transformations.journal.journal import Journal
 
 

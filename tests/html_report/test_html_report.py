@@ -342,7 +342,7 @@ def test_a_missing_front_end_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_public_name_stays_a_function_whatever_is_imported() -> None:
-    assert fxlab.report is report_module_function
+    assert fxlab.report.__wrapped__ is report_module_function
 
 
 def test_of_several_sessions_one_that_cannot_be_written_is_said_if_wanted(

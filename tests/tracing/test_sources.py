@@ -152,7 +152,7 @@ def test_a_program_is_not_traced_once_more(sources):
 @pytest.mark.parametrize("name", ["captured graph", "module of a program"])
 def test_what_holds_a_graph_is_said_to_be_traced_already(sources, name):
     model = sources[name][0]
-    held = model if isinstance(model, fxlab.CapturedGraph) else Session(model)
+    held = model if isinstance(model, fxlab.tracing.CapturedGraph) else Session(model)
     with pytest.raises(TypeError, match=r"which is traced already\. Its graph is model\.graph_module\."):
         fxlab.symbolic_trace(held)
 

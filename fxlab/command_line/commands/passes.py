@@ -12,12 +12,15 @@ def passes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """List the passes of fxlab and of other installed packages, in the order of their application."""
     import pandas as pd
 
-    from fxlab.transformations import available, installed
+    from fxlab.transformations import offered
 
     rows = [
-        (p.name, origin, " ".join(str(p.description).strip().split("\n\n")[0].split()))
-        for origin, offered in (("fxlab", [cls() for cls in available()]), ("installed", installed()))
-        for p in offered
+        (
+            p.name,
+            f"{type(p).__module__.partition('.')[0]}.{type(p).__name__}",
+            " ".join(str(p.description).strip().split("\n\n")[0].split()),
+        )
+        for p in offered()
     ]
-    table = pd.DataFrame(rows, columns=["name", "from", "description"])
+    table = pd.DataFrame(rows, columns=["name", "class", "description"])
     return Answer({}, {"passes": table}), ExitCode.DONE

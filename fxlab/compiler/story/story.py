@@ -106,7 +106,7 @@ class Story:
 
 
 def story_table(events: Iterable[Event]) -> pd.DataFrame:
-    """List events; see :meth:`fxlab.CompileRecord.story`."""
+    """List events; see :meth:`fxlab.compiler.CompileRecord.story`."""
     import pandas as pd
 
     rows = [tuple(getattr(event, column) for column in COLUMNS) for event in events]
@@ -115,7 +115,7 @@ def story_table(events: Iterable[Event]) -> pd.DataFrame:
 
 
 def guards_table(story: Story) -> pd.DataFrame:
-    """List guards; see :meth:`fxlab.CompileRecord.guards`."""
+    """List guards; see :meth:`fxlab.compiler.CompileRecord.guards`."""
     import pandas as pd
 
     names = {event.compile: event.function for event in story.events}

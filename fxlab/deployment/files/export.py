@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
+
+from torch.export import ExportedProgram
 
 from fxlab.checks import flag, path_text
 from fxlab.deployment.files.judge_file import file_verdict
 from fxlab.deployment.files.tensor_graph import tensor_graph
-from fxlab.deployment.files.write_file import SUFFIXES, missing_package, write_file
+from fxlab.deployment.files.write_file import SUFFIXES, exported, missing_package, write_file
 from fxlab.sources import SessionLike, checked_session, inputs_or_examples
 from fxlab.validation import Verdict
 from fxlab.validation.arguments import check_runs
@@ -31,9 +34,23 @@ class ExportedFile:
     """What the graph refuses other inputs for, in words; the file takes them without a word."""
 
 
+@overload
 def export(
-    session: SessionLike, path: str | os.PathLike[str], *, dynamic: bool = True, check: bool = True
-) -> ExportedFile:
+    session: SessionLike, path: None = None, *, dynamic: bool = ..., check: bool = ...
+) -> ExportedProgram: ...
+@overload
+def export(
+    session: SessionLike, path: str | os.PathLike[str], *, dynamic: bool = ..., check: bool = ...
+) -> ExportedFile: ...
+
+
+def export(
+    session: SessionLike,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    dynamic: bool = True,
+    check: bool = True,
+) -> ExportedFile | ExportedProgram:
     """Write the present model of a session as a program of ``torch.export`` or as ONNX, and judge the file.
 
     The file takes and returns tensors alone, one where the model returns one: caches and other objects are
@@ -45,7 +62,8 @@ def export(
     session
         The session.
     path
-        The file. Its suffix says what is written: ``.pt2`` or ``.onnx``.
+        The file. Its suffix says what is written: ``.pt2`` or ``.onnx``. Left out, the program is returned,
+        and not judged.
     dynamic
         Whether sizes that the graph follows are followed by the file; if not, it is for the sizes of the
         session's inputs alone.
@@ -54,8 +72,8 @@ def export(
 
     Returns
     -------
-    ExportedFile
-        Its ``verdict`` is that of the file, run by torch or onnxruntime, against the model without passes.
+    ExportedFile or torch.export.ExportedProgram
+        The ``verdict`` is that of the file, run by torch or onnxruntime, against the model without passes.
 
     Raises
     ------
@@ -89,10 +107,11 @@ def export(
     torch.Size([3, 4])
     """
     checked = checked_session(session)
-    path_text(path, "path")
-    target = Path(path)
+    if path is not None:
+        path_text(path, "path")
+    target = Path("program.pt2" if path is None else path)
     if target.suffix not in SUFFIXES:
-        raise ValueError(f"path: expected a file that ends in .pt2 or .onnx, got {os.fspath(path)!r}.")
+        raise ValueError(f"path: expected a file that ends in .pt2 or .onnx, got {str(path)!r}.")
     flag(dynamic, "dynamic")
     flag(check, "check")
     if missing := missing_package(target.suffix):
@@ -101,6 +120,8 @@ def export(
     check_runs(transformed, "session")
     inputs = inputs_or_examples(checked.inputs, checked.original)
     graph = tensor_graph(transformed, inputs)
+    if path is None:
+        return exported(graph, dynamic=dynamic)
     words = write_file(graph, target, dynamic=dynamic)
     verdict = file_verdict(checked, target) if check else None
     return ExportedFile(target, verdict, words, graph.output_names, graph.conditions)

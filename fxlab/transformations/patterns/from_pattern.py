@@ -1,6 +1,7 @@
 """Passes and matches of patterns that are functions of eager torch."""
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import isbuiltin
 from typing import Any
 
 from torch.fx import GraphModule, Node
@@ -159,7 +160,10 @@ def _read_checked(pattern: Callable[..., Any]) -> list[Pattern]:
     try:
         read = read_pattern(pattern)
     except Exception as error:  # tracing runs the function
-        raise ValueError(f"pattern: {name_of(pattern)} cannot be traced: {error}") from error
+        words = f"pattern: {name_of(pattern)} cannot be traced: {error}"
+        if isbuiltin(pattern):
+            words += f". Say how it is called: lambda x: {name_of(pattern)}(x)."
+        raise ValueError(words) from error
     for one in read:
         if unused := one.unused:
             raise ValueError(

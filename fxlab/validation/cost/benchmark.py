@@ -1,18 +1,30 @@
-"""Time a model with each pass, or each combination of passes."""
+"""Time models, or one with each pass or each combination of passes."""
 
 import functools
 import itertools
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import isroutine
+from typing import TYPE_CHECKING, Any, cast
 
 from torch.fx import GraphModule
+from torch.nn import Module
 
 from fxlab.checks import duration, flag, positive_int
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
-from fxlab.sources import SessionLike, checked_session, inputs_or_examples
+from fxlab.sources import (
+    Model,
+    graph_of,
+    inputs_of,
+    inputs_or_examples,
+    is_model,
+    is_session,
+    module_of,
+    resolved,
+    session_of_passes,
+)
 from fxlab.transformations import Transformation
 from fxlab.validation.arguments import check_runs, passes_of
 from fxlab.validation.cost.in_turns import Spread, seconds_in_turns
@@ -20,14 +32,15 @@ from fxlab.validation.cost.in_turns import Spread, seconds_in_turns
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("time", "ratio", "ratio_low", "ratio_high", "outcome")
+COLUMNS = ("time", "speedup", "ratio", "ratio_low", "ratio_high", "outcome")
 
 MOST_PASSES = 5
 """With n passes there are 2 ** n combinations."""
 
 
 def benchmark(
-    session: SessionLike,
+    reference: Model | Mapping[str, Model],
+    candidate: Model | Inputs | None = None,
     inputs: Inputs | None = None,
     *,
     passes: Iterable[Transformation | str] | None = None,
@@ -35,20 +48,22 @@ def benchmark(
     rounds: int = 15,
     min_seconds: float = 0.02,
 ) -> "pd.DataFrame":
-    """Time a model with each combination of passes, or with each pass alone, against the original.
+    """Time a model with each combination of passes, with each pass alone, or beside other models.
 
     All are timed in turns, in each round once, so that what else the machine does hits all of them, and a
     ratio is always that of two times of the same round.
 
     Parameters
     ----------
-    session
-        The model and its passes. It is not changed.
+    reference, candidate
+        A session alone, whose passes are combined; or a model, another one or none, and the inputs:
+        ``(reference, candidate, inputs)``, ``(model, inputs)``; or a mapping of models by name, of which the
+        first is the one that others are compared with. Modules are timed as they are; none is changed.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
     passes
-        The passes to combine, or their names. Left out, all of the session that change something.
+        The passes to combine, or their names. Left out, all of a session that change something.
     each
         Time each pass alone, and all of them together, instead of all combinations: which passes pay on this
         machine. There may be any number of passes.
@@ -66,6 +81,8 @@ def benchmark(
         ``time``
             Median of the rounds, in seconds for one call without gradients, with as many threads as
             ``torch.get_num_threads()`` says.
+        ``speedup``
+            How many times as fast: ``1 / ratio``.
         ``ratio``
             Median of the ratios to the original: below one is faster.
         ``ratio_low``, ``ratio_high``
@@ -77,7 +94,7 @@ def benchmark(
     Raises
     ------
     TypeError
-        If ``session`` is none, or ``inputs`` nothing that a model can be called with.
+        If one of the models is none, or ``inputs`` nothing that a model can be called with.
     ValueError
         If a name is not that of a pass, there are too many passes to combine, or the model does not run.
 
@@ -94,21 +111,48 @@ def benchmark(
     """
     import pandas as pd
 
-    checked_session(session)
     flag(each, "each")
     positive_int(rounds, "rounds")
     duration(min_seconds, "min_seconds")
-    original = session.original
-    check_runs(original, "session.original")
-    inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)
-    if passes is None:
-        chosen = _that_change_something(original, session.passes)
+    given: Any = reference
+    if inputs is None and candidate is not None and not is_model(candidate):
+        candidate, inputs = None, cast(Inputs, candidate)
+    if candidate is not None:
+        given = {"reference": reference, "candidate": candidate}
+    elif not isinstance(reference, Mapping) and passes is None and not is_session(reference):
+        given = {"original": reference}
+    models: Mapping[str, Module]
+    if isinstance(given, Mapping):
+        models, inputs = _models(given, inputs)
     else:
-        chosen = passes_of(session.passes, passes)
-    models = (_alone if each else _combinations)(original, list(chosen))
+        session = session_of_passes(given, inputs, passes)
+        original = session.original
+        check_runs(original, "session.original")
+        inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)
+        offered = session.passes
+        chosen = _that_change_something(original, offered) if passes is None else passes_of(offered, passes)
+        models = (_alone if each else _combinations)(original, list(chosen))
     seconds = seconds_in_turns(models, inputs, rounds, min_seconds)
-    rows = {name: _row(times, seconds["original"]) for name, times in seconds.items()}
+    first = next(iter(seconds.values()))
+    rows = {name: _row(times, first) for name, times in seconds.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("passes")
+
+
+def _models(given: Mapping[str, Any], inputs: Any) -> tuple[dict[str, Module], Inputs]:
+    """Return models to time, and what they are called with."""
+    found = {name: resolved(model, "reference" if len(given) == 1 else name) for name, model in given.items()}
+    if not found:
+        raise ValueError("reference: expected models by name, got an empty mapping.")
+    for each in found.values():
+        inputs = inputs_of(each, inputs)
+    modules: dict[str, Any] = {name: module_of(each, name) for name, each in found.items()}
+    given_now = inputs_or_examples(inputs, next(iter(modules.values())))
+    for name, module in modules.items():
+        if isroutine(module):
+            modules[name] = graph_of(module, name, given_now)
+        else:
+            check_runs(module, name)
+    return modules, given_now
 
 
 def _that_change_something(
@@ -157,4 +201,4 @@ def _applied(pass_: Transformation, graph_module: GraphModule) -> GraphModule:
 def _row(seconds: list[float], original: list[float]) -> list[Any]:
     spread = Spread.of(seconds, original)
     outcome = "" if seconds is original else spread.outcome
-    return [statistics.median(seconds), spread.ratio, spread.low, spread.high, outcome]
+    return [statistics.median(seconds), 1 / spread.ratio, spread.ratio, spread.low, spread.high, outcome]

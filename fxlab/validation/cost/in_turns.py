@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.fx import GraphModule
+from torch.nn import Module
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
@@ -52,7 +52,7 @@ class Spread:
 
 
 def seconds_in_turns(
-    models: Mapping[str, GraphModule],
+    models: Mapping[str, Module],
     inputs: Inputs,
     rounds: int,
     min_seconds: float,
@@ -81,7 +81,7 @@ def seconds_in_turns(
                 model.seconds(1)
             once = timed[first].seconds(1)
         except Exception as error:  # whatever a model raises for inputs that it does not take
-            raise ValueError(f"session: its model does not run on these inputs: {error}") from error
+            raise ValueError(f"inputs: a model does not run on these: {error}") from error
         calls = max(1, math.ceil(min_seconds / max(once, 1e-9)))
         seconds: dict[str, list[float]] = {name: [] for name in models}
         order = list(models)
@@ -95,7 +95,7 @@ def seconds_in_turns(
 class _Timed:
     """A model whose calls are timed, each from the same state, on the same inputs and random numbers."""
 
-    def __init__(self, model: GraphModule, inputs: Inputs) -> None:
+    def __init__(self, model: Module, inputs: Inputs) -> None:
         self._model, self._inputs = model, inputs
         with state_kept(model) as state:
             args, kwargs = call_arguments(inputs)

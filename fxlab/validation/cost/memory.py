@@ -41,7 +41,7 @@ _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The result of :func:`memory`. ``str()`` of it is one line for people."""
+    """The result of :func:`fxlab.memory`. ``str()`` of it is one line for people."""
 
     table: pd.DataFrame
     """A row for each node, in the order of the graph: ``pass``, ``module_path``, ``live`` (bytes while it

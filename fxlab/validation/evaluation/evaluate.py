@@ -1,18 +1,21 @@
-"""Judge the stack of a session on a whole data set."""
+"""Judge the stack of a session, or another model, on a whole data set."""
 
+import inspect
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch.fx import GraphModule
 from tqdm import tqdm
 
 from fxlab.checks import described, path_text, positive_int
-from fxlab.models.running import generators_kept
-from fxlab.sources import SessionLike, checked_session
-from fxlab.validation.arguments import check_runs
+from fxlab.models.running import generators_kept, taken_of_batch
+from fxlab.sources import Model, is_model, is_session, module_of, resolved
+from fxlab.validation.arguments import check_runs, graph_to_run
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
 from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, copied_batch, inputs_of_batch
 from fxlab.validation.evaluation.evaluation import Evaluation, Row, WorstBatch, badness, verdict_over
@@ -22,15 +25,16 @@ from fxlab.validation.evaluation.kept_file import KeptFile
 
 
 def evaluate(
-    session: SessionLike,
-    batches: Iterable[Any],
-    metrics: Mapping[str, Metric] | None = None,
+    reference: Model,
+    candidate: Model | Iterable[Any] | None = None,
+    batches: Iterable[Any] | None = None,
+    metrics: Mapping[str, Metric] | Metric | None = None,
     executor: Executor | None = None,
     *,
     keep: int = 5,
     resume: str | os.PathLike[str] | None = None,
 ) -> Evaluation:
-    """Judge the present model of a session against its original on many batches.
+    """Judge the present model of a session against its original, or a model against another, on many batches.
 
     Each batch is judged as :func:`verdict` judges one input, with the original's rounding measured on it; the
     worst decides. Beside that it is counted how often the two decide alike. Batches come and go one by one:
@@ -39,15 +43,16 @@ def evaluate(
 
     Parameters
     ----------
-    session
-        The session.
+    reference, candidate
+        A session alone, or two models: ``(session, batches)``, ``(reference, candidate, batches)``. One model
+        alone is measured by ``metrics``.
     batches
         Any iterable: a ``DataLoader``, a data set, a list, a generator. Of a mapping the model is given what
         its graph has inputs for, of a tuple or list as many as it has inputs; the rest, such as labels, is
         for metrics. Batches may be of other sizes than the session's inputs.
     metrics
-        Functions by name, each called with the outputs of a model (a tensor if it returns one alone, or else
-        a mapping of tensors by path) and the batch; it returns a number, such as an accuracy.
+        Functions by name, or one, each called with the outputs of a model (a tensor if it returns one alone,
+        or else a mapping of tensors by path) and the batch; it returns a number, such as an accuracy.
     executor
         Where batches are judged: any executor of ``concurrent.futures``, of loky or of Dask. In a thread pool
         batches take turns, as random generators are one for all threads. A batch that the executor loses is
@@ -95,11 +100,14 @@ def evaluate(
     >>> evaluation.table().loc["top-1 of output", ["value", "n"]].tolist()
     [1.0, 10.0]
     """
-    checked = checked_session(session)
-    original, transformed = checked.original, checked.graph_module
-    check_runs(original, "session")
-    check_runs(transformed, "session")
-    _check_batches(batches)
+    if candidate is not None and not is_model(candidate):  # (session, batches, metrics, executor)
+        if batches is not None:
+            metrics, executor = cast(Any, batches), cast(Any, metrics) if executor is None else executor
+        candidate, batches = None, cast(Iterable[Any], candidate)
+    total = len(batches) if isinstance(batches, Sized) else None
+    original, transformed, batches = _models(reference, candidate, batches)
+    check_runs(original, "reference")
+    check_runs(transformed, "candidate")
     own = checked_metrics(metrics)
     checked_executor(executor)
     positive_int(keep, "keep")
@@ -109,7 +117,6 @@ def evaluate(
         kept_file = KeptFile(Path(resume), original, transformed, own)
     gathered = _Gathered(original, keep)
     source = _Source(batches, kept_file, gathered, copied=executor is not None)
-    total = len(batches) if isinstance(batches, Sized) else None
     stopped = False
     with tqdm(total=total, disable=None, leave=False, unit="batch") as bar, generators_kept():
         source.on_known = bar.update
@@ -128,6 +135,23 @@ def evaluate(
         except KeyboardInterrupt:
             stopped = True
     return gathered.evaluation(total, stopped or not source.is_over)
+
+
+def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, GraphModule, Iterable[Any]]:
+    """Return what runs, and the batches: the first one tells what a module is called with."""
+    if candidate is None and is_session(reference):
+        _check_batches(batches)
+        return reference.original, reference.graph_module, batches
+    first, second = resolved(reference, "reference"), candidate
+    second = first if candidate is None else resolved(candidate, "candidate")
+    _check_batches(batches)
+    rest = iter(batches)
+    if (batch := next(rest, None)) is None:
+        raise ValueError("batches: there are none.")
+    check_batch(batch, 0)
+    given = taken_of_batch(batch, module_of(first, "reference"))
+    graphs = graph_to_run(first, "reference", given), graph_to_run(second, "candidate", given)
+    return *graphs, itertools.chain([batch], rest)
 
 
 class _Gathered:
@@ -239,6 +263,8 @@ def checked_metrics(metrics: Any) -> dict[str, Metric]:
     """Return metrics by name, or raise the ``TypeError`` that says what is none."""
     if metrics is None:
         return {}
+    if inspect.isroutine(metrics):
+        return {metrics.__name__: metrics}
     if not isinstance(metrics, Mapping):
         raise TypeError(
             f"metrics: expected a mapping of functions by name, got {described(metrics)}. "

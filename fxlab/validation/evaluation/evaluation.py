@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fxlab.models.running import Inputs
+from fxlab.other_names import OtherNames
 from fxlab.units import counted, percent, with_unit
 from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
 from fxlab.validation.evaluation.intervals import normal, wilson
@@ -77,8 +78,8 @@ class Row:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
-    """The result of :func:`evaluate`. ``str()`` of it is a few lines for people."""
+class Evaluation(OtherNames):
+    """The result of :func:`fxlab.evaluate`. ``str()`` of it is a few lines for people."""
 
     verdict: Verdict
     """The verdict over all batches: that on the worst, with words on the others."""

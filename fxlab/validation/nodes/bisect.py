@@ -1,6 +1,6 @@
 """Find the pass, and the rewrite in it, that breaks a model."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ from torch.fx import GraphModule
 
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
-from fxlab.sources import SessionLike, checked_session
+from fxlab.sources import Model, is_model, is_session, session_of_passes
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Record
 from fxlab.validation.nodes.compare_nodes import Divergence, first_divergence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bisection:
-    """The result of :func:`bisect`. ``str()`` of it is a line for people."""
+    """The result of :func:`fxlab.bisect`. ``str()`` of it is a line for people."""
 
     pass_: Transformation
     """The first pass with which the model is different."""
@@ -42,8 +42,9 @@ class Bisection:
 
 
 def bisect(
-    session: SessionLike,
+    model: Model,
     inputs: Inputs | Iterator[Inputs] | None = None,
+    passes: Iterable[Transformation] | None = None,
     *,
     variants: Variants = False,
 ) -> Bisection | None:
@@ -56,11 +57,13 @@ def bisect(
 
     Parameters
     ----------
-    session
-        A session with passes on. It is not changed.
+    model
+        A session with passes on, which is not changed; or a model, to which ``passes`` are applied.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
+    passes
+        The passes for a model, lowest in the stack first. Left out, all that sessions offer.
     variants
         Other inputs to compare on as well, as for :func:`verdict`.
 
@@ -73,7 +76,8 @@ def bisect(
     Raises
     ------
     TypeError
-        If ``session`` is none, or ``inputs`` nothing that a model can be called with.
+        If ``model`` is none, ``inputs`` are nothing that a model can be called with, or ``passes`` are given
+        with a session, which has its own.
     ValueError
         If the original does not run on the inputs, or cannot be judged (see :func:`verdict`), or its outputs
         have nothing to compare: all of them are NaN, infinite or empty.
@@ -100,7 +104,14 @@ def bisect(
     >>> bisect(session).rewrites
     ('truediv_1',)
     """
-    checked_session(session)
+    if is_model(inputs):
+        raise TypeError(
+            "inputs: got another model, and there are no passes between two models. Their first difference "
+            "is found by fxlab.first_divergence or fxlab.compare(reference, candidate, inputs)."
+        )
+    if passes is not None and is_session(model):
+        raise TypeError("passes: a session has its own. Switch them on: session.apply(passes).")
+    session = session_of_passes(model, None if isinstance(inputs, Iterator) else inputs, passes, on=True)
     applied, stages = session.applied, session.stages
     given = session.inputs if inputs is None else inputs
     trials = _Trials(Reference(stages[0], given, variants=variants))

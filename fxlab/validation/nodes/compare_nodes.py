@@ -60,7 +60,7 @@ def compare_nodes(
     original, transformed, inputs
         As for :func:`compare_outputs`. A module that is not traced yet is traced on the inputs.
     judge
-        Whether to say of each node whether it differs by more than rounding, as :func:`first_divergence`
+        Whether to say of each node if it differs by more than rounding, as :func:`fxlab.first_divergence`
         does of the first. Nodes that introduce something run in float64 as well.
 
     Returns
@@ -121,7 +121,7 @@ def compare_nodes(
 
 @dataclass(frozen=True)
 class Divergence:
-    """The node that :func:`first_divergence` found. ``str()`` of it is one line for people."""
+    """The node that :func:`fxlab.first_divergence` found. ``str()`` of it is one line for people."""
 
     node: str
     """Its name in the transformed graph."""

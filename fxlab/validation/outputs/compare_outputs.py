@@ -13,7 +13,7 @@ from fxlab.sources import Model, compared_models, inputs_or_examples
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.ulp import max_ulp_distance
-from fxlab.values.tensors import dense, is_floating, same_bits, stored_otherwise
+from fxlab.values.tensors import dense, is_floating, same_bits, stored_otherwise, tensors_by_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ def compare_outputs(
     ----------
     original
         The reference: a module, a graph module, or a :class:`fxlab.Session`, which stands for its present
-        graph module.
+        graph module. Or its outputs, if ``transformed`` has those of the other model.
     transformed
         The model compared with it, in any of these forms. Left out, a session is compared with its own
         original.
@@ -115,6 +115,11 @@ def compare_outputs(
     >>> bool(compare_outputs(model, model, torch.ones(1, 2)).loc["output", "same_bits"])
     True
     """
+    if all(isinstance(each, torch.Tensor | Mapping | tuple) for each in (original, transformed)):
+        first_outputs, others = (dict(tensors_by_path(each)) for each in (original, transformed))
+        return compared(
+            first_outputs, others, number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
+        )
     first, second, inputs = compared_models(original, transformed, inputs)
     atol, rtol = number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
     inputs = inputs_or_examples(inputs, first)

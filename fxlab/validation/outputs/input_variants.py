@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils.data import DataLoader
 
 from fxlab.checks import positive_int
-from fxlab.models.running import Inputs, call_arguments
+from fxlab.models.running import Inputs, call_arguments, taken_of_batch
 from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
 from fxlab.sources import inputs_or_examples
@@ -28,9 +29,7 @@ PAST_INT8 = 130
 """A length whose positions are no 8-bit integers."""
 
 
-def named_inputs(
-    original: torch.nn.Module, inputs: Inputs | Iterator[Inputs] | None, variants: Variants = False
-) -> dict[str, Inputs]:
+def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = False) -> dict[str, Inputs]:
     """Return all inputs to compare on, by name.
 
     Parameters
@@ -42,6 +41,8 @@ def named_inputs(
     variants
         ``True`` for those of :func:`input_variants`; or inputs by name; or inputs, which are numbered.
     """
+    if isinstance(inputs, DataLoader):
+        inputs = (taken_of_batch(batch, original) for batch in inputs)
     if isinstance(inputs, Iterator):
         return named_inputs(original, None, inputs)
     if isinstance(variants, bool):

@@ -71,7 +71,7 @@ class TensorValue:
 
 @dataclass(frozen=True, eq=False)
 class NodeValues:
-    """The result of :func:`node_values`.
+    """The result of :func:`fxlab.node_values`.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ def node_values(
 def values_in(
     graph_module: fx.GraphModule, name: str, inputs: Inputs | None, original: fx.GraphModule | None = None
 ) -> NodeValues:
-    """Return the values of a node of a graph that is there already; see :func:`node_values`."""
+    """Return the values of a node of a graph that is there already; see :func:`fxlab.node_values`."""
     found = nodes_at(graph_module.graph, name)
     if not found:
         raise unknown_node(graph_module.graph, name)

@@ -12,6 +12,7 @@ from fxlab.models.attention_kernels import states_of_generators
 from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
+from fxlab.other_names import OtherNames
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
     gradient_notes,
@@ -60,7 +61,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict:
+class Verdict(OtherNames):
     """The result of :func:`verdict`. ``str()`` of it is one line for people."""
 
     status: Status
@@ -95,6 +96,11 @@ class Verdict:
     def __bool__(self) -> bool:
         """Return :attr:`agrees`, so that ``assert session.verdict()`` fails for another model."""
         return self.agrees
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether every bit that was compared is the same."""
+        return self.status is Status.SAME_BITS
 
     @property
     def hidden(self) -> float | None:

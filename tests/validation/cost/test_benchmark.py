@@ -89,7 +89,7 @@ def test_passes_are_chosen_by_name_or_by_themselves(session):
     merge, change = MergeLinears(), ChangeTrueDivToMulByInverse()
     assert len(benchmark(session, passes=["merge-linears", change], **QUICK)) == 4
     assert len(benchmark(session, passes=[merge], **QUICK)) == 2
-    with pytest.raises(ValueError, match=r"passes: there is no pass 'fold'. .*On offer: .*merge-lin"):
+    with pytest.raises(ValueError, match=r"passes: there is no pass 'fold'. Did you mean 'fold-constants'"):
         benchmark(session, passes=["fold"], **QUICK)
 
 
@@ -118,9 +118,9 @@ def test_too_many_combinations_are_refused():
 
 
 def test_what_cannot_be_timed_is_said_in_words(session):
-    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got a Model"):
+    with pytest.raises(ValueError, match=r"Give inputs for: x"):
         benchmark(session.original)
-    with pytest.raises(ValueError, match="session: its model does not run on these inputs"):
+    with pytest.raises(ValueError, match="inputs: a model does not run on these"):
         benchmark(session, torch.randn(4, 3), **QUICK)
     with pytest.raises(ValueError, match="rounds: expected a positive number, got 0"):
         benchmark(session, rounds=0)

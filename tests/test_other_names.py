@@ -1,0 +1,182 @@
+"""First guesses: names and forms of other libraries work, and others are answered with the way."""
+
+import operator
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import fxlab
+
+X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.tensor([0, 1, 2, 3])
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+
+
+@pytest.fixture
+def session(model):
+    return fxlab.Session(model, X)
+
+
+def test_names_that_mean_the_same_are_the_same(session):
+    assert fxlab.Pass is fxlab.Transformation
+    assert fxlab.load is fxlab.load_session
+    assert session.gm is session.graph_module
+    session.enable("fuse-bias-in-linear")
+    assert session.verify()
+    assert session.verify().ok
+    session.disable("fuse-bias-in-linear")
+    assert session.history == ((), ("fuse-bias-in-linear",), ())
+    assert session.table().equals(session.nodes())
+    assert session.profile().index.name == "node"
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda s: fxlab.replace_pattern, r"no attribute 'replace_pattern'.* fxlab.from_pattern\("),
+        (lambda s: fxlab.comparee, r"no attribute 'comparee'. Did you mean compare"),
+        (lambda s: s.revert_al, r"'Session' object has no attribute 'revert_al'. Did you mean revert_all"),
+        (lambda s: s.compile, r"session.as_model\(\)"),
+        (lambda s: s.verdict().max_abs_diff, r"fxlab.compare_outputs\("),
+    ],
+)
+def test_a_missing_name_leads_to_the_one_there_is(session, ask, words):
+    with pytest.raises(AttributeError, match=words):
+        ask(session)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda s: fxlab.compare(s, s, atol=1), r"takes no argument 'atol'\. It takes .*No tolerance"),
+        (lambda s: s.verdict(rtol=1), r"takes no argument 'rtol'"),
+        (lambda s: fxlab.verdict(s, s, X, X), r"verdict\(\): too many positional .* one argument: \(a, b\)"),
+        (lambda s: fxlab.trace(s.model, X, dynamic_shapes=1), r"or an input of the model \(input\)\. Sizes"),
+        (lambda s: s.graph_module.nothing, "has no attribute 'nothing'"),
+        (lambda s: fxlab.bisect(s, s), "no passes between two models"),
+        (lambda s: fxlab.compile_session(s.model, X, backend="eager"), "expected 'inductor'"),
+        (lambda s: fxlab.Session("model.pt"), "torch.load"),
+        (lambda s: s.find("_1"), r"session\.node\('_1'\) is a node"),
+        (lambda s: s.apply("fuse_bn"), r"Did you mean 'fuse-batch-norm"),
+        (lambda s: s.apply("MergeLinear"), "Did you mean 'MergeLinears'"),
+        (lambda s: fxlab.from_pattern(torch.relu, torch.tanh), r"lambda x: relu\(x\)"),
+    ],
+)
+def test_a_wrong_call_says_how_it_is_written(session, call, words):
+    with pytest.raises((TypeError, ValueError, AttributeError), match=words):
+        call(session)
+
+
+def test_arguments_have_the_names_of_other_libraries(model, session):
+    assert len(fxlab.profile(model, example_inputs=X, iterations=1)) == 4
+    assert session.benchmark(repeats=1, min_seconds=0).loc["original", "speedup"] == 1
+    with pytest.raises(TypeError, match="rounds: expected an int"):
+        fxlab.profile(model, X, repeats="a")
+
+
+def test_public_functions_are_pickled_by_their_names():
+    assert pickle.loads(pickle.dumps(fxlab.verdict)) is fxlab.verdict
+
+
+class Scaled(nn.Module):
+    def forward(self, x, scale=2.0, flag=True):
+        return x * scale if flag else x
+
+
+def test_positional_inputs_and_inputs_by_name_go_together():
+    for graph in (
+        fxlab.trace(Scaled(), X, scale=3.0),
+        fxlab.trace(Scaled(), (X,), {"scale": 3.0}),
+        fxlab.trace(Scaled(), args=(X,), kwargs={"scale": 3.0}),
+    ):
+        assert torch.equal(graph(X, 3.0), X * 3.0)
+
+
+def test_a_loader_gives_inputs_without_labels_and_the_data(model):
+    loader = DataLoader(TensorDataset(X, LABELS), batch_size=2)
+    session = fxlab.Session(model, loader)
+    assert len(session.inputs) == 1
+    assert session.evaluate().batches["elements"].tolist() == [2, 2]
+    assert fxlab.verdict(model, session, loader).by_inputs.keys() == {"inputs 1", "inputs 2"}
+    assert fxlab.compare(model, session, loader)
+
+
+def test_two_models_are_timed_and_measured_as_they_are(model):
+    def accuracy(outputs, batch):
+        return (outputs.argmax(-1) == batch[1]).float().mean().item()
+
+    times = fxlab.benchmark(model, nn.Linear(8, 4), X, rounds=1, min_seconds=0)
+    assert times.index.tolist() == ["reference", "candidate"]
+    named = {"eager": model, "function": lambda x: x + 1}
+    assert fxlab.benchmark(named, X, rounds=1, min_seconds=0).index.tolist() == ["eager", "function"]
+    found = fxlab.evaluate(model, nn.Linear(8, 4), [(X, LABELS)], metrics=accuracy)
+    assert not found
+    assert "accuracy" in str(found.table())
+    assert fxlab.evaluate(model, [(X, LABELS)], metric=accuracy)
+
+
+def test_passes_are_bisected_on_a_model(model):
+    wrong = fxlab.from_pattern(lambda x: F.relu(x), lambda x: F.gelu(x), name="gelu")
+    assert fxlab.bisect(model, X, [wrong]).pass_.name == "gelu"
+    assert fxlab.bisect(model, X) is None
+
+
+def test_values_of_nodes_are_read_from_a_session(session):
+    values = session.values()
+    assert torch.equal(values["_1"], session.value("_1"))
+    assert torch.equal(session.value("_2"), session())
+    assert session["1"] is session.node("_1")
+    assert session.find_matches(lambda x: F.relu(x))[0].roots == (session.node("_1"),)
+
+
+def test_a_registered_pass_is_offered_in_every_session(model, monkeypatch):
+    monkeypatch.setattr("fxlab.transformations.registering.REGISTERED", known := {})
+    monkeypatch.setattr("fxlab.transformations.registry.REGISTERED", known)
+
+    @fxlab.register("double_it")
+    def double(graph_module):
+        output = graph_module.graph.output_node()
+        with graph_module.graph.inserting_before(output):
+            output.args = (graph_module.graph.call_function(operator.mul, (output.args[0], 2)),)
+
+    session = fxlab.Session(model, X)
+    session.apply("double_it")
+    assert torch.equal(session(X), model(X) * 2)
+    with pytest.raises(ValueError, match="there is a transformation 'merge-linears' already"):
+        fxlab.register(double, name="merge-linears")
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, nn.CrossEntropyLoss()])
+def test_a_loss_is_given_the_labels_of_a_batch(loss):
+    model = nn.Linear(8, 4)
+    expected = F.cross_entropy(model(X), LABELS)
+    for session in (
+        fxlab.training_session(model, X, LABELS, loss),
+        fxlab.training_session(model, (X, LABELS), loss_fn=loss),
+        fxlab.training_session(model, {"input": X, "labels": LABELS}, loss=loss),
+    ):
+        assert torch.equal(session()["loss"], expected)
+    assert torch.equal(session.as_step()({"input": X, "labels": LABELS}), expected)
+
+
+def test_weights_are_compared_without_a_run(model):
+    other = nn.Sequential(*model)
+    assert set(fxlab.compare_weights(model, other)["status"]) == {"equal"}
+
+
+def test_outputs_are_compared_as_they_are():
+    assert fxlab.compare_outputs(X, X + 1)["allclose"].tolist() == [False]
+    assert fxlab.compare_outputs((X, X), (X, X))["same_bits"].tolist() == [True, True]
+
+
+def test_a_session_is_exported_to_a_program(session):
+    assert torch.allclose(session.export().module()(X), session(X))
