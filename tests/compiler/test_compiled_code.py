@@ -97,6 +97,17 @@ def test_gradients_of_compiled_code_are_judged_with_the_joint_graph():
         session.graphs["backward"].generate_code()
 
 
+@pytest.mark.weekly
+def test_code_that_draws_by_itself_is_not_judged_and_accused_of_nothing():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 8))
+    session = fxlab.compile_session(model, torch.randn(4, 8), training=True)
+    session.generate_code()
+    verdict = session.verdict()
+    assert verdict.status == "nothing compared"
+    assert "fallback_random=True" in verdict.reason
+    assert fxlab.first_divergence(session) is None
+
+
 def test_what_a_backend_has_returned_is_a_stage_of_a_recorded_script():
     model, x = a_model()
 

@@ -220,6 +220,11 @@ class RunsCompared:
             return self._verdict()
 
     def _verdict(self) -> Verdict:
+        if why := self._random_numbers.why_not_judged:
+            tensors = {path: self._expected.get(path, self._outputs.get(path)) for path in self._paths}
+            sizes = {path: 0 if tensor is None else tensor.numel() for path, tensor in tensors.items()}
+            judged = {path: Judgement(Status.NOTHING_COMPARED, why, size) for path, size in sizes.items()}
+            return Verdict(Status.NOTHING_COMPARED, why, None, judged)
         found = self._judged_by_bits
         unsettled = [path for path in self._paths if path not in found]
         if not unsettled:
@@ -241,6 +246,8 @@ class RunsCompared:
 
     def known_verdict(self) -> Verdict | None:
         """Return the verdict if it takes no float64 run."""
+        if self._random_numbers.why_not_judged:
+            return self._verdict()
         found = self._judged_by_bits
         is_known = len(found) == len(self._paths)
         is_known |= any(judgement.status is Status.DIFFERENT for judgement in found.values())

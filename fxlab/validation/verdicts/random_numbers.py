@@ -8,8 +8,8 @@ from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.tensors import same_bits
 
 _OF_ITS_OWN = (
-    "generated code draws random numbers by a generator of its own, so that it could not be judged; compile "
-    "with the option fallback_random=True"
+    "generated code draws random numbers by a generator of its own, which cannot be given the model's; compile "
+    "with the option fallback_random=True to have it judged"
 )
 
 
@@ -31,6 +31,8 @@ class RandomNumbers:
     """The numbers that the transformed model is to be given, where it draws others in the same way."""
     note: str = ""
     """That they were given, in words."""
+    why_not_judged: str = ""
+    """Why nothing can be said of two models that draw in ways that cannot be compared."""
 
 
 def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
@@ -53,13 +55,13 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
     if alike and _give_the_same(original, transformed):
         return RandomNumbers()
     if original.is_generated or transformed.is_generated:
-        return RandomNumbers("" if alike else _OF_ITS_OWN)
+        return RandomNumbers(why_not_judged="" if alike else _OF_ITS_OWN)
     try:
         first, second = original.draws, transformed.draws
     except Exception:  # the nodes of one of them do not run one by one
         return RandomNumbers(other_random_numbers(ours, theirs))
     if not alike and (unseen := [*first.unseen, *second.unseen]):
-        return RandomNumbers(f"node {unseen[0]!r} {_INSIDE}")
+        return RandomNumbers(why_not_judged=f"node {unseen[0]!r} {_INSIDE}")
     if why := first_difference(first.drawn, second.drawn):
         return RandomNumbers(why)
     has_same = same_numbers(first.drawn, second.drawn)
