@@ -169,9 +169,7 @@ class Reason(Coded):
     TRANSPOSED_WEIGHT = "it transposes the weight of the linear {linear}, which takes no time"
 
     # Linears
-    NO_COMPATIBLE_LINEAR = (
-        "no compatible linear reads the same input (dtype, device, bias, mode and requires_grad must match)"
-    )
+    NO_COMPATIBLE_LINEAR = "no compatible linear reads the same input: {why}"
 
     # Attention
     SOFTMAX_DIMENSION = "the softmax is over dimension {dimension}, not the last one"

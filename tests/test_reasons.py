@@ -9,14 +9,14 @@ import pytest
 import fxlab
 from fxlab.reasons import Reason, Refusal
 
+# ``Reason.NAME(...)``, or given to a function with the details: ``fail(Reason.NAME, ...)``.
 USED = [
-    (node.func.attr, {keyword.arg for keyword in node.keywords})
+    (part.attr, {keyword.arg for keyword in node.keywords})
     for file in sorted(Path(fxlab.__file__).parent.rglob("*.py"))
     for node in ast.walk(ast.parse(file.read_text("utf-8")))
     if isinstance(node, ast.Call)
-    and isinstance(node.func, ast.Attribute)
-    and isinstance(node.func.value, ast.Name)
-    and node.func.value.id == "Reason"
+    for part in (node.func, *node.args)
+    if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "Reason"
 ]
 
 

@@ -1,10 +1,10 @@
 """Merge linear layers that read the same input."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -35,6 +35,8 @@ class LinearGroup:
     layers: tuple[Layer[nn.Linear], ...]
     contiguous: tuple[bool, ...]
     """Whether each result must lie in memory as a linear layer leaves it."""
+    apart: str = ""
+    """In what one call differs from the most similar other that reads the same input, in words."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -81,13 +83,15 @@ class MergeLinears(RewritePass[LinearGroup]):
         for layers in readers.values():
             if len(layers) < 2:
                 continue
-            groups: dict[object, list[Layer[nn.Linear]]] = defaultdict(list)
+            groups: dict[_Agreement | Node, list[Layer[nn.Linear]]] = defaultdict(list)
             for layer in layers:
                 groups[_agreement(facts, layer)].append(layer)
-            for group in groups.values():
-                is_merged = len(group) > 1
+            for agreement, group in groups.items():
+                if len(group) < 2:
+                    yield LinearGroup(tuple(group), (), _apart(agreement, groups))
+                    continue
                 contiguous = (needs_contiguous(one.node, one.module.out_features, facts) for one in group)
-                yield LinearGroup(tuple(group), tuple(contiguous) if is_merged else ())
+                yield LinearGroup(tuple(group), tuple(contiguous))
 
     def refuse(self, candidate: LinearGroup, facts: GraphFacts) -> Refusal | None:
         """Refuse what cannot be replaced, and a layer that agrees with no other."""
@@ -95,7 +99,7 @@ class MergeLinears(RewritePass[LinearGroup]):
             if reason := _why_not_mergeable(facts, layer):
                 return reason
         if len(candidate.layers) < 2:
-            return Reason.NO_COMPATIBLE_LINEAR()
+            return Reason.NO_COMPATIBLE_LINEAR(why=candidate.apart)
         return None
 
     def describe(self, candidate: LinearGroup) -> str:
@@ -150,13 +154,45 @@ def _value_read(value: Node) -> Hashable:
     return _value_read(of) if shape is not None and shape == known_shape(of) else (_value_read(of), *sizes)
 
 
-def _agreement(facts: GraphFacts, layer: Layer[nn.Linear]) -> object:
+class _Agreement(NamedTuple):
+    """The properties that linears must have in common to be merged."""
+
+    form_of_call: object
+    layout_of_weight: int
+    dtype: torch.dtype
+    device: torch.device
+    input_features: int
+    requires_grad: bool
+    bias: bool | None
+    """Whether its bias is trained, if it has one."""
+    mode: bool
+    writes_before: object
+
+
+def _apart(
+    agreement: _Agreement | Node, groups: Mapping[_Agreement | Node, Sequence[Layer[nn.Linear]]]
+) -> str:
+    """Return in words which other linear is the most similar, and in what it differs."""
+    if isinstance(agreement, Node):
+        return ""
+    differences = [
+        ([name for name, a, b in zip(_Agreement._fields, agreement, other, strict=True) if a != b], layers[0])
+        for other, layers in groups.items()
+        if isinstance(other, _Agreement) and other != agreement
+    ]
+    if not differences:
+        return "none of the others can be merged"
+    names, layer = min(differences, key=lambda found: len(found[0]))
+    return f"{layer.node.name} differs in {', '.join(name.replace('_', ' ') for name in names)}"
+
+
+def _agreement(facts: GraphFacts, layer: Layer[nn.Linear]) -> _Agreement | Node:
     """Return what linears must have in common to be merged; a linear that cannot be merged is on its own."""
     if _why_not_mergeable(facts, layer):
         return layer.node
     linear = layer.module
     bias = linear.bias
-    return (
+    return _Agreement(
         None if layer.is_module else layer.node.target,
         output_dimension(linear),
         linear.weight.dtype,

@@ -8,7 +8,7 @@ from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.tensors import same_bits
 
 _OF_ITS_OWN = (
-    "generated code draws random numbers by a generator of its own, which cannot be given the model's; compile "
+    "generated code draws random numbers by a generator of its own, which others cannot be given; compile "
     "with the option fallback_random=True to have it judged"
 )
 

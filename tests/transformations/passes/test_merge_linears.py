@@ -563,6 +563,13 @@ def test_linears_that_cannot_be_merged_leave_the_others_to_few_groups(model, exp
         check(MergeLinears(), model, x, marked=len(expected), gm=gm)
 
 
+def test_a_linear_that_is_left_over_names_the_nearest_and_in_what_it_differs():
+    reasons = MergeLinears().explain(traced(five(lambda model: model.b.requires_grad_(False)))).reason
+    assert reasons["b"].endswith("same input: a differs in requires grad, bias")
+    hooked = five(lambda model: [getattr(model, n).register_forward_hook(print) for n in "acde"])
+    assert MergeLinears().explain(traced(hooked)).reason["b"].endswith("none of the others can be merged")
+
+
 def test_a_change_of_grad_mode_keeps_them_apart():
     graph = fx.Graph()
     x = graph.placeholder("x")
