@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 
 from fxlab.exchanged import exchanged
+from fxlab.tracing.shapes.padded_sizes import padded_size
 from fxlab.tracing.torch_private import ShapeEnv, SymNode, functions
 
 _REMEMBERED = (
@@ -34,7 +35,6 @@ _REMEMBERED = (
     "wrap_int",
 )
 """The methods of torch's symbolic numbers that are asked most, of those that tell the environment nothing."""
-
 
 LARGE_EXPRESSION = 100
 """Operations of an expression from which on computing with it is counted.
@@ -118,7 +118,10 @@ def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iter
                 if work is not None:
                     for operand in (number, *others):
                         work.add(operand)
-                known[key] = answer = compute(number, *others)
+                answer = compute(number, *others)
+                if name == "add" and isinstance(answer, SymNode):
+                    answer._expr = padded_size(answer._expr)
+                known[key] = answer
                 return answer
 
         return remembering
