@@ -30,7 +30,7 @@ from fxlab.tracing.recording.recorder import record
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.tape import Replay, Tape
 from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE
-from fxlab.tracing.shapes.fake_inputs import FakeInputs
+from fxlab.tracing.shapes.fake_inputs import FakeInputs, Region
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
 from fxlab.tracing.shapes.fake_state import fake_twin
 from fxlab.tracing.shapes.leftovers import put_back_after, require_gone, still_there
@@ -62,6 +62,10 @@ class Rung:
     """Whether each fake tensor has a storage of its own, for a model that compares them."""
     keeps_ones: bool = True
     """Whether torch may decide that a given size of one is one."""
+    as_given: Region | None = None
+    """Where the model does what it does for the given sizes, if the stand-ins take another branch."""
+    alone: tuple[Mapping[Size, int], ...] = ()
+    """Stand-ins that may take the same branch as all of them do."""
 
     @property
     def computes(self) -> bool:
@@ -138,6 +142,7 @@ def _on_fake_tensors(
         stand_ins=rung.stand_ins,
         keeps_ones=rung.keeps_ones,
         own_storages=rung.own_storages,
+        as_given=rung.as_given,
     )
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()
