@@ -83,8 +83,10 @@ class OtherBranch:
         stand_ins = _accepted(moved, asked, values, eager)
         if stand_ins is None:
             return None
-        multiples = ({size: times * fakes.given[size] for size in stand_ins} for times in (2, 3))
-        as_given, also = _held_at(multiples, sympy.And(held, *required), stand_ins, fakes, eager)
+        given = {size: fakes.given[size] for size in stand_ins}
+        near = ({size: number + by for size, number in given.items()} for by in (1, -1))
+        multiples = ({size: number * times for size, number in given.items()} for times in (2, 3))
+        as_given, also = _held_at((*near, *multiples), sympy.And(held, *required), stand_ins, fakes, eager)
         apart: dict[Any, dict[Size, int]] = {}
         for size, number in stand_ins.items():
             expression, symbol = fakes.expression(size), fakes.symbols[size]

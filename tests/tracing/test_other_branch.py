@@ -91,3 +91,13 @@ def test_what_the_given_branch_decides_on_holds_for_its_sizes():
     for sizes in ((12, 12), (18, 36), (13, 20), (50, 12)):
         assert agrees(traced, model, torch.randn(1, *sizes, 4))
     assert refuses(traced, torch.randn(1, 42, 12, 4))
+
+
+def test_a_graph_of_another_branch_takes_the_sizes_of_the_given_one_too():
+    class Chunks(nn.Module):
+        def forward(self, rows):
+            return torch.cat([rows[i : i + 4] * i for i in range(0, rows.shape[0], 4)])
+
+    traced = symbolic_trace(Chunks(), torch.randn(7, 2))
+    assert all(agrees(traced, Chunks(), torch.randn(rows, 2)) for rows in (5, 6, 7, 8))
+    assert refuses(traced, torch.randn(9, 2))
