@@ -3,7 +3,7 @@
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, cast
@@ -104,7 +104,7 @@ def evaluate(
         if batches is not None:
             metrics, executor = cast(Any, batches), cast(Any, metrics) if executor is None else executor
         candidate, batches = None, cast(Iterable[Any], candidate)
-    total = len(batches) if isinstance(batches, Sized) else None
+    total = _number_of(batches)
     original, transformed, batches = _models(reference, candidate, batches)
     check_runs(original, "reference")
     check_runs(transformed, "candidate")
@@ -249,6 +249,13 @@ def _predicts_next_token(original: torch.fx.GraphModule, batch: Any) -> bool:
         return predicts_next_token(original, inputs_of_batch(original, batch)[0])
     except Exception:  # whatever the graph raises for it; the batch itself is judged, and says so
         return False
+
+
+def _number_of(batches: Any) -> int | None:
+    try:
+        return len(batches)
+    except TypeError:  # a generator, or a loader of a dataset that does not know its length
+        return None
 
 
 def _check_batches(batches: Any) -> None:

@@ -509,3 +509,11 @@ def test_batches_are_counted_as_python_counts_them(session):
     number = found.worst[0].number
     assert found.verdict.decided_by == f"batch {number}"
     assert torch.equal(found.worst[0].batch, data[number])
+
+
+def test_a_loader_may_not_know_its_length(session):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(torch.ones(6, 8))
+
+    assert len(evaluate(session, torch.utils.data.DataLoader(Stream(), batch_size=4)).batches) == 2
