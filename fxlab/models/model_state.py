@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import pickle
 import random
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -111,6 +113,7 @@ class ModelState:
         self._containers: list[tuple[Any, Any]] = []
         self._slots: list[tuple[Any, Any, Any]] = []
         self._generators: list[Callable[[], object]] = []
+        self._arrays: list[tuple[str, Any, Any]] = []
         self._saved: dict[int, _Saved] = {}
         self._watched: dict[object, list[nn.Parameter]] = {}
         self._gradients_wanted: list[tuple[torch.Tensor, bool]] = []
@@ -157,6 +160,13 @@ class ModelState:
                 found[name] = now.detach().clone()
         return found
 
+    def written_arrays(self) -> list[str]:
+        """Return the paths of NumPy arrays that do not hold what they held."""
+        return [name for name, *_ in self._changed_arrays()]
+
+    def _changed_arrays(self) -> Iterator[tuple[str, Any, Any]]:
+        return (kept for kept in self._arrays if kept[1].tobytes() != kept[2].tobytes())
+
     def apart(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return tensors, of those that lie in memory that will be written back copies."""
         # To be asked for its memory is no write: the mode that looks for writes would save what shares it.
@@ -173,6 +183,8 @@ class ModelState:
             slot.__set__(owner, value)
         for container, before in self._containers:
             put_back(container, before)
+        for _, array, values in self._changed_arrays():
+            array[...] = values
         for put_generator_back in self._generators:
             put_generator_back()
         with torch.no_grad():
@@ -249,7 +261,9 @@ class ModelState:
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
-        if (generator := _state_of_generator(value)) is not None:
+        if is_a(value, np.ndarray):
+            self._arrays.append((name, value, value.copy()))
+        elif (generator := _state_of_generator(value)) is not None:
             state, set_state = generator
             self._generators.append(functools.partial(set_state, state))
         elif (items := value if is_a(value, tuple) else contents(value)) is not None:
@@ -262,6 +276,9 @@ class ModelState:
             self._keep_namespace(own)
             for attribute, item in own.items():
                 self._keep(f"{name}.{attribute}", item)
+
+
+_ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter("")))
 
 
 def memory_of(tensor: torch.Tensor) -> object:
@@ -349,8 +366,14 @@ def value_at(model: nn.Module, name: str) -> Any:
 
 
 def is_generator(value: Any) -> bool:
-    """Tell whether a value draws random numbers from a state of its own."""
+    """Tell whether a value gives other numbers each time, from a state of its own; iterators do as well."""
     return _state_of_generator(value) is not None
+
+
+def copy_of_generator(value: Any) -> Any:
+    """Return a generator that goes on as another does, without a change of that."""
+    # An iterator shares the list that it goes through.
+    return copy.copy(value) if is_a(value, *_ITERATORS) else copy.deepcopy(value)
 
 
 def generator_state(value: Any) -> bytes:
@@ -372,6 +395,8 @@ def _state_of_generator(value: Any) -> tuple[Any, Callable[[Any], object]] | Non
         return value.get_state(), value.set_state
     if is_a(value, random.Random):
         return value.getstate(), value.setstate
+    if is_a(value, *_ITERATORS) and len(state := value.__reduce__()) == 3:
+        return state[2], value.__setstate__  # one that is at its end has none
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None and is_a(value, numpy_random.RandomState):
         return value.get_state(), value.set_state

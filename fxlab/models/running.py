@@ -220,6 +220,11 @@ def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return given_arguments(inputs, copied=True)
 
 
+def _is_whole(value: Any) -> bool:
+    """Tell whether a value is copied as one; a copy of the items of a ``torch.Size`` would be a tuple."""
+    return isinstance(value, torch.Size) or is_object(value)
+
+
 def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return inputs, or copies, as positional and keyword arguments; ``TypeError`` if they are neither."""
     if not isinstance(inputs, Mapping | tuple | list | torch.Tensor):
@@ -231,7 +236,7 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
     if copied:
         tensors = (tensor for _, tensor in tensors_inside(parted(inputs)))
         clone = once_each(_cloned, _cloned_together(tensors))
-        given = pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=is_object)
+        given = pytree.tree_map(lambda leaf: _copied(leaf, clone), inputs, is_leaf=_is_whole)
     if isinstance(given, Mapping):
         return (), dict(given)
     return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, TypeAlias
 
 import torch
@@ -204,9 +205,9 @@ def _check(argument: Argument) -> None:
             pending.extend(value.values())
         elif isinstance(value, list | tuple):
             pending.extend(value)
-        elif not isinstance(value, (torch.Tensor, *_CONSTANT)):
+        elif not isinstance(value, (torch.Tensor, Enum, slice, *_CONSTANT)):
             raise TypeError(
                 f"inputs: {argument.name} holds a {type(value).__name__}, which a graph cannot take apart. "
-                "Give tensors, numbers and strings, alone or in lists, tuples, mappings and objects with "
-                "attributes, or leave it out."
+                "Give tensors, numbers, strings and members of enumerations, alone or in lists, tuples, "
+                "mappings and objects with attributes, or leave it out."
             )

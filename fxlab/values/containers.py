@@ -10,7 +10,7 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from itertools import starmap
-from types import MemberDescriptorType
+from types import MemberDescriptorType, SimpleNamespace
 from typing import Any, TypeGuard, TypeVar
 
 from torch import nn
@@ -129,6 +129,8 @@ def holds_attributes(value: Any) -> bool:
     What is made in another way, such as members of an enumeration or extensions in C, holds more.
     """
     cls: Any = type(value)
+    if cls is SimpleNamespace:
+        return True
     is_plain = cls.__new__ is object.__new__ and cls.__reduce_ex__ is object.__reduce_ex__
     return is_plain and _package(cls) not in _NOT_OF_MODELS and not is_a(value, nn.Module)
 

@@ -125,7 +125,7 @@ def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: P
         items = {key: map_tensors(change, item, (*path, key)) for key, item in value.items()}
         if type(value) is dict:
             return items
-        if hasattr(value, "__dataclass_fields__"):
+        if hasattr(type(value), "__dataclass_fields__"):
             return type(value)(**items)  # ModelOutput and its like
         changed: Any = copy.copy(value)
         changed.update(items)

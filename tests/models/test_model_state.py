@@ -1,6 +1,7 @@
 """A run leaves a model as it was."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,6 +56,25 @@ def test_whatever_a_run_writes_is_put_back():
     assert (model.seen, model.calls) == ({"calls": [0]}, 0)
     assert model.constant.tolist() == [0, 0]
     assert torch.equal(model.generator.get_state(), draws)
+
+
+def test_arrays_iterators_and_namespaces_are_put_back():
+    class Goes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.steps, self.space = np.zeros(2), SimpleNamespace(scale=1.0, draws=random.Random(0))
+            self.rates = iter([1.0, 2.0, 3.0])
+
+        def forward(self, x):
+            self.steps += 1
+            self.space.scale *= 2
+            return x * self.space.scale * self.space.draws.random() * next(self.rates)
+
+    model = Goes()
+    with state_kept(model):
+        first = model(torch.ones(1))
+    assert torch.equal(model(torch.ones(1)), first)
+    assert model.steps.tolist() == [1, 1]
 
 
 def test_a_buffer_has_no_history_after_a_run_with_gradients():

@@ -1,6 +1,7 @@
 """What makes a kept result stale: any attribute of a module, however deep, and what it computes by."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ class Layer(nn.Module):
         self.linear = nn.Linear(2, 2)
         self.mode, self.dtype, self.sizes, self.act = "zeros", torch.float32, (1, [2]), torch.relu
         self.scaling, self.steps, self.settings = {"default": 1.0, "other": {"rate": 2}}, [1, [2]], Settings()
+        self.space = SimpleNamespace(scale=1.0)
 
     def forward(self, x):
         return self.act(self.linear(x))
@@ -42,6 +44,7 @@ CHANGES = {
     "another number of another type": lambda layer: layer.steps.__setitem__(0, 1.0),
     "object": lambda layer: setattr(layer, "settings", Settings()),
     "field of an object": set_scale,
+    "field of a namespace": lambda layer: setattr(layer.space, "scale", 2.0),
     "function": lambda layer: setattr(layer, "act", torch.tanh),
     "forward": lambda layer: setattr(layer, "forward", torch.tanh),
     "new attribute": lambda layer: setattr(layer, "more", "text"),

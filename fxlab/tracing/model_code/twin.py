@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.model_state import generator_state, is_generator
+from fxlab.models.model_state import copy_of_generator, generator_state, is_generator
 from fxlab.values.containers import contents, fill, holds_attributes, is_a, is_same, namespace_of, slots_of
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
@@ -150,8 +149,8 @@ class Twin:
         if is_a(value, weakref.ref):
             return self._of_reference(value)
         if is_generator(value):
-            return value.clone_state() if is_a(value, torch.Generator) else copy.deepcopy(value)
-        if type(value) is SimpleNamespace or holds_attributes(value):
+            return value.clone_state() if is_a(value, torch.Generator) else copy_of_generator(value)
+        if holds_attributes(value):
             return self._of_object(value)
         return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,10 +57,13 @@ class MappingOf:
         Its class, which is given the items.
     constants : Mapping of str to Any
         Those attributes that hold no tensor. Each mapping gets a copy.
+    factory : tuple
+        What makes the values of keys that are not there, for a ``defaultdict``.
     """
 
     cls: Any
     constants: Mapping[str, Any]
+    factory: tuple[Any, ...] = ()
 
     @property
     def __name__(self) -> str:
@@ -68,8 +72,9 @@ class MappingOf:
     def __call__(self, items: Mapping[Any, Any], attributes: Mapping[str, Any]) -> Any:
         """Return a new mapping with these items and attributes."""
         has_fields = hasattr(self.cls, "__dataclass_fields__")
-        result = self.cls(**items) if has_fields else self.cls(items)
-        vars(result).update(copy.deepcopy(dict(self.constants)) | dict(attributes))
+        result = self.cls(**items) if has_fields else self.cls(*self.factory, items)
+        if more := copy.deepcopy(dict(self.constants)) | dict(attributes):
+            vars(result).update(more)
         return result
 
 
@@ -106,6 +111,8 @@ def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]
             return {key: build(item) for key, item in value.items()}
         if isinstance(value, torch.Size):
             return graph.call_function(torch.Size, ([build(item) for item in value],))
+        if type(value) in (set, frozenset) and all(isinstance(item, _PLAIN) for item in value):
+            return graph.call_function(type(value), ([*value],))
         if id(value) not in made:
             made[id(value)] = _object_node(value, graph, build)
         return made[id(value)]
@@ -125,10 +132,11 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
         # The fields of a ModelOutput, of which those that are set are its items, are attributes too.
         fields: Mapping[str, Any] = getattr(cls, "__dataclass_fields__", {})
         more = {name: item for name, item in attributes.items() if name not in fields}
-        if more:
+        factory = (value.default_factory,) if isinstance(value, defaultdict) else ()
+        if more or factory:
             changing = {name: build(item) for name, item in more.items() if _holds_numbers(item)}
             constants = {name: item for name, item in more.items() if name not in changing}
-            return graph.call_function(MappingOf(cls, constants), (items, changing))
+            return graph.call_function(MappingOf(cls, constants, factory), (items, changing))
         return graph.call_function(cls, (), items) if fields else graph.call_function(cls, (items,))
     if dataclasses.is_dataclass(value) and not _makes_more_than_fields(value):
         return graph.call_function(cls, (), {name: build(getattr(value, name)) for name in _given(value)})

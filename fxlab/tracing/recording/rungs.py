@@ -153,7 +153,11 @@ def _on_fake_tensors(
         # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
         computing = *sizes, enable_python_dispatcher(), fakes_hidden() if rung.hides_fakes else nullcontext()
         entered = _random_numbers_of_checks(), *kept, *computing
-        with put_back_after(around, fakes.mode) as changed, RestoringStack(*entered):
+        with (
+            put_back_after(around, fakes.mode) as changed,
+            state_kept(model, values=False) as kept_model,  # the twin shares arrays and the like
+            RestoringStack(*entered),
+        ):
             run = Run(
                 fake_twin(model, fakes.mode, training),
                 leaves,
@@ -168,6 +172,7 @@ def _on_fake_tensors(
             around.keep(run.twin.shared)
             with RestoringStack(fakes.mode):
                 copy_context().run(record, run, arguments, fakes.values, gradients=gradients)
+            changed += kept_model.written_arrays()
         run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
         return run
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import enum
 import pickle
 
 import pytest
@@ -193,6 +194,42 @@ def test_other_objects_are_refused(other, words):
     traced = symbolic_trace(OfBatch(), (batch_of(4),))
     with pytest.raises(AssertionError, match=f"traced for {words}"):
         traced(other())
+
+
+class Mode(enum.Enum):
+    SUM = "sum"
+    MEAN = "mean"
+
+
+class Named(dict):
+    """Gives its items as attributes, and raises another error than objects do."""
+
+    __getattr__ = dict.__getitem__
+
+
+def test_enumerations_slices_and_shapes_are_held():
+    class Reduces(nn.Module):
+        def forward(self, x, how):
+            mode, rows, shape = how
+            x = x[rows].view(shape)
+            return x.sum() if mode is Mode.SUM else x.mean()
+
+    how = [Mode.SUM, slice(0, 2), torch.Size([3, 2])]
+    traced = symbolic_trace(Reduces(), (torch.randn(4, 3), how))
+    x = torch.randn(4, 3)
+    assert torch.equal(traced(x, how), Reduces()(x, how))
+    for other in ([Mode.MEAN, *how[1:]], [Mode.SUM, slice(0, 1), how[2]], [*how[:2], torch.Size([2, 3])]):
+        with pytest.raises(AssertionError, match=r"traced for how\[\d\]"):
+            traced(x, other)
+
+
+def test_a_mapping_may_raise_whatever_it_likes_for_an_attribute():
+    class Reads(nn.Module):
+        def forward(self, batch):
+            return batch.x * 2
+
+    traced = symbolic_trace(Reads(), (Named(x=torch.randn(2, 3)),))
+    assert_agree(traced, Reads(), (Named(x=torch.randn(5, 3)),))
 
 
 def test_what_cannot_be_taken_apart_is_named():

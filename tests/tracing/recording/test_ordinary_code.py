@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 from agreement import assert_agree
@@ -71,6 +72,59 @@ def test_a_call_with_other_weights_reads_those():
     model = Runs(with_doubled_weights)
     traced = fxlab.symbolic_trace(model, X)
     assert_agree(traced, model, (torch.randn(5, 4),))
+
+
+def hooked_for_a_while(model, x):
+    handle = model.linear.register_forward_hook(lambda module, args, output: output * 2)
+    doubled = model.linear(x)
+    handle.remove()
+    return doubled + model.linear(x)
+
+
+def test_a_hook_that_is_there_for_a_while_is_recorded():
+    model = Runs(hooked_for_a_while)
+    traced = fxlab.symbolic_trace(model, X)
+    assert_agree(traced, model, (torch.randn(5, 4),))
+    assert not model.linear._forward_hooks
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
+def test_a_scripted_part_is_traced_at_the_given_sizes():
+    model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU())))
+    with pytest.warns(fxlab.TraceWarning):
+        traced = fxlab.symbolic_trace(model, X)
+    assert_agree(traced, model, (torch.randn(2, 4),))
+
+
+def test_an_input_may_have_the_name_that_fxlab_has_for_modules():
+    class Masked(nn.Module):
+        def forward(self, module):
+            return module.relu()
+
+    model = nn.Sequential(Masked())
+    model.forward = lambda module: model[0](module=module)
+    assert_agree(fxlab.symbolic_trace(model, X), model, (torch.randn(5, 4),))
+
+
+class Draws(nn.Module):
+    """Changes what is neither a tensor nor an attribute of a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self.rates = np.zeros(1), iter([1.0, 2.0, 3.0])
+
+    def forward(self, x):
+        self.steps += 1
+        return x * float(self.steps[0]) * next(self.rates)
+
+
+def test_arrays_and_iterators_are_as_they_were_and_told_to_change():
+    model = Draws()
+    with pytest.warns(fxlab.TraceWarning, match="a second run the model has changed"):
+        traced = fxlab.symbolic_trace(model, X)
+    assert {found.what for found in traced.meta["trace"].of_kind("attribute")} == {"steps", "rates"}
+    assert model.steps[0] == 0
+    assert next(model.rates) == 1.0
 
 
 def test_a_packed_sequence_is_an_input():

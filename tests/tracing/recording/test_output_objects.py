@@ -1,6 +1,7 @@
 """A graph returns objects with the attributes that those of the model have, fields or not."""
 
 import dataclasses
+from collections import defaultdict
 
 import pytest
 import torch
@@ -43,6 +44,19 @@ def dict_with_attribute(values):
     output = Dict(values=values)
     output.doubled = values * 2
     return output
+
+
+def test_defaults_and_sets_are_returned_too():
+    class Makes(nn.Module):
+        def forward(self, x):
+            return defaultdict(list, values=[x.relu()], labels={1, "a"})
+
+    traced = symbolic_trace(Makes(), torch.randn(2, 3))
+    ours, theirs = traced(x := torch.randn(4, 3)), Makes()(x)
+    assert type(ours) is defaultdict
+    assert ours["missing"] == []
+    assert ours["labels"] == theirs["labels"]
+    assert torch.equal(ours["values"][0], theirs["values"][0])
 
 
 @pytest.mark.parametrize("make", [scaled, with_parts, dict_with_attribute])

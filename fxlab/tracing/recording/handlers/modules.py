@@ -25,9 +25,10 @@ from fxlab.tracing.shapes.uncounted_lists import all_read
 def modules_seen(run: Run) -> Iterator[None]:
     """Let calls of modules be seen, which torch hides from modes."""
     paths = {module: path for path, module in run.model.named_modules()}
+    hooks = {module: _hooks_of(module) for module in paths}
 
     def seen(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def call(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             if not run.is_seen():
                 return original(module, *args, **kwargs)
             module = run.twin.known(module)  # a global variable may lead to the model's own
@@ -36,7 +37,9 @@ def modules_seen(run: Run) -> Iterator[None]:
                 return original(module, *args, **kwargs)
             run.recording.scopes.append((path, type(module)))
             try:
-                return _called(run, _ModuleCall(module, path, args, kwargs, original))
+                return _called(
+                    run, _ModuleCall(module, path, args, kwargs, original, _hooks_of(module) != hooks[module])
+                )
             finally:
                 run.recording.scopes.pop()
 
@@ -56,6 +59,8 @@ class _ModuleCall:
     kwargs: dict[str, Any]
     original: Callable[..., Any]
     """What calls modules where nothing is recorded."""
+    is_hooked: bool
+    """Whether the model has given it hooks, or taken some away, during the run."""
 
     def made(self) -> Any:
         return self.original(self.module, *self.args, **self.kwargs)
@@ -87,6 +92,8 @@ def _is_leaf(run: Run, call: _ModuleCall) -> bool:
     """Tell whether a module is one node: a leaf that can be called from a graph, as a named one must be."""
     if not run.leaves.is_leaf(call.module, call.path) or run.mode_reads.is_set(call.module):
         return False
+    if call.is_hooked:
+        return False
     if not all(map(run.recording.is_state, (*call.module.parameters(), *call.module.buffers()))):
         return False  # it has other tensors for a while, as torch.func.functional_call gives it
     try:
@@ -104,3 +111,7 @@ def _run_leaf(run: Run, call: _ModuleCall) -> Any:
             return recurrent_results(call.module, *call.args, **call.kwargs)
         result = transformer_result(call.module, call.args, call.kwargs)
         return call.made() if result is None else result
+
+
+def _hooks_of(module: nn.Module) -> tuple[int, ...]:
+    return *module._forward_pre_hooks, *module._forward_hooks
