@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_funct
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
 _MODULES = os.path.join(_TORCH, "nn", "modules", "")
 
+_ENVIRONMENT = "os.environ.get("
 GRADIENTS = "torch.is_grad_enabled()"
 
 
@@ -59,7 +61,14 @@ def _chooses_a_path(frame: FrameType) -> bool:
     return file.startswith(_MODULES) or not file.startswith(_TORCH)
 
 
+def of_environment(name: str) -> str:
+    """Return how Python reads an environment variable, ``None`` being that there is none."""
+    return f"{_ENVIRONMENT}{name!r})"
+
+
 def _value_of(name: str) -> Any:
+    if name.startswith(_ENVIRONMENT):
+        return os.environ.get(ast.literal_eval(name[len(_ENVIRONMENT) : -1]))
     _, *steps = name.removesuffix("()").split(".")
     value: Any = torch
     for step in steps:

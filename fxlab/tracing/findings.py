@@ -79,6 +79,10 @@ class Found(Coded):
     )
     ATTRIBUTE_CHANGED = "attribute", "is changed when the model runs, not when the graph does"
     BUFFER_REPLACED = "state", "the model replaces it by another shape or dtype, the graph does not"
+    NUMBER_OF_SYSTEM = (
+        "constant",
+        "is another number each time; the one that the model's Python read is held fixed",
+    )
     DRAWN_BY_PYTHON = "state", "random numbers that the model's Python draws from it are held fixed"
     SECOND_RUN_DIFFERS = "state", "the model has changed what the graph has not: {difference:.200}"
 

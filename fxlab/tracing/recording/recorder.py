@@ -152,7 +152,8 @@ def record(
     recording.outside = sys._getframe()
     inputs = inputs_of(arguments, values)
     autocast = AutocastUse()
-    reads = run.mode_reads.watched(), run.setting_reads.watched(), run.overrides_hidden()
+    outside = run.outside_reads
+    reads = run.mode_reads.watched(), run.setting_reads.watched(), outside.watched(), run.overrides_hidden()
     watched = autocast.watched(), *reads, *(seen(run) for seen in HIDDEN_CALLS)
     # Not torch.set_grad_enabled, which sets at once what the end of inference_mode would then restore.
     grad_mode = torch.enable_grad() if gradients else torch.no_grad()
@@ -170,11 +171,12 @@ def record(
     for name, state in python_generators().items():
         if drawn.get(name) != state:
             recording.note(Found.DRAWN_BY_PYTHON, name)
+    recording.findings += (Found.NUMBER_OF_SYSTEM(name, at) for name, at in outside.numbers.items())
     conditions.hold_decisions()
     conditions.hold_lists_read()
     conditions.require_unwritten()
     recording.output(output)
-    conditions.require_settings(run.setting_reads.held.values())
+    conditions.require_settings([*run.setting_reads.held.values(), *outside.environment.values()])
     if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)
     conditions.require_kinds(run.dtypes_read, dimensions=run.reads_shapes)

@@ -18,6 +18,8 @@ from fxlab.models.settings import function_modes_hidden
 from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.mode_reads import ModeReads
+from fxlab.tracing.model_code.model_files import files_of
+from fxlab.tracing.model_code.outside_reads import OutsideReads
 from fxlab.tracing.model_code.setting_reads import SettingReads
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.model_code.threads import OneThread
@@ -80,6 +82,8 @@ class Run:
         Where the model has read its mode.
     setting_reads : SettingReads
         Where it has read settings of torch.
+    outside_reads : OutsideReads
+        Where it has read environment variables, and the clock.
     mode : TorchFunctionMode
         The recorder, to be entered by a handler that answers a call by another one.
     gradients : bool
@@ -129,6 +133,7 @@ class Run:
         self.errors = RaisedErrors(self.conditions.hold_error, on_fakes=real is None)
         self.mode_reads = ModeReads(self.model, lambda: where(self.recording.frames()))
         self.setting_reads = SettingReads(self.model, self.is_seen)
+        self.outside_reads = OutsideReads(files_of(self.model), self.is_seen)
         self.is_paused = False
         self.dtypes_read: set[bool] = set()
         self.reads_shapes = False

@@ -1,5 +1,9 @@
 """A graph refuses other settings of torch than those that the model's Python has read."""
 
+import os
+import random
+import secrets
+import time
 from contextlib import contextmanager, nullcontext
 
 import pytest
@@ -30,7 +34,18 @@ def called(function, value, before):
         function(before)
 
 
+@contextmanager
+def variable(name, value):
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
 SETTINGS = {
+    "environment": (lambda: "FXLAB_OTHER" in os.environ, lambda: variable("FXLAB_OTHER", "1")),
+    "variable": (lambda: os.getenv("FXLAB_OTHER", "") == "1", lambda: variable("FXLAB_OTHER", "1")),
     "gradients": (lambda: torch.is_grad_enabled(), torch.no_grad),
     "inference": (lambda: torch.is_inference_mode_enabled(), torch.inference_mode),
     "default dtype": (
@@ -151,3 +166,16 @@ def test_a_number_that_a_kernel_reads_out_of_data_is_not_computed_of_zeros():
     assert same_bits(traced(x, mask), x * 3)
     with pytest.raises(AssertionError, match="traced for"):
         traced(x, ~torch.zeros_like(mask))
+
+
+@pytest.mark.parametrize(
+    ("reads", "name"),
+    [
+        (lambda: time.perf_counter() < 0, "time.perf_counter()"),
+        (lambda: random.SystemRandom().random() < 0, "os.urandom()"),
+        (lambda: secrets.randbelow(5) < 0, "os.urandom()"),
+    ],
+)
+def test_a_number_of_the_clock_or_the_system_is_told_to_be_held(reads, name):
+    found = symbolic_trace(Decides(reads), torch.randn(3)).meta["trace"].of_kind("constant")
+    assert [(one.what, one.code) for one in found] == [(name, "number-of-system")]
