@@ -136,6 +136,8 @@ def symbolic_trace(
 
 _OTHER_SIZES = {f.code for f in (Found.NEEDLESSLY_FIXED_SIZE, Found.COSTLY_SIZE, Found.NARROW_SIZE)}
 """Findings of sizes that are fixed and that the model may take others for."""
+_MORE_TENSORS = 16
+"""How many more tensors the graph of another branch may compute, besides half as many more."""
 _CALLS_PER_MODULE = 8
 """Calls that a module takes while it is recorded."""
 
@@ -157,6 +159,11 @@ class _Traced:
     def decisions(self) -> int:
         """The number of decisions on data that the graph checks."""
         return sum(finding.kind == "branch on data" for finding in self.findings)
+
+    @property
+    def tensors(self) -> int:
+        """The number of tensors that the graph computes or is given."""
+        return sum(isinstance(node.meta.get("val"), torch.Tensor) for node in self.module.graph.nodes)
 
     @property
     def modules(self) -> set[Any]:
@@ -191,6 +198,7 @@ class _Pipeline:
         self._ones = SizesOfOne(arguments) if check and self._has_data else None
         self._gradients = True
         self._hides_fakes = False
+        self._follows_heights = True
 
     def climb_down(self, dynamic: bool, interrupted: Callable[[], bool]) -> GraphModule:
         """Trace the model in the most general way that succeeds."""
@@ -212,11 +220,11 @@ class _Pipeline:
                 # A model may compute something else for whoever traces it.
                 self._hides_fakes = self._hides_fakes or isinstance(error, DifferenceError)
                 continue
-            if rung.name == DYNAMIC and (better := self._on_other_branch(traced)):
-                traced = better
             if rung.name in (DYNAMIC, DATA) and (better := self._holding_for_more(traced)):
                 reason = traced.reasons[0]
                 steps.append(Step(rung.name, f"{reason.what} (at {reason.where})", reason.what))
+                traced = better
+            elif rung.name == DYNAMIC and (better := self._on_other_branch(traced)):
                 traced = better
             findings = self._hold_mode(traced)
             _require_over(kept)
@@ -229,6 +237,15 @@ class _Pipeline:
 
     def _traced(self, rung: Rung) -> _Traced:
         """Take the model through the pipeline; more than once if there are sizes of one."""
+        try:
+            return self._traced_at_ones(replace(rung, follows_heights=self._follows_heights))
+        except SizeError:
+            if not rung.dynamic or not self._follows_heights:
+                raise
+            self._follows_heights = False
+            return self._traced_at_ones(replace(rung, follows_heights=False))
+
+    def _traced_at_ones(self, rung: Rung) -> _Traced:
         rung = replace(rung, hides_fakes=self._hides_fakes)
         return self._traced_on(rung) if self._ones is None else self._ones.trace(rung, self._traced_on)
 
@@ -351,7 +368,9 @@ class _Pipeline:
                 is_same = _is_same_at(({}, *other.also), eager, found.module)
         except Exception:  # there is a graph that holds for the inputs
             return None
-        return found if is_same and _fixed_sizes(found) <= _fixed_sizes(traced) else None
+        # A loop over patches of a larger image is as much longer.
+        is_as_short = found.tensors <= traced.tensors * 3 / 2 + _MORE_TENSORS
+        return found if is_same and is_as_short and _fixed_sizes(found) <= _fixed_sizes(traced) else None
 
     def _hold_mode(self, traced: _Traced) -> list[Finding]:
         """Make a graph refuse the other mode, if the model reads its mode and does something else there."""

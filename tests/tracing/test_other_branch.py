@@ -101,3 +101,27 @@ def test_a_graph_of_another_branch_takes_the_sizes_of_the_given_one_too():
     traced = symbolic_trace(Chunks(), torch.randn(7, 2))
     assert all(agrees(traced, Chunks(), torch.randn(rows, 2)) for rows in (5, 6, 7, 8))
     assert refuses(traced, torch.randn(9, 2))
+
+
+def test_a_branch_that_loops_over_a_larger_image_is_not_taken():
+    class Patches(nn.Module):
+        def forward(self, images):
+            rows = images.shape[2] // 4
+            if rows == 2:
+                return images * 2
+            return torch.cat([images[:, :, 4 * row : 4 * row + 4].sin().cos() for row in range(rows)], 2)
+
+    traced = symbolic_trace(Patches(), torch.randn(2, 3, 8, 8))
+    assert len(traced.graph.nodes) < 20
+    assert agrees(traced, Patches(), torch.randn(1, 3, 9, 5))
+
+
+def test_heights_are_fixed_before_parts_stay_whole_for_the_size_of_a_size():
+    class Long(nn.Module):
+        def forward(self, images):
+            rows = sum(images.shape[2] % window for window in range(3, 40))
+            return images.new_zeros(images.shape[0], rows) + images.sum()
+
+    traced = symbolic_trace(Long(), torch.randn(2, 3, 8, 8))
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    assert agrees(traced, Long(), torch.randn(5, 3, 8, 8))

@@ -62,6 +62,8 @@ class Rung:
     """Whether each fake tensor has a storage of its own, for a model that compares them."""
     keeps_ones: bool = True
     """Whether torch may decide that a given size of one is one."""
+    follows_heights: bool = True
+    """Whether the sizes of images and the like are followed, where that is not too costly."""
     as_given: Region | None = None
     """Where the model does what it does for the given sizes, if the stand-ins take another branch."""
     alone: tuple[Mapping[Size, int], ...] = ()
@@ -142,6 +144,7 @@ def _on_fake_tensors(
         stand_ins=rung.stand_ins,
         keeps_ones=rung.keeps_ones,
         own_storages=rung.own_storages,
+        follows_heights=rung.follows_heights,
         as_given=rung.as_given,
     )
     one_thread = fakes.mode.one_thread = OneThread()

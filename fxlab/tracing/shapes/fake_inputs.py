@@ -68,6 +68,8 @@ class FakeInputs:
         What to record on in place of given sizes of one, which torch makes exceptions of.
     keeps_ones
         Whether torch may decide that a size of one is one.
+    follows_heights
+        Whether the sizes of images and the like are followed, where that is not too costly.
     as_given
         Where the model does what it does for the given sizes, if the stand-ins take another branch.
 
@@ -104,6 +106,7 @@ class FakeInputs:
         stand_ins: Mapping[Size, int] | None = None,
         keeps_ones: bool = True,
         own_storages: bool = False,
+        follows_heights: bool = True,
         as_given: Region | None = None,
     ) -> None:
         # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
@@ -140,6 +143,8 @@ class FakeInputs:
         self.values: dict[str, Any] = mapped_tensors(arguments, make)
         self._as_given: Any = sympy.false if as_given is None else self._of_other_run(*as_given)
         self._regions: list[Any] = []
+        if not follows_heights:
+            self._give_up(lambda size: size[-1] > 1)
 
     def as_fake(self, value: Any) -> Any:
         """Return a value with fake tensors of its own, as ``node.meta["val"]`` is to hold them.
