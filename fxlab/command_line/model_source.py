@@ -83,7 +83,7 @@ def given_inputs(path: Path, device: torch.device, option: str = "--inputs") -> 
     if _SIZES.fullmatch(str(path)):
         sizes = [[int(size) for size in one.split("x")] for one in str(path).split(",")]
         generator = torch.Generator().manual_seed(0)
-        return tuple(torch.randn(one, generator=generator).to(device) for one in sizes)
+        return tuple(torch.randn(one, generator=generator, device="cpu").to(device) for one in sizes)
     if is_named_in_code(str(path)):
         given = made_in_code(str(path), 0)
         return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), given)

@@ -408,7 +408,7 @@ def _as_tensors(given: Any) -> Any:
     def tensor_of(value: Any) -> Any:
         if isinstance(value, arrays):
             return torch.from_numpy(value)
-        return torch.tensor(value) if isinstance(value, kinds) else value
+        return torch.tensor(value, device=torch.get_default_device()) if isinstance(value, kinds) else value
 
     if isinstance(given, Mapping):
         return {name: tensor_of(value) for name, value in given.items()}

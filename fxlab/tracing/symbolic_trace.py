@@ -20,7 +20,7 @@ from fxlab.models.naming import give_naming, new_naming
 from fxlab.models.running import given_inputs
 from fxlab.models.settings import GRADIENTS
 from fxlab.tracing.assemble import assemble
-from fxlab.tracing.bound_inputs import Argument, Size, bound_arguments, name_of_size
+from fxlab.tracing.bound_inputs import Argument, bound_arguments
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.inputs.example_inputs import example_inputs
 from fxlab.tracing.leaf_modules import Choice, LeafModules
@@ -31,7 +31,6 @@ from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
 from fxlab.tracing.model_code.torch_logs import torch_logs_silent
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.other_branch import OtherBranch, checked_region
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
@@ -45,7 +44,6 @@ from fxlab.tracing.verification.compare_with_eager import (
     check_against_eager,
     check_second_run,
 )
-from fxlab.tracing.verification.distinct_values import varied
 from fxlab.tracing.verification.eager import Eager
 from fxlab.tracing.verification.size_guards import guard_sizes
 from fxlab.units import listed
@@ -134,10 +132,6 @@ def symbolic_trace(
         return _Pipeline(model, around, bound, leaves, check).climb_down(dynamic, interrupted)
 
 
-_OTHER_SIZES = {f.code for f in (Found.NEEDLESSLY_FIXED_SIZE, Found.COSTLY_SIZE, Found.NARROW_SIZE)}
-"""Findings of sizes that are fixed and that the model may take others for."""
-_MORE_TENSORS = 16
-"""How many more tensors the graph of another branch may compute, besides half as many more."""
 _CALLS_PER_MODULE = 8
 """Calls that a module takes while it is recorded."""
 
@@ -159,11 +153,6 @@ class _Traced:
     def decisions(self) -> int:
         """The number of decisions on data that the graph checks."""
         return sum(finding.kind == "branch on data" for finding in self.findings)
-
-    @property
-    def tensors(self) -> int:
-        """The number of tensors that the graph computes or is given."""
-        return sum(isinstance(node.meta.get("val"), torch.Tensor) for node in self.module.graph.nodes)
 
     @property
     def modules(self) -> set[Any]:
@@ -224,8 +213,6 @@ class _Pipeline:
                 reason = traced.reasons[0]
                 steps.append(Step(rung.name, f"{reason.what} (at {reason.where})", reason.what))
                 traced = better
-            elif rung.name == DYNAMIC and (better := self._on_other_branch(traced)):
-                traced = better
             findings = self._hold_mode(traced)
             _require_over(kept)
             if interrupted():
@@ -255,27 +242,11 @@ class _Pipeline:
         module = assemble(self._model, run.recording.graph, run.recording.constants)
         with eager.only_run(), only_new_garbage():
             findings = [*run.recording.findings, *self._compare(module, run, eager)]
-            self._add_regions(rung, run, module, eager)
             findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
         module.recompile()
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
         return _Traced(rung, run, module, tuple(findings), reasons, nodes)
-
-    def _add_regions(self, rung: Rung, run: Run, module: GraphModule, eager: Eager) -> None:
-        """Let a graph take sizes of which a model asks one after the other, if it is right for them."""
-        together = {size for sizes in rung.alone for size in sizes}
-        ones = {size: number for size, number in rung.stand_ins.items() if size not in together}
-        for sizes in rung.alone:
-            if run.fakes.takes({**run.fakes.given, **sizes}):
-                continue
-            try:
-                other = self._record(replace(rung, stand_ins={**ones, **sizes}), run.gradients).fakes
-                region, points = checked_region(other, sizes, eager)
-                if _is_same_at(points, eager, module):
-                    run.fakes.add_region(region)
-            except Exception:  # the model's own code runs here, and may raise anything
-                continue
 
     def _recorded(self, rung: Rung) -> tuple[Run, Eager]:
         """Record the model, and say how to run it: as the caller would, if it reads whether gradients are on.
@@ -343,34 +314,6 @@ class _Pipeline:
         # A remainder may be decided on outside of the part too, maybe as a number that the part gives.
         holds_for_more = not found.run.fakes.remainders and found.decisions <= traced.decisions
         return found if holds_for_more and found.modules <= traced.modules else None
-
-    def _on_other_branch(self, traced: _Traced) -> _Traced | None:
-        """Return a graph that holds for more sizes, recorded on other ones than those that were given."""
-        run = traced.run
-        if not self._check or not self._has_data:
-            return None
-        eager = self._eager.with_gradients(run.gradients)
-        needless = {found.what for found in traced.findings if found.code in _OTHER_SIZES}
-        others = [size for size in run.fakes.given if name_of_size(size) in needless]
-        with eager.only_run():
-            other = OtherBranch.of(run.fakes, run.conditions.required, others, eager)
-        if other is None:
-            return None
-        rung = replace(
-            traced.rung,
-            stand_ins={**traced.rung.stand_ins, **other.stand_ins},
-            alone=tuple(other.alone),
-            as_given=other.as_given,
-        )
-        try:
-            found = self._traced_on(rung)
-            with eager.only_run():
-                is_same = _is_same_at(({}, *other.also), eager, found.module)
-        except Exception:  # there is a graph that holds for the inputs
-            return None
-        # A loop over patches of a larger image is as much longer.
-        is_as_short = found.tensors <= traced.tensors * 3 / 2 + _MORE_TENSORS
-        return found if is_same and is_as_short and _fixed_sizes(found) <= _fixed_sizes(traced) else None
 
     def _hold_mode(self, traced: _Traced) -> list[Finding]:
         """Make a graph refuse the other mode, if the model reads its mode and does something else there."""
@@ -458,18 +401,6 @@ def _closed_modules(graph_module: GraphModule) -> Iterator[Finding]:
             paths[type(module).__name__].append(str(node.target))
     for name, places in paths.items():
         yield Found.MODULE_OF_TORCH(name, paths=listed(places))
-
-
-def _is_same_at(points: Iterable[Mapping[Size, int]], eager: Eager, module: GraphModule) -> bool:
-    """Tell whether a graph gives the model's own bits at all of some sizes."""
-    return not any(
-        eager.varied.difference(module, varied(values)) for sizes in points for values in eager.resized(sizes)
-    )
-
-
-def _fixed_sizes(traced: _Traced) -> set[Size]:
-    fakes = traced.run.fakes
-    return {size for size in fakes.given if fakes.expression(size).is_number}
 
 
 @contextmanager

@@ -57,11 +57,6 @@ class Conditions:
         The recording.
     asked
         What the model asks about sizes and data.
-
-    Attributes
-    ----------
-    required : list of sympy expressions
-        The conditions on sizes of inputs that the graph checks.
     """
 
     def __init__(self, recording: Recording, asked: ModelSizes) -> None:
@@ -70,7 +65,6 @@ class Conditions:
         self._asked = asked
         self._handed_out: list[tuple[torch.Tensor, int, torch.Tensor]] = []
         self._unread: list[tuple[Node, Path, Uncounted]] = []
-        self.required: list[Any] = []
 
     def require_sizes(self, condition: Any, message: str) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
@@ -82,7 +76,6 @@ class Conditions:
         message
             What to say.
         """
-        self.required.append(condition)
         with self._before_computing():
             nodes = SizeNodes(self._graph, self._recording.source_of, lambda node: None)
             self._assert(nodes.of_expression(condition).node, message)

@@ -30,7 +30,7 @@ from fxlab.tracing.recording.recorder import record
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.tape import Replay, Tape
 from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE
-from fxlab.tracing.shapes.fake_inputs import FakeInputs, Region
+from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
 from fxlab.tracing.shapes.fake_state import fake_twin
 from fxlab.tracing.shapes.leftovers import put_back_after, require_gone, still_there
@@ -64,10 +64,6 @@ class Rung:
     """Whether torch may decide that a given size of one is one."""
     follows_heights: bool = True
     """Whether the sizes of images and the like are followed, where that is not too costly."""
-    as_given: Region | None = None
-    """Where the model does what it does for the given sizes, if the stand-ins take another branch."""
-    alone: tuple[Mapping[Size, int], ...] = ()
-    """Stand-ins that may take the same branch as all of them do."""
 
     @property
     def computes(self) -> bool:
@@ -145,7 +141,6 @@ def _on_fake_tensors(
         keeps_ones=rung.keeps_ones,
         own_storages=rung.own_storages,
         follows_heights=rung.follows_heights,
-        as_given=rung.as_given,
     )
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()

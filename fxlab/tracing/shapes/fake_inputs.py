@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import sympy
 import torch
@@ -31,10 +31,6 @@ FREE_OPERATIONS, OPERATIONS_PER_CALL = 1500, 10
 """The costly arithmetic on symbolic sizes that a trace may take before sizes are given up."""
 _MULTIPLES = 2, 3, 4
 """What sizes are multiplied with to see whether a condition holds for many; of remainders it does."""
-
-
-Region: TypeAlias = tuple[Any, Mapping[sympy.Symbol, Size]]
-"""A condition on sizes of inputs, and which of them each symbol in it stands for."""
 
 
 class StandInError(TraceError):
@@ -70,8 +66,6 @@ class FakeInputs:
         Whether torch may decide that a size of one is one.
     follows_heights
         Whether the sizes of images and the like are followed, where that is not too costly.
-    as_given
-        Where the model does what it does for the given sizes, if the stand-ins take another branch.
 
     Attributes
     ----------
@@ -107,7 +101,6 @@ class FakeInputs:
         keeps_ones: bool = True,
         own_storages: bool = False,
         follows_heights: bool = True,
-        as_given: Region | None = None,
     ) -> None:
         # Each size has a symbol of its own until a run shows that two must be equal: two inputs may well
         # agree in a size by chance. Zero and one are no exceptions, so that a branch on them is seen.
@@ -141,8 +134,6 @@ class FakeInputs:
         values = resized(arguments, stand_ins or {})
         arguments = tuple(replace(argument, value=values[argument.name]) for argument in arguments)
         self.values: dict[str, Any] = mapped_tensors(arguments, make)
-        self._as_given: Any = sympy.false if as_given is None else self._of_other_run(*as_given)
-        self._regions: list[Any] = []
         if not follows_heights:
             self._give_up(lambda size: size[-1] > 1)
 
@@ -230,7 +221,7 @@ class FakeInputs:
         values = self._given_by_symbol()
         decided = {size for size in self._stand_ins if self.expression(size).is_number}
         for condition in [*held][before[1] :]:
-            if self._as_given == sympy.false and not holds(condition, values):
+            if not holds(condition, values):
                 symbols = {found for s in condition.free_symbols for found in self._free_symbols_of(s)}
                 decided |= {
                     size for size in self._stand_ins if symbols & self._free_symbols_of(self.symbols[size])
@@ -302,35 +293,12 @@ class FakeInputs:
         """The conditions on sizes that the model itself was told, and where."""
         known = set(self.symbols.values())
         given_up = {self.symbols[size]: self.given[size] for size in self.given_up}
-        found = ((sympy.Or(condition, *self._regions), at) for condition, at in self.shape_env.held.items())
+        held = self.shape_env.held.items()
         return [
-            (needed, where)
-            for needed, where in ((self.or_as_given(condition), where) for condition, where in found)
-            if needed.free_symbols <= known and needed.xreplace(given_up) != sympy.true
+            (condition, where)
+            for condition, where in held
+            if condition.free_symbols <= known and condition.xreplace(given_up) != sympy.true
         ]
-
-    def or_as_given(self, condition: Any) -> Any:
-        """Return what sizes have to meet if the run holds for a condition."""
-        return sympy.Or(condition, self._as_given)
-
-    def region(self) -> Region:
-        """Return the sizes for which the model decides as it did in the run."""
-        symbols = {symbol: size for size, symbol in self.symbols.items()}
-        held = [condition for condition in self.shape_env.held if condition.free_symbols <= symbols.keys()]
-        numbers = ((symbol, self.expression(size)) for symbol, size in symbols.items())
-        return sympy.And(*held, *(sympy.Eq(*pair) for pair in numbers if pair[1].is_number)), symbols
-
-    def add_region(self, region: Region) -> None:
-        """Take sizes of this region, of which another run was, and for which what was recorded is right."""
-        self._regions.append(self._of_other_run(*region))
-
-    def takes(self, sizes: Mapping[Size, int]) -> bool:
-        """Tell whether the run holds for some other sizes."""
-        values = {symbol: sizes.get(size, self.recorded[size]) for size, symbol in self.symbols.items()}
-        return all(holds(condition, values) for condition, _ in self.branches)
-
-    def _of_other_run(self, condition: Any, symbols: Mapping[sympy.Symbol, Size]) -> Any:
-        return condition.xreplace({symbol: self.symbols[size] for symbol, size in symbols.items()})
 
     def expression(self, size: Size) -> Any:
         """Return what a size has turned out to be: a symbol, an expression of symbols, or a number."""

@@ -50,8 +50,7 @@ def guard_sizes(
     for condition, where in branches:
         if not _holds_anyway(condition, traced, fakes, eager):
             conditions.require_sizes(condition, f"{REFUSAL} {words(condition)} (decided at {where})")
-    checked = [condition for condition, _ in branches]
-    assumed = [fakes.or_as_given(found) for found in unsafe_assumptions(traced, fakes, eager, checked)]
+    assumed = unsafe_assumptions(traced, fakes, eager, [condition for condition, _ in branches])
     for condition in assumed:
         if not holds(condition, {symbol: fakes.given[size] for size, symbol in fakes.symbols.items()}):
             raise Obstacle.WOULD_BE_REFUSED(condition=words(condition))
