@@ -239,11 +239,11 @@ class _Pipeline:
     def _traced_on(self, rung: Rung) -> _Traced:
         run, eager = self._recorded(rung)
         nodes = run.nodes() if run.mode_reads.places else {}
-        module = assemble(self._model, run.recording.graph, run.recording.constants)
         with eager.only_run(), only_new_garbage():
+            module = assemble(self._model, run.recording.graph, run.recording.constants)
             findings = [*run.recording.findings, *self._compare(module, run, eager)]
             findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
-        module.recompile()
+            module.recompile()
         needless = {finding.what for finding in findings if finding.code == Found.NEEDLESSLY_FIXED_SIZE.code}
         reasons = run.fakes.reasons(needless, numbers=rung.parts is not None)
         return _Traced(rung, run, module, tuple(findings), reasons, nodes)

@@ -69,8 +69,8 @@ class OutsideReads:
     def _noted(self, name: str, function: Callable[..., Any], of_anybody: bool = False) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any) -> Any:
-            if self._is_seen() and (of_anybody or _is_asked_by_model()):
-                self.numbers.setdefault(f"{name}()", where_asked())
+            if f"{name}()" not in self.numbers and self._is_seen() and (of_anybody or _is_asked_by_model()):
+                self.numbers[f"{name}()"] = where_asked()
             return function(*args)
 
         return call
@@ -82,9 +82,10 @@ class OutsideReads:
                 value = get(environment, name)
                 return value
             finally:
-                if environment is os.environ and self._is_seen() and _is_asked_by_model():
-                    text = of_environment(name)
-                    self.environment.setdefault(text, (text, value, where_asked()))
+                text = of_environment(name)
+                is_new = environment is os.environ and text not in self.environment
+                if is_new and self._is_seen() and _is_asked_by_model():
+                    self.environment[text] = text, value, where_asked()
 
         return read
 
