@@ -69,7 +69,7 @@ class DrawnView:
             signatures=shown.signatures,
             overlay=self._overlay(self.number),
             arrangement=self._arrangement,
-        ).svg
+        )
 
     @property
     def dot(self) -> str:

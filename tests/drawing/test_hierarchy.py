@@ -291,9 +291,3 @@ def test_a_list_of_thousands_is_cut_into_stretches_of_shown_size():
     hierarchy = build_hierarchy(flat_chain(5000))
     assert all(len(group.children) <= 150 for group in hierarchy.groups.values())
     assert len(hierarchy.leaves) == 5002
-
-
-@pytest.mark.parametrize("wrong", ["model", None, nn.Linear(1, 1)])
-def test_anything_but_a_graph_module_is_refused(wrong):
-    with pytest.raises(TypeError, match=r"expected a torch\.fx\.GraphModule"):
-        build_hierarchy(wrong)

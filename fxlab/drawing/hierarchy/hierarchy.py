@@ -180,17 +180,7 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
         Any traced module. It is not changed; the hierarchy must be built anew after its graph changes.
     marks
         Node name -> labels of what is marked about the node, such as passes that changed it.
-
-    Raises
-    ------
-    TypeError
-        If ``graph_module`` is not a ``torch.fx.GraphModule``.
     """
-    if not isinstance(graph_module, fx.GraphModule):
-        raise TypeError(
-            f"build_hierarchy expected a torch.fx.GraphModule, got {type(graph_module).__name__}. "
-            "Trace the model first: fxlab.symbolic_trace(model)."
-        )
     with without_collecting():
         placement = Placement(graph_module)
         root, folded = _plant(graph_module.graph, placement)

@@ -6,7 +6,7 @@ the same places with words, since cells have fixed sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -107,7 +107,7 @@ def to_digraph(
         Its node names are the box ids; boxes have fixed sizes, so that the layout is the same on every
         machine, whatever fonts it has.
     """
-    marks = check_marks(marks)
+    marks = marks or {}
     painting = paint(view, overlay) if overlay is not None else None
     return write_digraph(view, make_boxes(view, marks, signatures_of(marks)), painting, arrangement)
 
@@ -152,20 +152,6 @@ def side_by_side(
             )  # fmt: skip
             _write_view(cluster, side.view, boxes, painting, arrangement, f"side-{number}-")
     return graph
-
-
-def check_marks(marks: Marks | None) -> Marks:
-    """Return the marks, or raise ``TypeError`` if they are not a mapping of names to lists of strings."""
-    if marks is None:
-        return {}
-    if not isinstance(marks, Mapping):
-        raise TypeError(f"marks expected a mapping of node name -> signatures, got {type(marks).__name__}.")
-    for name, signatures in marks.items():
-        if isinstance(signatures, str) or not isinstance(signatures, Iterable):
-            raise TypeError(
-                f"marks[{name!r}] expected a list of signatures, got {type(signatures).__name__}."
-            )
-    return marks
 
 
 def signatures_of(marks: Marks) -> tuple[str, ...]:
@@ -292,8 +278,8 @@ def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
     size = _size(box)
     own = {"style": "rounded,filled,dashed"} if colours.dashed else {}
     own |= {} if paint is None else {"fontcolor": INK}
-    own |= _CHANGED if box.info.changed else {}
-    if box.info.kind == "repeat":
+    own |= _CHANGED if box.changed else {}
+    if box.kind == "repeat":
         # Several blocks: one border in another. Graphviz draws the second around the size that is given.
         own["peripheries"] = "2"
         size = _size(replace(box, width=box.width - 2 * SHEET, height=box.height - 2 * SHEET))

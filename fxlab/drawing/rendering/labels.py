@@ -20,7 +20,7 @@ from fxlab.drawing.rendering.box import (
     SHEET,
     TITLE_HEIGHT,
     Box,
-    ChipBox,
+    chip_width,
 )
 from fxlab.drawing.rendering.paint import Legend
 from fxlab.drawing.rendering.palette import (
@@ -111,9 +111,11 @@ def legend_label(legend: Legend) -> str:
     return f"<{_table(rows, spacing=LEGEND_GAP)}>"
 
 
-def _chip_row(chips: Sequence[ChipBox]) -> str:
-    width = sum(round(chip.width) for chip in chips) + CHIP_GAP * (len(chips) - 1)
-    cells = [f"<TD>{_pill(chip.text, CHIP_INK, chip.width, CHIP)}</TD>" for chip in chips]
+def _chip_row(chips: Sequence[str]) -> str:
+    widths = [chip_width(words) for words in chips]
+    width = sum(map(round, widths)) + CHIP_GAP * (len(chips) - 1)
+    pairs = zip(chips, widths, strict=True)
+    cells = [f"<TD>{_pill(words, CHIP_INK, own, CHIP)}</TD>" for words, own in pairs]
     return _table([_row(_td("", CHIP_GAP, CHIP_HEIGHT).join(cells))], _size(width, CHIP_HEIGHT))
 
 

@@ -350,12 +350,11 @@ class _TreeWriter:
 
 def _look(made: box.Box) -> dict[str, Any]:
     """Describe a box as it looks wherever it is."""
-    info = made.info
     colours = palette.box_colours(made.classes)
     return {
-        "kind": info.kind,
-        "label": info.label,
-        "details": info.details,
+        "kind": made.kind,
+        "label": made.label,
+        "details": made.details,
         "classes": made.classes,
         "title": _word(made.title, box.TITLE_SIZE, bold="fx-bookkeeping" not in made.classes),
         "lines": [_word(line, box.LINE_SIZE) for line in made.lines],
@@ -363,9 +362,9 @@ def _look(made: box.Box) -> dict[str, Any]:
         "width": round(made.width, 2),
         "height": made.height,
         "colours": (colours.fill, colours.border),
-        "openable": info.openable,
-        "changed": info.changed,
-        "marks": info.marks,
+        "openable": made.openable,
+        "changed": made.changed,
+        "marks": made.marks,
     }
 
 
