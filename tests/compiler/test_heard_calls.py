@@ -13,7 +13,7 @@ from torch import nn
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 import fxlab
-from fxlab.compiler import heard_calls, hooks
+from fxlab.compiler import heard_calls
 from fxlab.compiler.heard_calls import UnknownCallError, heard
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.scripts.hooks import listening_to_script
@@ -110,13 +110,13 @@ class Deaf:
 def listened_places(monkeypatch):
     """Return each function that is listened to, as ``module:path``."""
     places = []
-    original = hooks.Patches.around
+    original = heard_calls.Patches.around
 
     def around(self, place, hear, lost):
         places.append(place)
         original(self, place, hear, lost)
 
-    monkeypatch.setattr(hooks.Patches, "around", around)
+    monkeypatch.setattr(heard_calls.Patches, "around", around)
     with listening_to_script(Deaf(), Story()), listening_to_passes(Deaf()):
         pass
     monkeypatch.undo()
@@ -261,7 +261,7 @@ def test_a_phase_of_another_name_is_a_remark(monkeypatch, phase, training):
     def without(place):
         return Module() if place == "torch._inductor.compile_fx" else import_module(place)
 
-    monkeypatch.setattr(hooks, "import_module", without)
+    monkeypatch.setattr(heard_calls, "import_module", without)
     session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), training=training)
     assert any(f"has no {hidden}" in remark for remark in session.remarks)
     assert all(one.verdict().agrees for one in session.graphs.values())

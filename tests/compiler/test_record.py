@@ -17,9 +17,9 @@ from torch import nn
 from torch._inductor.compile_fx import compile_fx
 
 import fxlab
-from fxlab.compiler import hooks
+from fxlab.compiler import heard_calls
 from fxlab.compiler.compiling.hooks import _without_code
-from fxlab.compiler.scripts.record import _ScriptRecorder
+from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.view_model.session_remarks import session_remarks
 
 X = torch.randn(3, 8)
@@ -196,7 +196,7 @@ def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monke
         is_it = place == "torch._functorch.config"
         return types.SimpleNamespace(patch=module.patch, enable_autograd_cache=True) if is_it else module
 
-    monkeypatch.setattr(hooks, "import_module", without_setting)
+    monkeypatch.setattr(heard_calls, "import_module", without_setting)
     backend = functools.partial(compile_fx, inner_compile=run_eagerly)
     x, layer = torch.randn(2, 4, requires_grad=True), nn.Linear(4, 4)
 
@@ -220,7 +220,7 @@ def test_a_recording_that_fails_does_not_break_the_script(monkeypatch, method):
     def fails(*args, **kwargs):
         raise Recorded("by a graph that nobody has thought of")
 
-    monkeypatch.setattr(_ScriptRecorder, method, fails)
+    monkeypatch.setattr(ScriptRecorder, method, fails)
     torch._dynamo.reset()
     with torch.no_grad(), fxlab.record_compile() as record:
         y = torch.compile(lambda x: torch.relu(x) * 1, backend=with_clamps)(X)

@@ -16,11 +16,11 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.graphs.held_modules import plain_function
 from fxlab.compiler.graphs.hooks import modules_read
-from fxlab.compiler.heard_calls import Call
-from fxlab.compiler.hooks import Listener, Patches, listening
+from fxlab.compiler.heard_calls import Call, Patches
+from fxlab.compiler.hooks import listening
 from fxlab.compiler.options.hooks import OF_AUTOGRAD
+from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
-from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
 from fxlab.models.safe_code import protect
 
@@ -45,16 +45,14 @@ def compile_once(
     model: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    listener: Listener,
-    story: Story,
-    reading: Callable[[Mapping[str, nn.Module], GraphModule], None],
+    recorder: Recorder,
     *,
     training: bool,
     options: Mapping[str, Any],
     dynamic: bool | None,
     generates: bool = False,
 ) -> list[str]:
-    """Compile a model with Inductor, without generating code unless asked to, and tell a listener all of it.
+    """Compile a model with Inductor, without generating code unless asked to, and tell a recorder all of it.
 
     Caches are neither read nor written, and what Dynamo has compiled for others stays. The model runs once,
     eagerly, on the inputs.
@@ -62,7 +60,7 @@ def compile_once(
     Returns
     -------
     list of str
-        What the listener could not hear of, in words.
+        What the recorder could not hear of, in words.
     """
     with warnings.catch_warnings():
         # Of torch about itself.
@@ -80,25 +78,25 @@ def compile_once(
             graph_module, example_inputs, inner_compile=inner, config_patches=of_inductor or None
         )
         if generates:
-            listener.generated(code)
+            recorder.generated(code)
 
         def run(*values: Any) -> Any:
-            listener.called(values)
+            recorder.called(values)
             return eager(*values)
 
         return run
 
     def captured(call: Call) -> Any:
-        hear_symbols(story, call.given(0))
+        hear_symbols(recorder.story, call.given(0))
         graph_module = call.given(1, GraphModule)
-        reading(modules_read(call.given(0), graph_module), graph_module)
+        recorder.read_modules(modules_read(call.given(0), graph_module), graph_module)
         return call()
 
     gradients = torch.enable_grad() if training else torch.no_grad()
     with RestoringStack(_caches_kept(), gradients) as stack:
-        remarks = stack.enter_context(listening(listener))
+        remarks = stack.enter_context(listening(recorder))
         patches = Patches(stack)
-        hear_story(patches, story)
+        hear_story(patches, recorder.story)
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
         patches.around(place, captured, "Symbolic sizes are not told")
         if training:

@@ -14,7 +14,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 from unittest import mock
 
 import torch
@@ -32,29 +32,25 @@ _NO_NAMES = {"fn", "_", "inner", "wrapper", "<lambda>"}
 _TORCH = os.path.dirname(os.path.dirname(torch.__file__))
 
 
-class Hearer(Protocol):
-    """A listener to patterns as they are tried."""
-
-    def begin_patterns(self, patterns: Sequence[Pattern]) -> None:
-        """A pass tries patterns."""
-
-    def tried(self, attempt: Attempt) -> None:
-        """A pattern was tried at a node."""
-
-
 class Asking:
     """Hears of the calls of functions of torch's pattern matcher.
 
     Parameters
     ----------
-    hearer
-        What is told; only of what the thread that made this does.
+    begin, tell
+        Are told the patterns that a pass tries, and each attempt, of the thread that made this alone.
     is_heard
         Tells whether a pass runs that is told of.
     """
 
-    def __init__(self, hearer: Hearer, is_heard: Callable[[], bool]) -> None:
-        self._hearer, self._is_heard, self._thread = hearer, is_heard, threading.get_ident()
+    def __init__(
+        self,
+        begin: Callable[[Sequence[Pattern]], None],
+        tell: Callable[[Attempt], None],
+        is_heard: Callable[[], bool],
+    ) -> None:
+        self._begin, self._tell_of, self._is_heard = begin, tell, is_heard
+        self._thread = threading.get_ident()
         self._known: dict[int, tuple[Any, Pattern]] = {}
         self._words = _Words()
         self._asks = False
@@ -76,7 +72,7 @@ class Asking:
                 if id(entry) not in copies:
                     copies[id(entry)] = self._copy(entry)
                 asked[place].append(copies[id(entry)])
-        self._hearer.begin_patterns([self._known[key][1] for key in copies if key in self._known])
+        self._begin([self._known[key][1] for key in copies if key in self._known])
         self._asks = True
         try:
             with RestoringStack(mock.patch.object(patterns, "patterns", asked)):
@@ -165,7 +161,7 @@ class Asking:
 
     def _tell(self, pattern: Pattern, node: str, nodes: tuple[str, ...], failure: _Failure) -> None:
         outcome, at, wanted, found = failure.outcome, failure.at, failure.wanted, failure.found
-        self._hearer.tried(Attempt(pattern, node, nodes, outcome, at, wanted, found))
+        self._tell_of(Attempt(pattern, node, nodes, outcome, at, wanted, found))
 
 
 class _Told:

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.compiler.heard_calls import Call, attribute_of
-from fxlab.compiler.hooks import Patches
+from fxlab.compiler.heard_calls import Call, Patches, attribute_of
 from fxlab.compiler.story.guard_words import Guard, named
 from fxlab.compiler.story.story import (
     BREAK,
