@@ -251,7 +251,13 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
     cards = pass_states(session, explained)
     unchanged = explain_unchanged(session)
     graphs = _graphs(session, explained | unchanged, measure, colours.own)
-    tables = _tables(session, explained, unchanged, measure)
+    last = len(session.applied)
+    of_last = [graphs.alone(last), *([graphs.merged(last, 0)] if last else [])]
+    outputs = outputs_state(session)
+    is_judged = outputs["state"] == "ready" and measure
+    # Of the weights that are kept the verdicts on all stages run copies.
+    with session.reference_run().weights_kept() if is_judged else contextlib.nullcontext():
+        tables = _tables(session, outputs, explained, unchanged, measure)
     tables["more"] += colours.tables()
     return {
         "data": graphs.data.take()
@@ -269,14 +275,8 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
         },
         "tables": tables,
         "colours": colours.first,
-        "values": written_values(session, _graphs_of_last(session, graphs)) if values else None,
+        "values": written_values(session, of_last) if values else None,
     }
-
-
-def _graphs_of_last(session: Session, graphs: SessionGraphs) -> list[int]:
-    """Return the numbers of the graphs that show the last stage, alone and compared with the original."""
-    last = len(session.applied)
-    return [graphs.alone(last), *([graphs.merged(last, 0)] if last else [])]
 
 
 def _graphs(
@@ -323,19 +323,6 @@ def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
 
 
 def _tables(
-    session: Session,
-    explained: dict[str, pd.DataFrame | str],
-    unchanged: dict[str, pd.DataFrame | str],
-    measure: bool,
-) -> dict[str, Any]:
-    outputs = outputs_state(session)
-    if outputs["state"] != "ready" or not measure:
-        return _written_tables(session, outputs, explained, unchanged, measure)
-    with session.reference_run().weights_kept():  # of which the verdicts on all stages run copies
-        return _written_tables(session, outputs, explained, unchanged, measure)
-
-
-def _written_tables(
     session: Session,
     outputs: dict[str, Any],
     explained: dict[str, pd.DataFrame | str],

@@ -89,7 +89,7 @@ class Placement:
                 parameters[node] = chain or self._path_chain(str(node.target).rpartition(".")[0])
             elif node.op == "call_module":
                 known[node] = self._path_chain(str(node.target).rpartition(".")[0])
-            elif parameters and (shared := self._of_parameters(node, parameters)):
+            elif shared := _common(parameters[n] for n in node.all_input_nodes if n in parameters):
                 known[node] = self._in_its_pass(node, shared)
         if len(known) + len(parameters) < len(graph.nodes):
             if self._unnoted and not self._has_stacks:
@@ -130,10 +130,6 @@ class Placement:
         if key not in self._backward:
             self._backward[key] = _of_backward(*key)
         return self._backward[key]
-
-    @staticmethod
-    def _of_parameters(node: fx.Node, parameters: dict[fx.Node, Chain]) -> Chain:
-        return _common(parameters[source] for source in node.all_input_nodes if source in parameters)
 
     def _settle(self, graph: fx.Graph, known: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
         """Give nodes that say nothing themselves the innermost call around inputs and users."""

@@ -8,7 +8,7 @@ written once. The data grow with the number of nodes, not with that of views.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -319,33 +319,28 @@ class _TreeWriter:
         return self._data._leaves.number([leaf.id, *facts])
 
     def _group_looks(self, group: Group) -> tuple[int, int]:
-        is_marked = any(map(self._marks.get, self._hierarchy.names_in(group)))
-        found = None if is_marked else self._plain.get(group.id)
-        if found is None:
-            found = self._new_group_looks(group)
-            if not is_marked:
-                self._plain[group.id] = found
-        return found
-
-    def _new_group_looks(self, group: Group) -> tuple[int, int]:
-        closed = box.make_box(group, self._hierarchy, self._marks, self._index)
-        opened = box.make_box(group, self._hierarchy, self._marks, self._index, opened=True)
-        number = self._data._looks.number
-        return number(_look(closed)), number(_look(opened))
+        """Return the looks of a group, closed and opened."""
+        return self._known(group.id, self._hierarchy.names_in(group), lambda: self._new_looks(group))
 
     def _leaf_look(self, leaf: Leaf) -> int:
-        is_marked = any(map(self._marks.get, leaf.names))
-        found = None if is_marked else self._plain.get(leaf.id)
-        if found is None:
-            found = (look := self._new_leaf_look(leaf)), look
-            if not is_marked:
-                self._plain[leaf.id] = found
-        return found[0]
+        return self._known(leaf.id, leaf.names, lambda: self._new_looks(leaf))[0]
 
-    def _new_leaf_look(self, leaf: Leaf) -> int:
-        look = _look(box.make_box(leaf, self._hierarchy, self._marks, self._index))
-        look["result"] = result_text(leaf.node)
-        return self._data._looks.number(look)
+    def _known(self, id: str, names: Iterable[str], make: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        """Return looks that are made once, unless there are marks."""
+        if any(map(self._marks.get, names)):
+            return make()
+        if id not in self._plain:
+            self._plain[id] = make()
+        return self._plain[id]
+
+    def _new_looks(self, item: Group | Leaf) -> tuple[int, int]:
+        looks = self._data._looks
+        closed = _look(box.make_box(item, self._hierarchy, self._marks, self._index))
+        if isinstance(item, Leaf):
+            number = looks.number(closed | {"result": result_text(item.node)})
+            return number, number
+        opened = box.make_box(item, self._hierarchy, self._marks, self._index, opened=True)
+        return looks.number(closed), looks.number(_look(opened))
 
 
 def _look(made: box.Box) -> dict[str, Any]:
