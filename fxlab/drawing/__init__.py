@@ -10,7 +10,7 @@ True
 
 from fxlab.drawing.drawing import Drawing, draw
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf, build_hierarchy
-from fxlab.drawing.rendering.dot import to_digraph
+from fxlab.drawing.rendering.dot import to_dot
 from fxlab.drawing.rendering.layout import LayoutError, LayoutTimeoutError, start_layout_worker
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import View
@@ -27,5 +27,5 @@ __all__ = [
     "draw",
     "render",
     "start_layout_worker",
-    "to_digraph",
+    "to_dot",
 ]

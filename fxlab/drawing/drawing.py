@@ -13,7 +13,7 @@ from torch import fx
 
 from fxlab.checks import described, flag, items_of, positive_int
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
-from fxlab.drawing.rendering.dot import DOWN, PLAIN, Arrangement, to_digraph
+from fxlab.drawing.rendering.dot import DOWN, PLAIN, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
@@ -78,8 +78,7 @@ class Drawing:
     @property
     def source(self) -> str:
         """The picture in the DOT language, for other Graphviz tools."""
-        how = self.arrangement
-        return str(to_digraph(self.view, marks=self.marks, overlay=self.overlay, arrangement=how).source)
+        return to_dot(self.view, marks=self.marks, overlay=self.overlay, arrangement=self.arrangement)
 
     def open(self, *paths: str) -> Drawing:
         """Return a drawing in which these groups are open too."""

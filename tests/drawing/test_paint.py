@@ -10,7 +10,7 @@ import pytest
 from drawing_models import labels_of
 from torch import fx, nn
 
-from fxlab.drawing import View, build_hierarchy, render, to_digraph
+from fxlab.drawing import View, build_hierarchy, render, to_dot
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.palette import CHANGED, HEAT, KINDS, PLAIN, heat_colours
@@ -123,17 +123,15 @@ def test_a_painted_picture_is_the_picture_with_a_legend_below(view: View):
 def test_titles_and_kinds_are_words_and_never_markup(view: View, title: str):
     overlay = Overlay("x", title=title, values={"_0": title or "-", "_1": "b"})
     assert all(len(words) <= 30 for words in legend_of(render(view, overlay=overlay)))
-    assert lay_out(to_digraph(view, overlay=overlay).source, "svg")
+    assert lay_out(to_dot(view, overlay=overlay), "svg")
 
 
 def test_dot_has_the_colours_and_the_legend_and_titles_of_groups_stay_on_top(view: View):
     opened = view.open("2")
-    source = to_digraph(
-        opened, overlay=Overlay("flops", title="FLOPs", values={"_0": 1.0, "_2_0": 2.0})
-    ).source
+    source = to_dot(opened, overlay=Overlay("flops", title="FLOPs", values={"_0": 1.0, "_2_0": 2.0}))
     assert f'fillcolor="{HEAT[1]}"' in source
     assert "FLOPs" in source
-    assert "FLOPs" not in to_digraph(opened).source
+    assert "FLOPs" not in to_dot(opened)
     drawn = ET.fromstring(lay_out(source, "svg"))
     (cluster,) = (g for g in drawn.iter(f"{SVG}g") if "cluster" in g.get("class", "").split())
     ys = [float(text.attrib["y"]) for text in cluster.iter(f"{SVG}text")]

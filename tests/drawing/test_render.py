@@ -12,7 +12,7 @@ from torch import fx, nn
 from fxlab.drawing import View, build_hierarchy, render
 from fxlab.drawing.hierarchy.hierarchy import Group
 from fxlab.drawing.rendering.box import LINE_SIZE, TITLE_HEIGHT, make_boxes
-from fxlab.drawing.rendering.dot import outline, write_digraph
+from fxlab.drawing.rendering.dot import outline, write_dot
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.palette import CHANGED, CHANGED_CLUSTER, CLUSTER, box_colours
 from fxlab.drawing.rendering.safe_svg import safe_svg
@@ -291,7 +291,7 @@ def test_boxes_lie_in_an_outline_where_they_lie_with_words(model):
     marks = {leaf.name: ("a",) for leaf in view.hierarchy.leaves[::3]}
     while True:
         boxes = make_boxes(view, marks, ("a",))
-        without, with_words = outline(view, boxes), write_digraph(view, boxes).source
+        without, with_words = outline(view, boxes), write_dot(view, boxes)
         assert len(without) < len(with_words)
         places, labelled = places_of(without), places_of(with_words)
         assert places.keys() == labelled.keys() == boxes.keys()

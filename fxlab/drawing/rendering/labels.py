@@ -34,7 +34,7 @@ from fxlab.drawing.rendering.palette import (
     SOFT_INK,
     Colours,
 )
-from fxlab.drawing.rendering.typography import text_width
+from fxlab.drawing.rendering.typography import printable, text_width
 
 TITLE_POINTS, CHIP_POINTS, HEADING_POINTS = 14, 9, 15
 """Inside of labels Graphviz takes whole points only: the largest below the sizes that boxes are made for.
@@ -81,6 +81,7 @@ def room_label(box: Box) -> str:
 
 def heading_label(words: str) -> str:
     """Return the heading of one of several views."""
+    words = printable(words)
     width = text_width(words, HEADING_POINTS, bold=True)
     heading = _td(_text(words, HEADING_POINTS, INK, bold=True), width, HEADING_HEIGHT)
     return f"<{_table([_row(heading)])}>"

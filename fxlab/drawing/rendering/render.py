@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fxlab.drawing.rendering.box import Box, Marks, make_boxes
-from fxlab.drawing.rendering.dot import PLAIN, Arrangement, signatures_of, values_text, write_digraph
+from fxlab.drawing.rendering.dot import PLAIN, Arrangement, signatures_of, values_text, write_dot
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.safe_svg import safe_svg
@@ -48,7 +48,7 @@ def render(
     marks = marks or {}
     boxes = make_boxes(view, marks, signatures_of(marks) if signatures is None else signatures)
     painting = paint(view, overlay) if overlay is not None else None
-    drawn = lay_out(write_digraph(view, boxes, painting, arrangement).source)
+    drawn = lay_out(write_dot(view, boxes, painting, arrangement))
     return safe_svg(drawn, _tooltips(view, boxes))
 
 

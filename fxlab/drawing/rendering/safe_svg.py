@@ -44,7 +44,7 @@ def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> str:
     Parameters
     ----------
     graphviz_svg
-        What Graphviz made of :func:`fxlab.drawing.rendering.dot.write_digraph`.
+        What Graphviz made of :func:`fxlab.drawing.rendering.dot.write_dot`.
     tooltips
         Id of a box, cluster or edge -> words about it.
     """
