@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.checks import described
+from fxlab.checks import described, flag
 from fxlab.compiler.compiling.compiler import Compiler
 from fxlab.compiler.compiling.hooks import unwrapped
 from fxlab.compiler.compiling.stack import stacks_of
@@ -85,8 +85,7 @@ def compile_session(
     """
     if not callable(model) or isinstance(model, type):
         raise TypeError(f"model: expected a torch.nn.Module or a function, got {described(model)}.")
-    if not isinstance(training, bool):
-        raise TypeError(f"training: expected True or False, got {described(training)}.")
+    flag(training, "training")
     if not isinstance(dynamic, bool | None):
         raise TypeError(f"dynamic: expected True, False or None, got {described(dynamic)}.")
     if backend != "inductor":

@@ -101,11 +101,7 @@ class View:
     def open(self, path: str) -> View:
         """Show the inside of a group. Groups around it open too; a chain of lone groups opens as one."""
         _check_group(self.hierarchy, path)
-        opened = {*self.opened, path}
-        parents = self.hierarchy.parents
-        around = path
-        while around := parents.get(around, ""):
-            opened.add(around)
+        opened = {*self.opened, path, *self.hierarchy.around(path)}
         inside = self.hierarchy.groups[path].children
         while len(inside) == 1 and isinstance(inside[0], Group) and inside[0].kind == "module":
             opened.add(inside[0].path)
@@ -115,17 +111,8 @@ class View:
     def close(self, path: str) -> View:
         """Hide the inside of a group, and forget which groups in it were open."""
         _check_group(self.hierarchy, path)
-        group = self.hierarchy.groups[path]
-        groups = self.hierarchy.groups
-
-        def inside(other: Group) -> bool:
-            return other.start >= group.start and other.stop <= group.stop and other.path not in around
-
-        around = set()
-        outer = path
-        while outer := self.hierarchy.parents.get(outer, ""):
-            around.add(outer)
-        return View(self.hierarchy, frozenset(p for p in self.opened if not inside(groups[p])))
+        around = self.hierarchy.around
+        return View(self.hierarchy, frozenset(p for p in self.opened if path and path not in around(p)))
 
     def reveal(self, node_names: Iterable[str], budget: int = BUDGET) -> View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import types
 import warnings
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -183,7 +185,10 @@ def _caches_kept() -> Iterator[None]:
         # What others have compiled of the same code counts towards the limit.
         limit = int(getattr(config, "recompile_limit", 8)) + 64
         patches.setting("torch._dynamo.config", suppress_errors=False, recompile_limit=limit)
-        stack.enter_context(_put_back("torch._dynamo.pgo", "_CODE_STATE"))
+        with contextlib.suppress(ImportError, AttributeError):
+            profile = import_module("torch._dynamo.pgo")
+            observed = copy.deepcopy(profile._CODE_STATE)
+            stack.enter_context(mock.patch.object(profile, "_CODE_STATE", observed))
         counted = {name: counter.copy() for name, counter in utils.counters.items()}
         reasons = getattr(output_graph, "graph_break_reasons", [])
         known = len(reasons)
@@ -196,21 +201,6 @@ def _caches_kept() -> Iterator[None]:
             del reasons[known:]
             utils.counters.clear()
             utils.counters.update(counted)
-
-
-@contextmanager
-def _put_back(place: str, name: str) -> Iterator[None]:
-    """Give a variable of a module of torch the value that it has now, at the end."""
-    try:
-        module = import_module(place)
-        value = copy.deepcopy(getattr(module, name))
-    except (ImportError, AttributeError):
-        yield
-        return
-    try:
-        yield
-    finally:
-        setattr(module, name, value)
 
 
 class _Entries:

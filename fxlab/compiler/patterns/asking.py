@@ -14,7 +14,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -143,8 +143,7 @@ class Asking:
     def _apply(self, entry: Any, *args: Any, **kwargs: Any) -> Any:
         pending, self._pending = self._pending, None
         if threading.get_ident() == self._thread and pending is not None:
-            matched = _Failure(Outcome.MATCHED, "", "", "")
-            self._tell(pending.pattern, pending.node, pending.nodes, matched)
+            self._tell(pending.pattern, pending.node, pending.nodes, _Failure(Outcome.MATCHED))
         return entry.apply(*args, **kwargs)
 
     def _settle(self) -> None:
@@ -157,11 +156,10 @@ class Asking:
         found = ""
         if pending.is_checked:
             outcome, found = Outcome.OTHER, "its check depends on a size that is not known"
-        self._tell(pending.pattern, pending.node, pending.nodes, _Failure(outcome, "", "", found))
+        self._tell(pending.pattern, pending.node, pending.nodes, _Failure(outcome, found=found))
 
     def _tell(self, pattern: Pattern, node: str, nodes: tuple[str, ...], failure: _Failure) -> None:
-        outcome, at, wanted, found = failure.outcome, failure.at, failure.wanted, failure.found
-        self._tell_of(Attempt(pattern, node, nodes, outcome, at, wanted, found))
+        self._tell_of(Attempt(pattern, node, nodes, *failure))
 
 
 class _Told:
@@ -185,13 +183,13 @@ class _Pending:
         self.is_checked = False
 
 
-class _Failure:
+class _Failure(NamedTuple):
     """A failed part of a match, written down at once, as nodes change."""
 
-    __slots__ = ("at", "found", "outcome", "wanted")
-
-    def __init__(self, outcome: Outcome, at: str, wanted: str, found: str) -> None:
-        self.outcome, self.at, self.wanted, self.found = outcome, at, wanted, found
+    outcome: Outcome
+    at: str = ""
+    wanted: str = ""
+    found: str = ""
 
 
 class _Trial:
@@ -300,8 +298,7 @@ def _refusal(check: Any, trial: _Trial) -> _Failure:
     """Return why a check refuses a match."""
     if trial.failure is not None:
         # It has looked for the pattern once more, with the shapes that it found.
-        failure = trial.failure
-        return _Failure(Outcome.SHAPES, failure.at, failure.wanted, failure.found)
+        return trial.failure._replace(outcome=Outcome.SHAPES)
     held = _held(check)
     if getattr(check, "__qualname__", "").startswith("config_flag.") and isinstance(held.get("name"), str):
         return _Failure(Outcome.SETTING, "", "", str(held["name"]))

@@ -146,8 +146,7 @@ class _RecordedPipelines(Recorded):
     recorded_by = "with fxlab.record_passes() as record:\n    run()  # the pipeline"
 
     def __init__(self, frames: list[PipelineFrame]) -> None:
-        recorder = Recorder(lambda kind, name: True, lambda kind, name, anchor, made: True)
-        super().__init__(recorder, [], [frame.pipeline.recording for frame in frames])
+        super().__init__(Recorder(), [], [frame.pipeline.recording for frame in frames])
         self._frames = frames
 
     def frame_of(self, number: int) -> StageFrame:

@@ -155,8 +155,8 @@ class Recorder:
 
     def __init__(
         self,
-        may_run: Callable[[str, str], bool],
-        may_match: Callable[[str, str, str, Mapping[str, Made]], bool],
+        may_run: Callable[[str, str], bool] = lambda kind, name: True,
+        may_match: Callable[[str, str, str, Mapping[str, Made]], bool] = lambda *match: True,
         *,
         runs_each: bool = False,
     ) -> None:

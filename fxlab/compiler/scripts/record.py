@@ -26,7 +26,6 @@ from fxlab.compiler.scripts.record_folder import write_texts
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, guards_table, story_table
-from fxlab.transformations.candidate_filter import Limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,16 +258,7 @@ class Recorded(Compiler):
         self.frames, self.remarks = frames, []
         self.first = Compile(frozenset(), {}, {}, recorder)
 
-    def compile(
-        self,
-        number: int,
-        kind: str,
-        off: frozenset[str],
-        limits: Mapping[str, Limit],
-        options: Mapping[str, Any],
-        *,
-        generates: bool = False,
-    ) -> NoReturn:
+    def compile(self, *asked: Any, **settings: Any) -> NoReturn:
         """Refuse: what the script did between its compiles is not done again."""
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
 

@@ -17,7 +17,7 @@ class ScriptRecorder(Recorder):
     """Takes each graph of Dynamo for a recording, whatever its backend does with it."""
 
     def __init__(self) -> None:
-        super().__init__(lambda kind, name: True, lambda kind, name, anchor, made: True)
+        super().__init__()
         self.models: dict[int, nn.Module] = {}
         self.inputs: dict[int, dict[str, int]] = {}
         self._waits = self._compiles = False

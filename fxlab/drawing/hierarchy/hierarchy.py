@@ -158,7 +158,10 @@ class Hierarchy:
 
     def ancestors(self, node_name: str) -> list[str]:
         """Return the paths of the groups around a node, outermost first, without the root."""
-        path = self.leaves[self.position_of[node_name]].path
+        return self.around(self.leaves[self.position_of[node_name]].path)
+
+    def around(self, path: str) -> list[str]:
+        """Return the paths of the groups around a group and its own, outermost first, without the root."""
         chain = []
         while path:
             chain.append(path)

@@ -86,7 +86,8 @@ def paint(view: View, overlay: Overlay) -> Painting:
 
 def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
     """Return how an overlay paints several views, for each of which it has its own values, on one scale."""
-    known = [_values_of_boxes(view, overlay) for view, overlay in sides]
+    found = ((view, values_of(view, overlay)) for view, overlay in sides)
+    known = [{box.id: own[box.id] for box in view.boxes if box.id in own} for view, own in found]
     values = [value for own in known for value in own.values()]
     overlay = sides[0][1]
     title = shorten(overlay.title, LONGEST_WORDS)
@@ -124,11 +125,6 @@ def labels_of(hierarchy: Hierarchy, overlay: Overlay) -> dict[str, str]:
         for item in items
     }
     return {box: label for box, label in found.items() if label}
-
-
-def _values_of_boxes(view: View, overlay: Overlay) -> dict[str, Value]:
-    values = values_of(view, overlay)
-    return {item.id: values[item.id] for item in view.boxes if item.id in values}
 
 
 def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], float], tuple[str, str]]:
