@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -13,6 +12,7 @@ from fxlab.compiler.compiling.compiler import Compiler
 from fxlab.compiler.compiling.hooks import unwrapped
 from fxlab.compiler.compiling.stack import stacks_of
 from fxlab.compiler.options.hooks import mode_options, values
+from fxlab.compiler.scripts.record import linked
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running import Inputs, given_inputs
 
@@ -118,10 +118,6 @@ def compile_session(
     graphs = {
         name: CompileSession(stack, tuple(compiler.remarks)) for name, stack in stacks_of(compiler).items()
     }
-    for session in graphs.values():
-        session.graphs = MappingProxyType(graphs)
-    mistakes = (row for one in graphs.values() for row in one.operator_remarks)
-    told = (*compiler.remarks, *dict.fromkeys(mistakes))
-    for session in graphs.values():
-        session.remarks = told
+    mistakes = dict.fromkeys(row for one in graphs.values() for row in one.operator_remarks)
+    linked(graphs, (*compiler.remarks, *mistakes))
     return next(iter(graphs.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -138,7 +138,7 @@ def report(
     flag(measure, "measure")
     flag(values, "values")
     if isinstance(model, Mapping):
-        sessions = {_name(name): session_of(_one(model, name), inputs, passes) for name in model}
+        sessions = {name: session_of(one, inputs, passes) for name, one in _checked(model)}
         if not sessions:
             raise ValueError("model: there is no session in this mapping, so there is nothing to report.")
         if overlay is not None:
@@ -184,16 +184,13 @@ def report_several(
     return file
 
 
-def _name(name: object) -> str:
-    if isinstance(name, str):
-        return name
-    raise TypeError(f"model: expected sessions by name, but {described(name)} is the name of one.")
-
-
-def _one(sessions: Mapping[str, Session], name: str) -> Session:
-    if isinstance(sessions[name], Session):
-        return sessions[name]
-    raise TypeError(f"model: expected a Session under {name!r}, got {described(sessions[name])}.")
+def _checked(sessions: Mapping[str, Session]) -> Iterator[tuple[str, Session]]:
+    for name, session in sessions.items():
+        if not isinstance(name, str):
+            raise TypeError(f"model: expected sessions by name, but {described(name)} is the name of one.")
+        if not isinstance(session, Session):
+            raise TypeError(f"model: expected a Session under {name!r}, got {described(session)}.")
+        yield name, session
 
 
 @dataclass(frozen=True)

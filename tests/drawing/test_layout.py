@@ -29,14 +29,6 @@ def process(monkeypatch):
     made.stop()
 
 
-@pytest.mark.parametrize(
-    ("output_format", "beginning"),
-    [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("dot", b"digraph")],
-)
-def test_formats(process, output_format, beginning):
-    assert lay_out(SMALL, output_format).startswith(beginning)
-
-
 def test_a_layout_that_takes_too_long_is_stopped_and_the_next_one_works(process):
     began = time.monotonic()
     with pytest.raises(LayoutTimeoutError, match=r"stopped after 0\.5 s"):

@@ -32,11 +32,11 @@ class PassRecorder:
 
     def _found(self, graph_module: GraphModule) -> Pipeline:
         latest = self.pipelines[::-1]
-        found = next((one for one in latest if one.is_at(graph_module)), None)
+        found = next((one for one in latest if one.at() is graph_module), None)
         if found is None:
             # A program that a pass has returned holds a copy of the module that the pass has left.
             state = State(graph_module)
-            found = next((one for one in latest if one.is_copied_to(state)), None)
+            found = next((one for one in latest if one.stack.last.state == state), None)
         if found is None:
             found = Pipeline(graph_module, ONCE)
             self.pipelines.append(found)

@@ -41,7 +41,8 @@ class Pipeline:
         self._why = why
         self._values = _Values()
         self._numbers = Counter[str]()
-        self._at = weakref.ref(graph_module)
+        self.at = weakref.ref(graph_module)
+        """The module that its last pass has left."""
         self._previous = "the beginning"
         self.known: list[Slot | None] = []
         """What the placeholders of the first graph stand for, if a program has told."""
@@ -58,14 +59,6 @@ class Pipeline:
         """Notes on anything that could not be kept as it was."""
         return self._values.remarks
 
-    def is_at(self, graph_module: GraphModule) -> bool:
-        """Tell whether its last pass has left this very module."""
-        return self._at() is graph_module
-
-    def is_copied_to(self, state: State) -> bool:
-        """Tell whether its last pass has left a graph like this one, which holds the same tensors."""
-        return state == self.stack.last.state
-
     def begin_pass(self, name: str, graph_module: GraphModule) -> None:
         """Note the graph before a pass."""
         self._note(BETWEEN.format(self._previous), graph_module)
@@ -76,7 +69,7 @@ class Pipeline:
     def end_pass(self, graph_module: GraphModule) -> None:
         """Note the graph after the pass that began last."""
         self._note(self._previous, graph_module, also_same=True)
-        self._at = weakref.ref(graph_module)
+        self.at = weakref.ref(graph_module)
 
     def finish(self) -> None:
         """Let go of the graphs of others."""

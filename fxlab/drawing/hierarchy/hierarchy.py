@@ -229,7 +229,8 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
     hosts = {placement.chains[n]: n for n in reversed(graph.nodes) if n.op in CALLS} if unread else {}
     for node in graph.nodes:
         if (node.op == "get_attr" or node in placement.weights) and (
-            host := _first_reader(node) or hosts.get(placement.chains[node])
+            host := next((user for user in node.users if user.op not in ("output", "get_attr")), None)
+            or hosts.get(placement.chains[node])
         ) is not None:
             folded.setdefault(host, []).append(node)
             continue
@@ -249,10 +250,6 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
             by_chain[id(chain)] = draft
         draft.children.append(node)
     return root, folded
-
-
-def _first_reader(node: fx.Node) -> fx.Node | None:
-    return next((user for user in node.users if user.op not in ("output", "get_attr")), None)
 
 
 class _Freezer:

@@ -164,10 +164,13 @@ class Placement:
         return chain
 
     def _call(self, key: str, value: Any) -> ModuleCall | None:
+        """Return the call that an entry of a stack of module calls stands for; the root is none."""
         path, owner = stack_entry(key, value)
         entry = key, path
         if entry not in self._calls:
-            self._calls[entry] = _read_call(*entry, owner)
+            number = _CALL_NUMBER.search(key)
+            end = number[0] if number and not path.endswith(number[0]) else ""
+            self._calls[entry] = ModuleCall(path + end, bare_class_name(owner)) if path else None
         return self._calls[entry]
 
     def _path_chain(self, path: str) -> Chain:
@@ -214,16 +217,6 @@ def _in_bodies(chains: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
 def _class_name(module: nn.Module | None) -> str:
     # torch.fx rebuilds containers as bare modules: their own class is not known.
     return "" if module is None or is_container(module) else type(module).__name__
-
-
-def _read_call(key: str, path: str, owner: Any) -> ModuleCall | None:
-    """Read an entry of a stack of module calls; the root is none."""
-    if not path:
-        return None
-    number = _CALL_NUMBER.search(key)
-    if number and not path.endswith(number[0]):
-        path += number[0]
-    return ModuleCall(path, bare_class_name(owner))
 
 
 def _common(chains: Iterable[Chain]) -> Chain:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
@@ -100,7 +101,8 @@ def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
         legend = Legend(title, ends)
     else:
         kinds = _kinds(map(str, values))
-        colours = [{box: _kind_colours(kinds.index(str(v))) for box, v in own.items()} for own in known]
+        of_kind = dict(zip_longest(kinds, KINDS[: len(kinds)], fillvalue=KINDS[-1]))
+        colours = [{box: of_kind[str(value)] for box, value in own.items()} for own in known]
         legend = Legend(title, None, _kind_words(kinds))
     return [
         Painting(
@@ -158,10 +160,6 @@ def _kinds(values: Iterable[str]) -> list[str]:
     """Return the kinds, the most frequent first."""
     counts = Counter(values)
     return sorted(counts, key=lambda kind: (-counts[kind], kind))
-
-
-def _kind_colours(number: int) -> Colours:
-    return KINDS[min(number, len(KINDS) - 1)]
 
 
 def _kind_words(kinds: list[str]) -> tuple[tuple[Colours, str], ...]:
