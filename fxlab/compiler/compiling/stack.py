@@ -76,7 +76,7 @@ class CompilerStack:
 
     @property
     def recorded(self) -> Recording:
-        """What was recorded of the graph in the first compile."""
+        """The recording of the graph in the first compile."""
         return self.compiler.first.recorder.recordings[self._number]
 
     @property

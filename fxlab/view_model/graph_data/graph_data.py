@@ -100,10 +100,12 @@ class GraphData:
             is_large = len(hierarchy.leaves) > MOST_AT_ONCE
             written.tree = writer.group(hierarchy.root, first.opened if is_large else None)
             written.missing = writer.missing
+            places = {node.name: place for place, node in enumerate(shown.graph.graph.nodes)}
             self._graphs.values.append(
                 {
                     "tree": written.tree,
-                    "order": _steps(_order(hierarchy, shown.graph)),
+                    # Where the names of the leaves, in the order of the tree, stand in the graph.
+                    "order": _steps([places[name] for name in hierarchy.names]),
                     "sources": _steps(hierarchy.edge_sources),
                     "targets": _steps(hierarchy.edge_targets),
                     "asides": _steps(hierarchy.asides),
@@ -361,12 +363,6 @@ def _look(made: box.Box) -> dict[str, Any]:
         "changed": made.changed,
         "marks": made.marks,
     }
-
-
-def _order(hierarchy: Hierarchy, gm: fx.GraphModule) -> list[int]:
-    """Return where the names of the leaves, in the order of the tree, stand in the graph."""
-    position = {node.name: i for i, node in enumerate(gm.graph.nodes)}
-    return [position[name] for name in hierarchy.names]
 
 
 def _steps(numbers: npt.ArrayLike) -> list[int]:
