@@ -100,6 +100,18 @@ def attribute_of(value: Any, name: str) -> Any:
         raise UnknownCallError(f"{type(value).__name__} has no {name}") from None
 
 
+def held_by_closure(function: Any) -> dict[str, Any]:
+    """Return what a function that was made inside of another one holds of it."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    held = {}
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # not given a value yet
+            continue
+    return held
+
+
 def heard(
     original: Callable[..., Any], hear: Callable[[Call], Any], lost: str, remarks: list[str]
 ) -> Callable[..., Any]:

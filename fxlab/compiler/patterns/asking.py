@@ -20,7 +20,7 @@ from unittest import mock
 import torch
 from torch.fx import Node
 
-from fxlab.compiler.heard_calls import Call
+from fxlab.compiler.heard_calls import Call, held_by_closure
 from fxlab.compiler.patterns.attempt import Attempt, Outcome, Pattern, any_of
 from fxlab.compiler.patterns.expressions import is_operator, names_of, parts_of
 from fxlab.interrupts import RestoringStack
@@ -299,7 +299,7 @@ def _refusal(check: Any, trial: _Trial) -> _Failure:
     if trial.failure is not None:
         # It has looked for the pattern once more, with the shapes that it found.
         return trial.failure._replace(outcome=Outcome.SHAPES)
-    held = _held(check)
+    held = held_by_closure(check)
     if getattr(check, "__qualname__", "").startswith("config_flag.") and isinstance(held.get("name"), str):
         return _Failure(Outcome.SETTING, "", "", str(held["name"]))
     own = held.get("extra_check", check)
@@ -311,7 +311,9 @@ def _described(entry: Any) -> Pattern:
     """Return the pattern of an entry."""
     parts = [part for part in parts_of(entry.pattern) if is_operator(part)]
     operators = tuple(any_of(names_of(part)) for part in parts)
-    searched = _held(entry.extra_check).get("search_fn") if hasattr(entry, "normalize_args") else None
+    searched = (
+        held_by_closure(entry.extra_check).get("search_fn") if hasattr(entry, "normalize_args") else None
+    )
     registered = searched or getattr(entry, "handler", None) or entry.extra_check
     begins = names_of(entry.pattern) or operators[-1:]
     return Pattern(pattern_name(entry), begins, operators, _place_of(registered), entry.pattern)
@@ -319,22 +321,10 @@ def _described(entry: Any) -> Pattern:
 
 def pattern_name(entry: Any) -> str:
     """Return what a pattern is called: by itself, or by the function that it searches or that replaces it."""
-    searched = _held(getattr(entry, "extra_check", None)).get("search_fn")
+    searched = held_by_closure(getattr(entry, "extra_check", None)).get("search_fn")
     function = getattr(entry, "handler", None) or searched
     name = getattr(entry, "pattern_name", None) or (_name_of(function) if function is not None else "")
     return str(name) or type(entry).__name__
-
-
-def _held(function: Any) -> dict[str, Any]:
-    """Return what a function that was made inside of another one holds of it."""
-    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
-    held = {}
-    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
-        try:
-            held[name] = cell.cell_contents
-        except ValueError:  # not given a value yet
-            continue
-    return held
 
 
 def _inner(function: Any) -> Any:

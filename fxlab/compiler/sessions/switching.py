@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -222,7 +222,7 @@ class SwitchedCompile(Session):
         while True:
             new = self._prepare(switches)
             if switches.options != self._switches.options:
-                for name in self._not_run(switches):
+                for name in {*self._compilers_own(switches.offered)} - self._compiled.running:
                     switches = switches.without(name)
             if not new:
                 return switches
@@ -234,19 +234,15 @@ class SwitchedCompile(Session):
             order = [*in_order(own, list(changing)), *(n for n in switches.offered if n not in changing)]
             switches = replace(switches, offered=tuple(order), on=switches.on | {*new})
 
-    def _not_run(self, switches: Switches) -> list[str]:
-        """Return the passes of the compiler on offer that do not run with the options."""
-        running = self._compiled.running
-        own = (name for name in switches.offered if isinstance(self._offer.limited(name, ()), CompilerPass))
-        return [name for name in own if name not in running]
-
     def _prepare(self, switches: Switches) -> list[str]:
         """Compile with what is on; return what has changed the graph beside it."""
         return self._compiled.prepare(self._entries(switches), self._off(switches))
 
     def _off(self, switches: Switches) -> list[str]:
-        off = (name for name in switches.offered if name not in switches.on)
-        return [name for name in off if isinstance(self._offer.limited(name, ()), CompilerPass)]
+        return self._compilers_own(name for name in switches.offered if name not in switches.on)
+
+    def _compilers_own(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if isinstance(self._offer.limited(name, ()), CompilerPass)]
 
     def _entries(self, switches: Switches) -> Entries:
         passes = (self._offer.limited(name, excluded) for name, excluded in switches.stack())
