@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from torch import nn
 
-from fxlab.checks import described
+from fxlab.checks import described, flag
 from fxlab.compiler.compiling.compiler import Compiler
 from fxlab.compiler.compiling.hooks import unwrapped
 from fxlab.compiler.compiling.stack import stacks_of
 from fxlab.compiler.options.hooks import mode_options, values
+from fxlab.compiler.scripts.record import linked
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running import Inputs, given_inputs
 
@@ -85,8 +85,7 @@ def compile_session(
     """
     if not callable(model) or isinstance(model, type):
         raise TypeError(f"model: expected a torch.nn.Module or a function, got {described(model)}.")
-    if not isinstance(training, bool):
-        raise TypeError(f"training: expected True or False, got {described(training)}.")
+    flag(training, "training")
     if not isinstance(dynamic, bool | None):
         raise TypeError(f"dynamic: expected True, False or None, got {described(dynamic)}.")
     if backend != "inductor":
@@ -119,10 +118,6 @@ def compile_session(
     graphs = {
         name: CompileSession(stack, tuple(compiler.remarks)) for name, stack in stacks_of(compiler).items()
     }
-    for session in graphs.values():
-        session.graphs = MappingProxyType(graphs)
-    mistakes = (row for one in graphs.values() for row in one.operator_remarks)
-    told = (*compiler.remarks, *dict.fromkeys(mistakes))
-    for session in graphs.values():
-        session.remarks = told
+    mistakes = dict.fromkeys(row for one in graphs.values() for row in one.operator_remarks)
+    linked(graphs, (*compiler.remarks, *mistakes))
     return next(iter(graphs.values()))

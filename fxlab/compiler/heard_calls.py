@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
+from unittest import mock
 
 import torch
 
 from fxlab.author_frames import error_words
+from fxlab.interrupts import RestoringStack
 
 
 class UnknownCallError(Exception):
@@ -97,6 +100,18 @@ def attribute_of(value: Any, name: str) -> Any:
         raise UnknownCallError(f"{type(value).__name__} has no {name}") from None
 
 
+def held_by_closure(function: Any) -> dict[str, Any]:
+    """Return what a function that was made inside of another one holds of it."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    held = {}
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # not given a value yet
+            continue
+    return held
+
+
 def heard(
     original: Callable[..., Any], hear: Callable[[Call], Any], lost: str, remarks: list[str]
 ) -> Callable[..., Any]:
@@ -143,3 +158,33 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
         return tuple(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return ()
+
+
+class Patches:
+    """Exchanges functions of torch, and notes those that there are not."""
+
+    def __init__(self, stack: RestoringStack) -> None:
+        self._stack = stack
+        self.remarks: list[str] = []
+
+    def around(self, place: str, hear: Callable[[Call], Any], lost: str) -> None:
+        """Let somebody hear of the calls of a function, given as ``module:Class.name``; see :func:`heard`."""
+        module, _, path = place.partition(":")
+        *outer, name = path.split(".")
+        try:
+            owner: Any = functools.reduce(getattr, outer, import_module(module))
+            original = getattr(owner, name)
+        except (ImportError, AttributeError):
+            self.remarks.append(f"{lost}: this torch ({torch.__version__}) has no {path} in {module}.")
+            return
+        replacement = heard(original, hear, lost, self.remarks)
+        self._stack.enter_context(mock.patch.object(owner, name, replacement))
+
+    def setting(self, place: str, *, lost: str = "", **values: Any) -> None:
+        """Change settings of a module of torch, those that it has; ``lost`` says what that is without."""
+        config = import_module(place)
+        known = {name: value for name, value in values.items() if hasattr(config, name)}
+        self._stack.enter_context(config.patch(**known))
+        if lost and known.keys() != values.keys():
+            missing = ", ".join(values.keys() - known.keys())
+            self.remarks.append(f"{lost}: this torch ({torch.__version__}) has no {place}.{missing}.")

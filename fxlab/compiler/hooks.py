@@ -10,21 +10,17 @@ from __future__ import annotations
 import functools
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from typing import Any, Protocol
-from unittest import mock
+from typing import Any
 
-import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.compiler.heard_calls import Call, attribute_of, heard
-from fxlab.compiler.patterns.asking import Asking, Hearer, pattern_name
+from fxlab.compiler.heard_calls import Call, Patches, attribute_of
+from fxlab.compiler.patterns.asking import Asking, pattern_name
+from fxlab.compiler.recording.recorder import PHASES, Recorder
 from fxlab.interrupts import RestoringStack
 
-PHASES = ("pre_grad", "joint", "post_grad")
-"""The phases of Inductor that run passes over an FX graph, in their order."""
 _BORDERS = {phase: f"{phase}_{'graph_' * (phase == 'joint')}passes" for phase in PHASES}
 
 LOCK = threading.RLock()
@@ -33,76 +29,9 @@ SCRIPT_IS_HEARD = threading.Event()
 """Whether a script is listened to, whose compiles are not to be mixed with others."""
 
 
-class Listener(Hearer, Protocol):
-    """A listener to a compile, which decides on the passes and matches that run."""
-
-    def called(self, values: Sequence[Any]) -> None:
-        """The graph that was compiled last runs on these values of its placeholders."""
-
-    def begin_phase(self, phase: str, graph_module: GraphModule) -> None:
-        """A phase begins with a graph: that of the phase before, or one that was traced anew.
-
-        The first phase is where a graph begins that Dynamo has captured.
-        """
-
-    def end_phase(self, phase: str, graph_module: GraphModule) -> None:
-        """A phase has left a graph so."""
-
-    def begin_pass(self, name: str, graph_module: GraphModule, *, can_skip: bool) -> bool:
-        """Tell whether a pass may run; where ``can_skip`` is false it runs in any case."""
-
-    def end_pass(self, graph_module: GraphModule) -> None:
-        """The pass that began last is done, or was skipped."""
-
-    def failed_pass(self, error: BaseException) -> None:
-        """The pass that began last has raised, perhaps in the match that began last."""
-
-    def begin_match(self, pattern: str, anchor: Node, nodes: Sequence[Node]) -> bool:
-        """Tell whether the nodes that a pattern has matched may be replaced."""
-
-    def end_match(self) -> None:
-        """The match that began last is done."""
-
-    def generated(self, code: Callable[..., Any]) -> None:
-        """A backend has made this of the graph that Dynamo captured last."""
-
-    def kernels(self, found: Mapping[str, Sequence[str]]) -> None:
-        """The nodes, by the kernels that they went into, of the graph whose passes ran last."""
-
-
-class Patches:
-    """Exchanges functions of torch, and notes those that there are not."""
-
-    def __init__(self, stack: RestoringStack) -> None:
-        self._stack = stack
-        self.remarks: list[str] = []
-
-    def around(self, place: str, hear: Callable[[Call], Any], lost: str) -> None:
-        """Let somebody hear of the calls of a function, given as ``module:Class.name``; see :func:`heard`."""
-        module, _, path = place.partition(":")
-        *outer, name = path.split(".")
-        try:
-            owner: Any = functools.reduce(getattr, outer, import_module(module))
-            original = getattr(owner, name)
-        except (ImportError, AttributeError):
-            self.remarks.append(f"{lost}: this torch ({torch.__version__}) has no {path} in {module}.")
-            return
-        replacement = heard(original, hear, lost, self.remarks)
-        self._stack.enter_context(mock.patch.object(owner, name, replacement))
-
-    def setting(self, place: str, *, lost: str = "", **values: Any) -> None:
-        """Change settings of a module of torch, those that it has; ``lost`` says what that is without."""
-        config = import_module(place)
-        known = {name: value for name, value in values.items() if hasattr(config, name)}
-        self._stack.enter_context(config.patch(**known))
-        if lost and known.keys() != values.keys():
-            missing = ", ".join(values.keys() - known.keys())
-            self.remarks.append(f"{lost}: this torch ({torch.__version__}) has no {place}.{missing}.")
-
-
 @contextmanager
-def listening(listener: Listener) -> Iterator[list[str]]:
-    """Let a listener hear of all that this thread compiles with Inductor inside.
+def listening(listener: Recorder) -> Iterator[list[str]]:
+    """Let a recorder hear of all that this thread compiles with Inductor inside.
 
     Yields
     ------
@@ -127,7 +56,8 @@ def listening(listener: Listener) -> Iterator[list[str]]:
             "__exit__": around.left_pass,
         }.items():
             patches.around(f"{observer}.{name}", around_pass, "Passes are not told apart")
-        matcher, asking = "torch._inductor.pattern_matcher", Asking(listener, lambda: around.is_in_pass)
+        matcher = "torch._inductor.pattern_matcher"
+        asking = Asking(listener.begin_patterns, listener.tried, lambda: around.is_in_pass)
         lost = "Why patterns do not match is not known"
         patches.around(f"{matcher}:PatternMatcherPass.apply", asking.pass_, lost)
         patches.around(f"{matcher}:MatchContext.match", asking.step, lost)
@@ -142,7 +72,7 @@ def listening(listener: Listener) -> Iterator[list[str]]:
 class _Around:
     """Hears of the calls of torch's functions; only those of the thread that made it."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Recorder) -> None:
         self._listener, self._thread = listener, threading.get_ident()
         self._phases = self._passes = 0
         """How many surround what runs now: of nested ones, the outermost counts."""

@@ -13,9 +13,8 @@ from torch import fx
 
 from fxlab.checks import described, flag, items_of, positive_int
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
-from fxlab.drawing.rendering.dot import DOWN, PLAIN, Arrangement, to_digraph
+from fxlab.drawing.rendering.dot import DOWN, PLAIN, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
-from fxlab.drawing.rendering.picture import Picture
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.graphs.unfolded import unfolded
@@ -72,20 +71,14 @@ class Drawing:
         self.arrangement = arrangement
 
     @cached_property
-    def picture(self) -> Picture:
-        """The picture with what each of its elements stands for; laid out when first asked for."""
-        return render(self.view, marks=self.marks, overlay=self.overlay, arrangement=self.arrangement)
-
-    @property
     def svg(self) -> str:
-        """The picture as SVG."""
-        return self.picture.svg
+        """The picture as SVG; laid out when first asked for."""
+        return render(self.view, marks=self.marks, overlay=self.overlay, arrangement=self.arrangement)
 
     @property
     def source(self) -> str:
         """The picture in the DOT language, for other Graphviz tools."""
-        how = self.arrangement
-        return str(to_digraph(self.view, marks=self.marks, overlay=self.overlay, arrangement=how).source)
+        return to_dot(self.view, marks=self.marks, overlay=self.overlay, arrangement=self.arrangement)
 
     def open(self, *paths: str) -> Drawing:
         """Return a drawing in which these groups are open too."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 
 FIRST_BUDGET = 40
-"""Boxes of a first picture."""
+"""Most boxes of a first picture, unless the top level has more."""
 MOST_ROWS, MOST_COLUMNS = 13.0, 8
 """Boxes below and beside one another in a first picture, which is to be read without zooming."""
 HEADING_ROWS, CHIP_ROWS = 0.7, 0.3
@@ -78,25 +78,17 @@ class View:
             _check_group(self.hierarchy, path)
 
     @classmethod
-    def default(cls, hierarchy: Hierarchy, budget: int = FIRST_BUDGET) -> View:
+    def default(cls, hierarchy: Hierarchy) -> View:
         """Open the heaviest groups for as long as the picture can be read without zooming.
 
         Runs of repeats stay folded, and so does what only serves others.
-
-        Parameters
-        ----------
-        hierarchy
-            What is looked at.
-        budget
-            Most boxes of the picture, unless the top level has more.
         """
-        _check_budget(budget)
         view, tries = cls(hierarchy), 0
         closed = dict.fromkeys(view._worth_opening())
         while closed and tries < MOST_TRIES:
             group = max(closed, key=lambda g: (g.parameters, g.nodes))
             del closed[group]
-            if len(view.boxes) + len(group.children) - 1 > budget:
+            if len(view.boxes) + len(group.children) - 1 > FIRST_BUDGET:
                 continue
             opened = cls(hierarchy, view.opened | {group.path})
             if len(view.boxes) > 1 and not opened._is_readable():
@@ -109,11 +101,7 @@ class View:
     def open(self, path: str) -> View:
         """Show the inside of a group. Groups around it open too; a chain of lone groups opens as one."""
         _check_group(self.hierarchy, path)
-        opened = {*self.opened, path}
-        parents = self.hierarchy.parents
-        around = path
-        while around := parents.get(around, ""):
-            opened.add(around)
+        opened = {*self.opened, path, *self.hierarchy.around(path)}
         inside = self.hierarchy.groups[path].children
         while len(inside) == 1 and isinstance(inside[0], Group) and inside[0].kind == "module":
             opened.add(inside[0].path)
@@ -123,17 +111,8 @@ class View:
     def close(self, path: str) -> View:
         """Hide the inside of a group, and forget which groups in it were open."""
         _check_group(self.hierarchy, path)
-        group = self.hierarchy.groups[path]
-        groups = self.hierarchy.groups
-
-        def inside(other: Group) -> bool:
-            return other.start >= group.start and other.stop <= group.stop and other.path not in around
-
-        around = set()
-        outer = path
-        while outer := self.hierarchy.parents.get(outer, ""):
-            around.add(outer)
-        return View(self.hierarchy, frozenset(p for p in self.opened if not inside(groups[p])))
+        around = self.hierarchy.around
+        return View(self.hierarchy, frozenset(p for p in self.opened if path and path not in around(p)))
 
     def reveal(self, node_names: Iterable[str], budget: int = BUDGET) -> View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
@@ -145,20 +124,10 @@ class View:
         ----------
         node_names
             Names of nodes, or a mapping of names to marks, where blocks are equal only if their marks are.
-            A name that is not in the graph raises ``ValueError``.
         budget
             Most boxes that the result may show; what is open already stays open.
         """
-        _check_budget(budget)
-        if isinstance(node_names, str):
-            raise TypeError(
-                f"reveal expected a list of node names, got the string {node_names!r}: pass [{node_names!r}]."
-            )
-        positions = self.hierarchy.position_of
         marks = node_names if isinstance(node_names, Mapping) else dict.fromkeys(node_names, ())
-        for name in marks:
-            if name not in positions:
-                raise ValueError(f"The graph has no node named {name!r}.")
         opened = set(self.opened)
         boxes = len(self.boxes)
         for name in self._unlike(marks):
@@ -343,10 +312,3 @@ def _check_group(hierarchy: Hierarchy, path: str) -> None:
     if path not in hierarchy.groups:
         known = ", ".join(repr(p) for p in list(hierarchy.groups)[1:6])
         raise ValueError(f"The graph has no group {path!r}. Groups are, for example, {known or '(none)'}.")
-
-
-def _check_budget(budget: int) -> None:
-    if not isinstance(budget, int) or isinstance(budget, bool):
-        raise TypeError(f"budget expected an int, got {type(budget).__name__}.")
-    if budget < 1:
-        raise ValueError(f"budget expected at least 1 box, got {budget}.")

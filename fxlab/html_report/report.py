@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -138,7 +138,7 @@ def report(
     flag(measure, "measure")
     flag(values, "values")
     if isinstance(model, Mapping):
-        sessions = {_name(name): session_of(_one(model, name), inputs, passes) for name in model}
+        sessions = {name: session_of(one, inputs, passes) for name, one in _checked(model)}
         if not sessions:
             raise ValueError("model: there is no session in this mapping, so there is nothing to report.")
         if overlay is not None:
@@ -184,16 +184,13 @@ def report_several(
     return file
 
 
-def _name(name: object) -> str:
-    if isinstance(name, str):
-        return name
-    raise TypeError(f"model: expected sessions by name, but {described(name)} is the name of one.")
-
-
-def _one(sessions: Mapping[str, Session], name: str) -> Session:
-    if isinstance(sessions[name], Session):
-        return sessions[name]
-    raise TypeError(f"model: expected a Session under {name!r}, got {described(sessions[name])}.")
+def _checked(sessions: Mapping[str, Session]) -> Iterator[tuple[str, Session]]:
+    for name, session in sessions.items():
+        if not isinstance(name, str):
+            raise TypeError(f"model: expected sessions by name, but {described(name)} is the name of one.")
+        if not isinstance(session, Session):
+            raise TypeError(f"model: expected a Session under {name!r}, got {described(session)}.")
+        yield name, session
 
 
 @dataclass(frozen=True)
@@ -251,7 +248,13 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
     cards = pass_states(session, explained)
     unchanged = explain_unchanged(session)
     graphs = _graphs(session, explained | unchanged, measure, colours.own)
-    tables = _tables(session, explained, unchanged, measure)
+    last = len(session.applied)
+    of_last = [graphs.alone(last), *([graphs.merged(last, 0)] if last else [])]
+    outputs = outputs_state(session)
+    is_judged = outputs["state"] == "ready" and measure
+    # Of the weights that are kept the verdicts on all stages run copies.
+    with session.reference_run().weights_kept() if is_judged else contextlib.nullcontext():
+        tables = _tables(session, outputs, explained, unchanged, measure)
     tables["more"] += colours.tables()
     return {
         "data": graphs.data.take()
@@ -269,14 +272,8 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
         },
         "tables": tables,
         "colours": colours.first,
-        "values": written_values(session, _graphs_of_last(session, graphs)) if values else None,
+        "values": written_values(session, of_last) if values else None,
     }
-
-
-def _graphs_of_last(session: Session, graphs: SessionGraphs) -> list[int]:
-    """Return the numbers of the graphs that show the last stage, alone and compared with the original."""
-    last = len(session.applied)
-    return [graphs.alone(last), *([graphs.merged(last, 0)] if last else [])]
 
 
 def _graphs(
@@ -323,19 +320,6 @@ def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
 
 
 def _tables(
-    session: Session,
-    explained: dict[str, pd.DataFrame | str],
-    unchanged: dict[str, pd.DataFrame | str],
-    measure: bool,
-) -> dict[str, Any]:
-    outputs = outputs_state(session)
-    if outputs["state"] != "ready" or not measure:
-        return _written_tables(session, outputs, explained, unchanged, measure)
-    with session.reference_run().weights_kept():  # of which the verdicts on all stages run copies
-        return _written_tables(session, outputs, explained, unchanged, measure)
-
-
-def _written_tables(
     session: Session,
     outputs: dict[str, Any],
     explained: dict[str, pd.DataFrame | str],

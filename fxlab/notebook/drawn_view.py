@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fxlab.drawing import View, render, to_digraph
+from fxlab.drawing import View, render, to_dot
 from fxlab.drawing.rendering.dot import Arrangement, Side, side_by_side
 from fxlab.notebook.page.view_state import BELOW
 from fxlab.overlays import Overlay
@@ -69,7 +69,7 @@ class DrawnView:
             signatures=shown.signatures,
             overlay=self._overlay(self.number),
             arrangement=self._arrangement,
-        ).svg
+        )
 
     @property
     def dot(self) -> str:
@@ -82,9 +82,8 @@ class DrawnView:
             overlays.append(self._overlay(number))
         if len(sides) == 1:
             (side,), (overlay,) = sides, overlays
-            drawn = to_digraph(side.view, marks=side.marks, overlay=overlay, arrangement=self._arrangement)
-            return str(drawn.source)
-        return str(side_by_side(sides, [one for one in overlays if one], self._arrangement).source)
+            return to_dot(side.view, marks=side.marks, overlay=overlay, arrangement=self._arrangement)
+        return side_by_side(sides, [one for one in overlays if one], self._arrangement)
 
     @property
     def _arrangement(self) -> Arrangement:

@@ -122,12 +122,9 @@ def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> dict
 
 def _flop_words(flops: TracedFlops, nodes: Sequence[fx.Node]) -> str:
     """Write the operations of nodes together; "" if there are none, or no shapes to tell them from."""
-    words, is_unknown = _count(flops.of(nodes)), any(map(flops.is_unknown, nodes))
+    number, is_unknown = flops.of(nodes), any(map(flops.is_unknown, nodes))
+    words = f"{number:,}" if number else ""
     return f"at least {words}" if words and is_unknown else "unknown" if is_unknown else words
-
-
-def _count(number: int | None) -> str:
-    return f"{number:,}" if number else ""
 
 
 def _field(label: str, value: str, *, code: bool = False) -> Field:

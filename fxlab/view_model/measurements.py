@@ -14,7 +14,7 @@ from fxlab.validation import Evaluation, Status, benchmark, compare_nodes, compa
 from fxlab.view_model.memory_chart import BEFORE, MEMORY, memory_chart
 from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.session_state import stage_names
-from fxlab.view_model.table_state import batches_state, measured_state, stages_state
+from fxlab.view_model.table_state import table_state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,11 +62,15 @@ class Measurement:
 
     def table(self, frame: pd.DataFrame, nodes: Container[str]) -> dict[str, Any]:
         """Describe the table that was made; ``nodes`` are the names in the present graph."""
+        table = table_state(frame, self.index_title)
+        names = [row[0] for row in table["rows"]]
         if self.leads == "stages":
-            return stages_state(frame, self.index_title)
+            return table | {"stages": {name: n for n, name in enumerate(names)}, "leads": "stages"}
         if self.leads == "batches":
-            return batches_state(frame, self.index_title)
-        table = measured_state(frame, self.index_title, nodes)
+            numbers = {name: int(name.removeprefix("batch ")) for name in names}
+            return table | {"numbers": numbers, "leads": "batches"}
+        if "stages" not in table:
+            table |= {"unlinked": [name for name in names if name not in nodes]}
         return table if self.chart is None else table | {"chart": self.chart(frame)}
 
 

@@ -34,7 +34,10 @@ def outputs_state(session: Session) -> dict[str, Any]:
         return shown
     except Exception as error:
         state = "none" if isinstance(error, NothingToRunError) else "failed"
-        return {"state": state, "text": _why_not_compared(error), "table": None}
+        # A ValueError of fxlab's own says itself what could not be done.
+        is_told = isinstance(error, ValueError)
+        words = ("" if is_told else "The outputs could not be compared: ") + describe_error(error)
+        return {"state": state, "text": words, "table": None}
 
 
 def changed_nodes_state(session: Session) -> dict[str, Any]:
@@ -47,7 +50,8 @@ def changed_nodes_state(session: Session) -> dict[str, Any]:
     for column in ("before", "target_before"):
         shown[column] = [", ".join(dict.fromkeys(values)) for values in shown[column]]
     shown.insert(0, "changed_by", words)
-    return {"table": table_state(shown, "Node"), "text": _words_on(session)}
+    on = [f"{readable_name(p)}: {clip(str(session.changes(p)), 300)}." for p in session.applied]
+    return {"table": table_state(shown, "Node"), "text": "\n".join(on) or NO_PASS_IS_ON["text"]}
 
 
 def judgement_state(found: Verdict) -> dict[str, Any]:
@@ -72,15 +76,3 @@ def changes_text(session: Session, p: Transformation) -> str:
     """Return what a pass that is on has changed, or where it comes nearest, as a sentence; "" for neither."""
     changes = session.changes(p)
     return clip(str(changes), 300) if changes or changes.nearest else ""
-
-
-def _words_on(session: Session) -> str:
-    if not session.applied:
-        return str(NO_PASS_IS_ON["text"])
-    return "\n".join(f"{readable_name(p)}: {clip(str(session.changes(p)), 300)}." for p in session.applied)
-
-
-def _why_not_compared(error: Exception) -> str:
-    # A ValueError of fxlab's own says itself what could not be done.
-    words = describe_error(error)
-    return words if isinstance(error, ValueError) else f"The outputs could not be compared: {words}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Any
 
 import pandas as pd
@@ -80,20 +79,6 @@ def table_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
     return state | {"stages": dict(zip(names, firsts, strict=True)), "leads": "nodes"}
 
 
-def stages_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
-    """Describe a table with a row for each stage from the original on, which leads there."""
-    table = table_state(frame, index_title)
-    stages = {row[0]: number for number, row in enumerate(table["rows"])}
-    return table | {"stages": stages, "leads": "stages"}
-
-
-def batches_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
-    """Describe a table with a row for each batch, by "batch" and its number, which leads there."""
-    table = table_state(frame, index_title)
-    numbers = {row[0]: int(row[0].removeprefix("batch ")) for row in table["rows"]}
-    return table | {"numbers": numbers, "leads": "batches"}
-
-
 def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> dict[str, Any]:
     """Describe a table of output differences, in the words of the verdict as far as there is one."""
     frame = frame.drop(columns="allclose")
@@ -126,14 +111,6 @@ def _words(frame: pd.DataFrame, verdict: Verdict | None) -> str:
     size = f"max |Δ| {with_unit(float(largest))}" if pd.notna(largest) else "non-numeric differences"
     status = "" if verdict is None else f" ({verdict.status})"
     return f"Outputs differ in {len(different)} of {counted(len(frame), 'tensor')}: {size}{status}."
-
-
-def measured_state(frame: pd.DataFrame, index_title: str, nodes: Container[str]) -> dict[str, Any]:
-    """Describe a table of which only the rows lead somewhere that are nodes of the graph."""
-    table = table_state(frame, index_title)
-    if "stages" in table:
-        return table
-    return table | {"unlinked": [row[0] for row in table["rows"] if row[0] not in nodes]}
 
 
 def _kind(column: pd.Series[Any]) -> str:

@@ -15,7 +15,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 import fxlab
-from fxlab.compiler import hooks
+from fxlab.compiler import heard_calls, hooks
 from fxlab.compiler.graphs import hooks as graph_hooks
 from fxlab.compiler.recording.recorder import Recorder
 
@@ -114,7 +114,7 @@ def test_what_is_compiled_while_somebody_listens_computes_the_same_bits():
         with torch.no_grad(), functorch_config.patch(enable_autograd_cache=False):
             return torch.compile(model, options={"fx_graph_cache": False})(X)
 
-    plain, recorder = run(), Recorder(lambda kind, name: True, lambda kind, name, anchor, made: True)
+    plain, recorder = run(), Recorder()
     with hooks.listening(recorder):
         listened = run()
     torch._dynamo.reset()
@@ -129,7 +129,7 @@ def test_without_a_hook_the_session_says_what_cannot_be_told(monkeypatch):
             raise ImportError(name)
         return importlib.import_module(name)
 
-    monkeypatch.setattr(hooks, "import_module", without_matcher)
+    monkeypatch.setattr(heard_calls, "import_module", without_matcher)
     options = {"post_grad_custom_pre_pass": relus_to_clamps()}
     session = fxlab.compile_session(Blocks().eval(), X, options=options)
     assert any(remark.startswith("Matches are not told apart: this torch") for remark in session.remarks)

@@ -17,9 +17,9 @@ from torch import nn
 from torch._inductor.compile_fx import compile_fx
 
 import fxlab
-from fxlab.compiler import hooks
+from fxlab.compiler import heard_calls
 from fxlab.compiler.compiling.hooks import _without_code
-from fxlab.compiler.scripts.record import _ScriptRecorder
+from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.view_model.session_remarks import session_remarks
 
 X = torch.randn(3, 8)
@@ -31,12 +31,9 @@ def breaks(x):
     return torch.sigmoid(y)
 
 
-def with_a_pass(graph_module, inputs):
-    """Compile with a mistaken pass of one's own, and without code."""
-    eager = copy.deepcopy(graph_module)
-    patches = {"post_grad_custom_post_pass": plant_mistake}
-    compile_fx(graph_module, inputs, inner_compile=_without_code, config_patches=patches)
-    return eager
+def with_pass(pass_):
+    """Return a backend that compiles with a pass of one's own, and without code."""
+    return functools.partial(without_code, post_grad_custom_post_pass=pass_)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +42,7 @@ def record():
     torch.manual_seed(0)
     model = Blocks().eval()
     with torch.no_grad(), fxlab.record_compile() as record:
-        torch.compile(model, backend=with_a_pass)(X)
+        torch.compile(model, backend=with_pass(plant_mistake))(X)
         torch.compile(breaks, backend="eager")(X)
     record.model = model
     return record
@@ -94,15 +91,8 @@ def test_switches_say_why_they_are_fixed(record):
 
 
 def test_matches_of_a_recorded_pass_are_told_and_not_excluded():
-    wrong = {"post_grad_custom_post_pass": relus_to_clamps(wrong=(1,))}
-
-    def backend(graph_module, inputs):
-        eager = copy.deepcopy(graph_module)
-        compile_fx(graph_module, inputs, inner_compile=_without_code, config_patches=wrong)
-        return eager
-
     with torch.no_grad(), fxlab.record_compile() as record:
-        torch.compile(Blocks().eval(), backend=backend)(X)
+        torch.compile(Blocks().eval(), backend=with_pass(relus_to_clamps(wrong=(1,))))(X)
     (session,) = record.sessions.values()
     name = "post_grad/relus_to_clamps"
     assert list(session.explain(name)["matched"]) == [True] * 3
@@ -170,13 +160,6 @@ def test_no_sessions_and_what_is_none_are_refused_by_name(record, tmp_path):
         fxlab.report({1: record.sessions["graph 2, inference"]}, path=path)
 
 
-def with_clamps(graph_module, inputs):
-    eager = copy.deepcopy(graph_module)
-    patches = {"post_grad_custom_post_pass": relus_to_clamps()}
-    compile_fx(graph_module, inputs, inner_compile=_without_code, config_patches=patches)
-    return eager
-
-
 def test_gradients_are_stacks_of_their_own():
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     with fxlab.record_compile() as record:
@@ -196,7 +179,7 @@ def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monke
         is_it = place == "torch._functorch.config"
         return types.SimpleNamespace(patch=module.patch, enable_autograd_cache=True) if is_it else module
 
-    monkeypatch.setattr(hooks, "import_module", without_setting)
+    monkeypatch.setattr(heard_calls, "import_module", without_setting)
     backend = functools.partial(compile_fx, inner_compile=run_eagerly)
     x, layer = torch.randn(2, 4, requires_grad=True), nn.Linear(4, 4)
 
@@ -220,10 +203,10 @@ def test_a_recording_that_fails_does_not_break_the_script(monkeypatch, method):
     def fails(*args, **kwargs):
         raise Recorded("by a graph that nobody has thought of")
 
-    monkeypatch.setattr(_ScriptRecorder, method, fails)
+    monkeypatch.setattr(ScriptRecorder, method, fails)
     torch._dynamo.reset()
     with torch.no_grad(), fxlab.record_compile() as record:
-        y = torch.compile(lambda x: torch.relu(x) * 1, backend=with_clamps)(X)
+        y = torch.compile(lambda x: torch.relu(x) * 1, backend=with_pass(relus_to_clamps()))(X)
         z = torch.compile(lambda x: torch.sigmoid(x), backend="eager")(X)
     assert torch.equal(y, torch.relu(X))
     assert torch.equal(z, torch.sigmoid(X))

@@ -62,10 +62,10 @@ def relus_to_clamps(wrong=()):
     return patterns.apply
 
 
-def without_code(graph_module, inputs):
+def without_code(graph_module, inputs, **options):
     """Compile without generating code, and run eagerly: a backend."""
     from torch._inductor.compile_fx import compile_fx  # warns when it is first imported
 
     eager = copy.deepcopy(graph_module)
-    compile_fx(graph_module, inputs, inner_compile=_without_code)
+    compile_fx(graph_module, inputs, inner_compile=_without_code, config_patches=options or None)
     return eager

@@ -7,6 +7,7 @@ from torch import fx, nn
 
 from fxlab import Session, Transformation
 from fxlab.drawing import View
+from fxlab.drawing.rendering.box import make_boxes
 
 
 class Attention(nn.Module):
@@ -150,6 +151,11 @@ def flat_chain(length: int) -> fx.GraphModule:
 def boxes_of(view: View) -> dict[str, str]:
     """Return node name -> id of the visible box that draws it."""
     return {name: box.id for box in view.boxes for name in view.hierarchy.names_in(box)}
+
+
+def labels_of(view: View) -> dict[str, str]:
+    """Return id of a visible box or cluster -> its complete title."""
+    return {box.id: box.label for box in make_boxes(view, {}, ()).values()}
 
 
 def bert_session(*passes: Transformation) -> Session:

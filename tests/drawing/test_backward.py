@@ -135,15 +135,8 @@ def test_weights_whose_path_is_noted_place_nodes_that_say_nothing():
 
 
 def test_the_result_of_a_tracer_of_steps_tells_the_paths_of_weights():
-    model, x = blocks(2)
-    state = dict(model.named_parameters())
-
-    def step(state, x):
-        loss = squared(torch.func.functional_call(model, state, (x,)))
-        return [loss, *torch.autograd.grad(loss, list(state.values()))]
-
-    graph = make_fx(step)(state, x)
-    result = SimpleNamespace(gm=graph, state_fqns=list(state), input_subclass_layouts={})
+    graph, paths = flat_step()
+    result = SimpleNamespace(gm=graph, state_fqns=paths, input_subclass_layouts={})
     hierarchy = build_hierarchy(fxlab.Session(result).graph_module)
     inputs = [leaf.name for leaf in hierarchy.leaves if leaf.node.op == "placeholder"]
     assert len(inputs) == 1

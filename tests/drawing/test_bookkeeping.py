@@ -202,7 +202,7 @@ def test_objects_that_are_returned_are_drawn_with_the_output(bert_with_cache: fx
     assert output.host.node.op == "output"
     assert {leaf.bookkeeping for leaf in output.children[:-1]} == {"results"}
     box = make_boxes(View(hierarchy), {}, ())[output.id]
-    assert (box.info.kind, box.title) == ("output", "output")
+    assert (box.kind, box.title) == ("output", "output")
     assert box.lines[0].startswith("logits")
     assert View(hierarchy).reveal(["output"]).opened == View(hierarchy).opened  # its box bears its name
     assert View(hierarchy).reveal(output.children[0].names).opened == View(hierarchy).opened | {output.path}

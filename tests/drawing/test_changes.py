@@ -6,8 +6,9 @@ import pytest
 from drawing_models import bert_session
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, graph_diff
-from fxlab.drawing import View, build_hierarchy, render
-from fxlab.drawing.hierarchy.changes import merged_graph
+from fxlab.drawing import View, build_hierarchy
+from fxlab.drawing.hierarchy.changes import CHANGES, merged_graph
+from fxlab.drawing.rendering.box import make_boxes
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 
@@ -39,8 +40,10 @@ def test_nodes_that_are_gone_stand_where_they_were(session: Session) -> None:
     hierarchy = build_hierarchy(merged)
     for name in gone:
         assert "attention" in hierarchy.leaves[hierarchy.position_of[name]].path
-    picture = render(View.default(hierarchy).reveal(gone), marks=changes)
-    assert {name for box in picture.boxes.values() if box.changed for name in box.nodes} >= set(gone)
+    view = View.default(hierarchy).reveal(gone)
+    boxes = make_boxes(view, changes, CHANGES)
+    changed = [item for item in (*view.clusters, *view.boxes) if boxes[item.id].changed]
+    assert {name for item in changed for name in hierarchy.names_in(item)} >= set(gone)
 
 
 def test_the_graphs_that_are_compared_stay_as_they_are(session: Session) -> None:

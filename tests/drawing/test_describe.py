@@ -7,14 +7,11 @@ import operator
 
 import pytest
 import torch
+from drawing_models import Bert
 from torch import fx, nn
 
-import fxlab
 from fxlab.drawing import Group, build_hierarchy
-from fxlab.drawing.rendering.describe import (
-    lines_of,
-    module_text,
-)
+from fxlab.drawing.rendering.describe import lines_of, module_text
 
 
 class Renamed(nn.MaxPool2d):
@@ -70,36 +67,10 @@ def test_the_constants_of_a_call_stand_in_its_box(
 
 def test_a_closed_group_counts_all_blocks_of_a_class_that_repeats() -> None:
     """The first of equal blocks may be unlike the others, and is one of them all the same."""
-
-    class Block(nn.Module):
-        def __init__(self, *, is_first: bool) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4, bias=not is_first)
-            self.act = nn.ReLU() if is_first else nn.Tanh()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.act(self.linear(x))
-
-    class Stack(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.block = nn.ModuleList([Block(is_first=i == 0) for i in range(4)])
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for block in self.block:
-                x = block(x)
-            return x
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stack = Stack()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.stack(x)
-
-    hierarchy = build_hierarchy(fxlab.symbolic_trace(Model(), torch.ones(2, 4)))
-    stack = hierarchy.groups["stack"]
-    kinds = [child.kind for child in stack.children if isinstance(child, Group)]
-    assert kinds == ["module", "repeat"]
-    assert lines_of(stack, hierarchy.modules)[-1] == "Block × 4"  # noqa: RUF001
+    graph_module = fx.symbolic_trace(Bert(layers=4))
+    divided = next(node for node in graph_module.graph.nodes if node.target is operator.truediv)
+    divided.target = operator.mul
+    hierarchy = build_hierarchy(graph_module)
+    encoder = hierarchy.groups["encoder"]
+    assert [child.kind for child in encoder.children if isinstance(child, Group)] == ["module", "repeat"]
+    assert lines_of(encoder, hierarchy.modules)[-1] == "Block × 4"  # noqa: RUF001

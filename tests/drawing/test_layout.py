@@ -29,14 +29,6 @@ def process(monkeypatch):
     made.stop()
 
 
-@pytest.mark.parametrize(
-    ("output_format", "beginning"),
-    [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("dot", b"digraph")],
-)
-def test_formats(process, output_format, beginning):
-    assert lay_out(SMALL, output_format).startswith(beginning)
-
-
 def test_a_layout_that_takes_too_long_is_stopped_and_the_next_one_works(process):
     began = time.monotonic()
     with pytest.raises(LayoutTimeoutError, match=r"stopped after 0\.5 s"):
@@ -47,7 +39,7 @@ def test_a_layout_that_takes_too_long_is_stopped_and_the_next_one_works(process)
 
 def test_a_layout_can_be_cancelled_from_another_thread(process):
     lay_out(SMALL)
-    threading.Timer(0.3, layout.cancel_layout).start()
+    threading.Timer(0.3, process.stop).start()
     with pytest.raises(LayoutError, match="cancelled"):
         lay_out(slow_graph(2), timeout=30)
     assert b"<svg" in lay_out("digraph { c }")
@@ -156,8 +148,3 @@ print([name for name in ("torch", "fxlab") if name in sys.modules])
     command = [sys.executable, "-P", "-c", script, str(layout._WORKER)]
     done = subprocess.run(command, capture_output=True, check=True)
     assert done.stdout.strip() == b"[]"
-
-
-def test_an_unknown_format_is_refused():
-    with pytest.raises(ValueError, match="svg, png, pdf, dot"):
-        lay_out(SMALL, "gif")

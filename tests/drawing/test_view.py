@@ -8,6 +8,7 @@ from torch import fx, nn
 import fxlab
 from fxlab.drawing import Hierarchy, View, build_hierarchy
 from fxlab.drawing.rendering.box import make_boxes
+from fxlab.drawing.view import FIRST_BUDGET
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +28,8 @@ def test_the_first_view_is_small_and_keeps_repeats_folded(llama):
 
 
 @pytest.mark.parametrize("model", [Bert(layers=30), Llama(layers=40)], ids=["bert", "llama"])
-@pytest.mark.parametrize("budget", [12, 20, 60])
-def test_the_budget_holds(model, budget):
-    hierarchy = build_hierarchy(fx.symbolic_trace(model))
-    floor = len(hierarchy.root.children)
-    assert len(View.default(hierarchy, budget).boxes) <= max(budget, floor)
+def test_the_budget_of_a_first_view_holds(model):
+    assert len(View.default(build_hierarchy(fx.symbolic_trace(model))).boxes) <= FIRST_BUDGET
 
 
 @pytest.mark.slow
@@ -160,11 +158,7 @@ def test_a_value_that_is_read_in_three_opened_groups_far_away_is_a_chip(groups, 
 @pytest.mark.parametrize(("values", "words"), [(6, None), (7, "and 2 more")])
 def test_a_box_has_six_chips_at_most(values, words):
     boxes = make_boxes(View(fanned_out(5, values)), {}, ())
-    (texts,) = (
-        [chip.text for row in box.chip_rows for chip in row]
-        for box in boxes.values()
-        if len(box.chip_rows) > 1
-    )
+    (texts,) = ([*sum(box.chip_rows, ())] for box in boxes.values() if len(box.chip_rows) > 1)
     assert len(texts) == 6
     assert [text for text in texts if not text.startswith("value_")] == ([words] if words else [])
 
@@ -204,17 +198,9 @@ def test_of_layers_with_nodes_at_the_same_places_one_is_opened_and_those_that_ar
     assert [path in one_more.opened for path in layers] == [True, False, False, True]
 
 
-def test_mistakes_are_named(bert):
+def test_a_group_that_is_not_there_is_named(bert):
     with pytest.raises(ValueError, match="no group 'nope'"):
         View(bert).open("nope")
-    with pytest.raises(ValueError, match="no node named 'nope'"):
-        View(bert).reveal(["nope"])
-    with pytest.raises(TypeError, match="the string"):
-        View(bert).reveal("softmax")
-    with pytest.raises(ValueError, match="at least 1"):
-        View.default(bert, budget=0)
-    with pytest.raises(TypeError, match="int"):
-        View.default(bert, budget="many")
 
 
 def test_a_graph_without_edges_has_a_view():
@@ -223,4 +209,3 @@ def test_a_graph_without_edges_has_a_view():
     view = View.default(build_hierarchy(fx.GraphModule(nn.Module(), graph)))
     assert len(view.boxes) == 1
     assert view.edges == ()
-    assert torch.is_tensor(torch.ones(1))

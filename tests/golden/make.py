@@ -24,6 +24,7 @@ from golden.models import MODELS, session_of
 
 from fxlab import Session
 from fxlab.drawing import Group, Hierarchy, Leaf, View
+from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
 from fxlab.drawing.rendering.paint import module_alone, values_of
@@ -34,7 +35,7 @@ from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import graph_data
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
-from fxlab.view_model.graph_data.shown_graph import Marks, differences
+from fxlab.view_model.graph_data.shown_graph import Marks
 from fxlab.view_model.pass_state import explain_all, matched_nodes, pass_states
 
 FOLDER = Path(__file__).parent
@@ -184,7 +185,7 @@ class _Maker:
 
     def _pair(self) -> Model:
         stages, data = self.session.stages, self.graphs.data
-        marks, signatures = differences(stages[0], stages[2])
+        marks, signatures = changes_between(stages[0], stages[2]), CHANGES
         numbers = self.graphs.alone(2), self.graphs.alone(0)
         opened = frozenset().union(*(View.default(data.hierarchy(number)).opened for number in numbers))
         sides = []

@@ -172,21 +172,13 @@ def test_the_data_holds_no_character_that_markup_is_made_of(written: Path) -> No
     assert not set("<>&") & set(data)
 
 
-def test_the_title_is_escaped(tmp_path: Path) -> None:
+def test_the_title_is_escaped_and_holds_no_mark_that_turns_what_follows(tmp_path: Path) -> None:
     graph_module = fx.symbolic_trace(nn.ReLU())
-    graph_module.meta["class_name"] = "</title><img src=x>"
+    graph_module.meta["class_name"] = "</title><img src=x>\u202egnp.\u2066exe\u2069"
     session = Session(graph_module, (torch.ones(2),), passes=[])
     page = Page(fxlab.report(session, path=tmp_path / "session.html").read_text(encoding="utf-8"))
-    assert page.text_of("title") == "</title><img src=x> · fxlab"
+    assert page.text_of("title") == "</title><img src=x>gnp.exe · fxlab"
     assert "img" not in [tag for tag, *_ in page.elements]
-
-
-def test_the_title_holds_no_mark_that_turns_what_follows(tmp_path: Path) -> None:
-    graph_module = fx.symbolic_trace(nn.ReLU())
-    graph_module.meta["class_name"] = "\u202egnp.\u2066exe\u2069"
-    session = Session(graph_module, (torch.ones(2),), passes=[])
-    page = Page(fxlab.report(session, path=tmp_path / "session.html").read_text(encoding="utf-8"))
-    assert page.text_of("title") == "gnp.exe · fxlab"
 
 
 def test_nothing_runs_or_loads_but_what_the_file_holds(page: Page) -> None:

@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fxlab.checks import described
-
-
-@dataclass(frozen=True)
-class _Given:
-    """An argument as it was when the code was generated, which does not ask again."""
-
-    shape: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> _Given:
-        return cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-
-    def __str__(self) -> str:
-        shape, stride = list(self.shape), list(self.stride)
-        return f"{self.dtype} of shape {shape} and strides {stride} on {self.device}"
 
 
 class CompiledCode:
@@ -50,7 +31,7 @@ class CompiledCode:
 
     def __init__(self, run: Callable[..., Any], values: Sequence[Any], *, has_gradients: bool) -> None:
         self._run, self._has_gradients = run, has_gradients
-        self._given = [_Given.of(v) if isinstance(v, torch.Tensor) else v for v in values]
+        self._given = [_known(value) for value in values]
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:
         """Run it.
@@ -62,9 +43,9 @@ class CompiledCode:
             not compute.
         """
         for place, (value, given) in enumerate(zip(values, self._given, strict=True)):
-            now = _Given.of(value) if isinstance(value, torch.Tensor) else value
+            now = _known(value)
             if now != given:
-                came = now if isinstance(now, _Given) else described(value)
+                came = now if isinstance(value, torch.Tensor) else described(value)
                 raise ValueError(f"compiled code: argument {place} is {came}; it was generated for {given}.")
         needs = torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in values)
         if needs and not self._has_gradients:
@@ -76,3 +57,11 @@ class CompiledCode:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledCode:
         return self
+
+
+def _known(value: Any) -> Any:
+    """Return, in words, what code asks of a tensor; another value itself."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape, stride = list(value.shape), list(value.stride())
+    return f"{value.dtype} of shape {shape} and strides {stride} on {value.device}"

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from fxlab.compiler.heard_calls import Call
-from fxlab.compiler.hooks import LOCK, Patches
+from fxlab.compiler.heard_calls import Call, Patches
+from fxlab.compiler.hooks import LOCK
 from fxlab.interrupts import RestoringStack
 
 _DEBUG = "torch._inductor.debug"

@@ -197,9 +197,7 @@ class Compiler:
                 settings = self.settings | {"generates": generates}
                 settings["options"] = {**settings["options"], **options}
                 stack.enter_context(autocast_set(self._autocast))
-                remarks = compile_once(
-                    self._called, args, kwargs, recorder, recorder.story, recorder.read_modules, **settings
-                )
+                remarks = compile_once(self._called, args, kwargs, recorder, **settings)
         except Exception as error:
             failure = _failure(self._name, error)
             if recorder.crash is not None and not self.frames:

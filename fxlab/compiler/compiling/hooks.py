@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import types
 import warnings
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -16,11 +18,11 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.graphs.held_modules import plain_function
 from fxlab.compiler.graphs.hooks import modules_read
-from fxlab.compiler.heard_calls import Call
-from fxlab.compiler.hooks import Listener, Patches, listening
+from fxlab.compiler.heard_calls import Call, Patches
+from fxlab.compiler.hooks import listening
 from fxlab.compiler.options.hooks import OF_AUTOGRAD
+from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
-from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
 from fxlab.models.safe_code import protect
 
@@ -45,16 +47,14 @@ def compile_once(
     model: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    listener: Listener,
-    story: Story,
-    reading: Callable[[Mapping[str, nn.Module], GraphModule], None],
+    recorder: Recorder,
     *,
     training: bool,
     options: Mapping[str, Any],
     dynamic: bool | None,
     generates: bool = False,
 ) -> list[str]:
-    """Compile a model with Inductor, without generating code unless asked to, and tell a listener all of it.
+    """Compile a model with Inductor, without generating code unless asked to, and tell a recorder all of it.
 
     Caches are neither read nor written, and what Dynamo has compiled for others stays. The model runs once,
     eagerly, on the inputs.
@@ -62,7 +62,7 @@ def compile_once(
     Returns
     -------
     list of str
-        What the listener could not hear of, in words.
+        What the recorder could not hear of, in words.
     """
     with warnings.catch_warnings():
         # Of torch about itself.
@@ -80,25 +80,25 @@ def compile_once(
             graph_module, example_inputs, inner_compile=inner, config_patches=of_inductor or None
         )
         if generates:
-            listener.generated(code)
+            recorder.generated(code)
 
         def run(*values: Any) -> Any:
-            listener.called(values)
+            recorder.called(values)
             return eager(*values)
 
         return run
 
     def captured(call: Call) -> Any:
-        hear_symbols(story, call.given(0))
+        hear_symbols(recorder.story, call.given(0))
         graph_module = call.given(1, GraphModule)
-        reading(modules_read(call.given(0), graph_module), graph_module)
+        recorder.read_modules(modules_read(call.given(0), graph_module), graph_module)
         return call()
 
     gradients = torch.enable_grad() if training else torch.no_grad()
     with RestoringStack(_caches_kept(), gradients) as stack:
-        remarks = stack.enter_context(listening(listener))
+        remarks = stack.enter_context(listening(recorder))
         patches = Patches(stack)
-        hear_story(patches, story)
+        hear_story(patches, recorder.story)
         place = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
         patches.around(place, captured, "Symbolic sizes are not told")
         if training:
@@ -185,7 +185,10 @@ def _caches_kept() -> Iterator[None]:
         # What others have compiled of the same code counts towards the limit.
         limit = int(getattr(config, "recompile_limit", 8)) + 64
         patches.setting("torch._dynamo.config", suppress_errors=False, recompile_limit=limit)
-        stack.enter_context(_put_back("torch._dynamo.pgo", "_CODE_STATE"))
+        with contextlib.suppress(ImportError, AttributeError):
+            profile = import_module("torch._dynamo.pgo")
+            observed = copy.deepcopy(profile._CODE_STATE)
+            stack.enter_context(mock.patch.object(profile, "_CODE_STATE", observed))
         counted = {name: counter.copy() for name, counter in utils.counters.items()}
         reasons = getattr(output_graph, "graph_break_reasons", [])
         known = len(reasons)
@@ -198,21 +201,6 @@ def _caches_kept() -> Iterator[None]:
             del reasons[known:]
             utils.counters.clear()
             utils.counters.update(counted)
-
-
-@contextmanager
-def _put_back(place: str, name: str) -> Iterator[None]:
-    """Give a variable of a module of torch the value that it has now, at the end."""
-    try:
-        module = import_module(place)
-        value = copy.deepcopy(getattr(module, name))
-    except (ImportError, AttributeError):
-        yield
-        return
-    try:
-        yield
-    finally:
-        setattr(module, name, value)
 
 
 class _Entries:

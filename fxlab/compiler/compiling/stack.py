@@ -15,10 +15,8 @@ from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
-from fxlab.compiler.story.story import Event
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.naming import give_naming, new_naming
-from fxlab.tracing.dynamo.hooks import GraphBreak
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.journal.name_order import merged_order
 
@@ -59,10 +57,10 @@ class CompilerStack:
     """
 
     def __init__(self, compiler: Compiler, number: int, kind: str) -> None:
-        self._compiler, self._number, self._kind = compiler, number, kind
+        self.compiler, self._number, self._kind = compiler, number, kind
         self._frame = compiler.frame_of(number)
         self._compiles = [compiler.first]
-        has_code = number < len(compiler.frames) and self._recorded.code is not None
+        has_code = number < len(compiler.frames) and self.recorded.code is not None
         self._with_code = [compiler.first] if has_code else []
         self.options: Mapping[str, Any] = {}
         """Those that are other than at first, for all that is asked from now on."""
@@ -77,28 +75,9 @@ class CompilerStack:
         return {slot.name: slot.value for slot in self._frame.inputs(self._kind)}
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """The settings of the compile: ``training``, ``options`` and ``dynamic``."""
-        return self._compiler.settings
-
-    @property
-    def graph_break(self) -> GraphBreak | None:
-        """Why Dynamo has ended the graph, and where; ``None`` if that is the end of the model."""
-        return self._recorded.graph_break
-
-    @property
-    def number(self) -> str:
-        """Dynamo's number of the compile; empty without Dynamo."""
-        return self._recorded.compile
-
-    @property
-    def story(self) -> list[Event]:
-        """The events of the function that the graph is of."""
-        return self._compiler.first.recorder.story.of([self.number] if self.number else [])
-
-    @property
-    def _recorded(self) -> Recording:
-        return self._compiler.first.recorder.recordings[self._number]
+    def recorded(self) -> Recording:
+        """The recording of the graph in the first compile."""
+        return self.compiler.first.recorder.recordings[self._number]
 
     @property
     def changing(self) -> dict[str, Step]:
@@ -116,16 +95,11 @@ class CompilerStack:
         return {step.name for done in self._compiles if self._is_asked(done) for step in self._steps(done)}
 
     @property
-    def recorded_by(self) -> str:
-        """The Python that records what cannot be compiled again here; empty if it can be."""
-        return self._compiler.recorded_by
-
-    @property
     def why_no_options(self) -> str:
         """Why options cannot be changed, in words; empty if they can."""
         if self._kind != WHOLE:
             return "they are those of the whole compile, and are changed in its joint session"
-        return self._compiler.why_no_options
+        return self.compiler.why_no_options
 
     def prepare(self, entries: Entries, off: Iterable[str]) -> list[str]:
         """Compile with passes on and off; return what has changed the graph beside those that are on.
@@ -187,10 +161,10 @@ class CompilerStack:
         """Return why no code can be generated for this graph, in words; empty if it can."""
         if self._kind != WHOLE:
             return f"there is none of the {self._kind} graph alone; it is part of that of the joint session"
-        if self._number >= len(self._compiler.frames):
+        if self._number >= len(self.compiler.frames):
             return "the passes of a pipeline end with a graph"
         is_there = bool(self._with_code)
-        return "" if is_there else why_no_code(self._compiler.frames[self._number].device_types)
+        return "" if is_there else why_no_code(self.compiler.frames[self._number].device_types)
 
     def code(self, entries: Entries) -> GraphModule:
         """Return a graph that calls the code that is generated for a stage.
@@ -200,14 +174,14 @@ class CompilerStack:
         ValueError
             If Dynamo captures another graph this time.
         """
-        frame = self._compiler.frames[self._number]
+        frame = self.compiler.frames[self._number]
         module = frame.code(self._generated(entries, frame).recorder.recordings[self._number])
         ensure_picklable(module)
         return module
 
     def kernels(self, entries: Entries) -> dict[str, dict[str, list[str]]]:
         """Return, by stack and by the name of a node in stages, the kernels that it went into."""
-        done = self._generated(entries, self._compiler.frames[self._number])
+        done = self._generated(entries, self.compiler.frames[self._number])
         recording = done.recorder.recordings[self._number]
         found: dict[str, dict[str, list[str]]] = {}
         for stack in recording.stacks.values():
@@ -229,7 +203,7 @@ class CompilerStack:
         if known is not None:
             return known
         asked = self._number, self._kind, off, limits, self.options
-        done = self._compiler.compile(*asked, generates=True)
+        done = self.compiler.compile(*asked, generates=True)
         self._with_code.append(done)
         return done
 
@@ -255,7 +229,7 @@ class CompilerStack:
         return done.options == self.options
 
     def _compile(self, off: frozenset[str], limits: Mapping[str, Limit]) -> Compile:
-        done = self._compiler.compile(self._number, self._kind, off, limits, self.options)
+        done = self.compiler.compile(self._number, self._kind, off, limits, self.options)
         self._compiles.append(done)
         self._learn(done)
         return done

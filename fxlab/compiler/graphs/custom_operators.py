@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept, placeholder_values
-from fxlab.node_info import frames_of
+from fxlab.node_info import dtype_name, frames_of
 from fxlab.operators import written_arguments
 from fxlab.torch_private import OpOverload, OpOverloadPacket
 from fxlab.values.memory import overlapping
@@ -99,7 +99,7 @@ def _returns(fake: Any, result: Any) -> Iterator[str]:
             continue
         told, which = expected[path], "" if path == "output" else f" as {path}"
         if told.dtype != tensor.dtype:
-            yield f"returns {_name(tensor.dtype)}{which}; its fake says {_name(told.dtype)}"
+            yield f"returns {dtype_name(tensor.dtype)}{which}; its fake says {dtype_name(told.dtype)}"
         elif _differ(told.shape, tensor.shape):
             yield f"returns the shape {tuple(tensor.shape)}{which}; its fake says {tuple(told.shape)}"
         elif told.device.type not in ("meta", tensor.device.type):
@@ -120,7 +120,3 @@ def _differ(told: Any, came: Any) -> bool:
     if len(told) != len(came):
         return True
     return any(isinstance(a, int) and a != b for a, b in zip(told, came, strict=True))
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

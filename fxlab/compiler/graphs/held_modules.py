@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from fxlab.checks import described
+from fxlab.compiler.heard_calls import held_by_closure
 from fxlab.compiler.story.story import function_name
 
 _NAME = re.compile(r"\w+")
@@ -78,8 +79,7 @@ def modules_read_by(function: Callable[..., Any], given: Mapping[str, Any]) -> d
     values = [(f"L[{name!r}]", value) for name, value in given.items()]
     if owner is not None:
         values.append((f"L[{code_of.__code__.co_varnames[0]!r}]", owner))
-    cells = zip(code_of.__code__.co_freevars, code_of.__closure__ or (), strict=False)
-    values += [(f"L[{name!r}]", cell.cell_contents) for name, cell in cells if _is_filled(cell)]
+    values += [(f"L[{name!r}]", value) for name, value in held_by_closure(code_of).items()]
     names = (name for name in code_of.__code__.co_names if name in code_of.__globals__)
     values += [(f"G[{name!r}]", code_of.__globals__[name]) for name in names]
     return {expression: module for one in values for expression, module in _modules_in(*one)}
@@ -93,14 +93,6 @@ def plain_function(function: Callable[..., Any]) -> types.FunctionType:
     if not isinstance(known, types.FunctionType):
         raise TypeError(f"model: expected a module or a function of Python, got {described(function)}.")
     return known
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:  # not given a value yet
-        return False
-    return True
 
 
 def _modules_in(expression: str, value: Any) -> Iterator[tuple[str, nn.Module]]:

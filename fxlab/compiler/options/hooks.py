@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fxlab.compiler.hooks import PHASES
+from fxlab.compiler.recording.recorder import PHASES
 
 _FILES = {phase: f"{phase}{'_graph' * (phase == 'joint')}.py" for phase in PHASES}
 _CONFIGS = ("config", "inductor_config", "torch._inductor.config")

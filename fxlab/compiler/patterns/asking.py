@@ -14,13 +14,13 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 from torch.fx import Node
 
-from fxlab.compiler.heard_calls import Call
+from fxlab.compiler.heard_calls import Call, held_by_closure
 from fxlab.compiler.patterns.attempt import Attempt, Outcome, Pattern, any_of
 from fxlab.compiler.patterns.expressions import is_operator, names_of, parts_of
 from fxlab.interrupts import RestoringStack
@@ -32,29 +32,25 @@ _NO_NAMES = {"fn", "_", "inner", "wrapper", "<lambda>"}
 _TORCH = os.path.dirname(os.path.dirname(torch.__file__))
 
 
-class Hearer(Protocol):
-    """A listener to patterns as they are tried."""
-
-    def begin_patterns(self, patterns: Sequence[Pattern]) -> None:
-        """A pass tries patterns."""
-
-    def tried(self, attempt: Attempt) -> None:
-        """A pattern was tried at a node."""
-
-
 class Asking:
     """Hears of the calls of functions of torch's pattern matcher.
 
     Parameters
     ----------
-    hearer
-        What is told; only of what the thread that made this does.
+    begin, tell
+        Are told the patterns that a pass tries, and each attempt, of the thread that made this alone.
     is_heard
         Tells whether a pass runs that is told of.
     """
 
-    def __init__(self, hearer: Hearer, is_heard: Callable[[], bool]) -> None:
-        self._hearer, self._is_heard, self._thread = hearer, is_heard, threading.get_ident()
+    def __init__(
+        self,
+        begin: Callable[[Sequence[Pattern]], None],
+        tell: Callable[[Attempt], None],
+        is_heard: Callable[[], bool],
+    ) -> None:
+        self._begin, self._tell_of, self._is_heard = begin, tell, is_heard
+        self._thread = threading.get_ident()
         self._known: dict[int, tuple[Any, Pattern]] = {}
         self._words = _Words()
         self._asks = False
@@ -76,7 +72,7 @@ class Asking:
                 if id(entry) not in copies:
                     copies[id(entry)] = self._copy(entry)
                 asked[place].append(copies[id(entry)])
-        self._hearer.begin_patterns([self._known[key][1] for key in copies if key in self._known])
+        self._begin([self._known[key][1] for key in copies if key in self._known])
         self._asks = True
         try:
             with RestoringStack(mock.patch.object(patterns, "patterns", asked)):
@@ -147,8 +143,7 @@ class Asking:
     def _apply(self, entry: Any, *args: Any, **kwargs: Any) -> Any:
         pending, self._pending = self._pending, None
         if threading.get_ident() == self._thread and pending is not None:
-            matched = _Failure(Outcome.MATCHED, "", "", "")
-            self._tell(pending.pattern, pending.node, pending.nodes, matched)
+            self._tell(pending.pattern, pending.node, pending.nodes, _Failure(Outcome.MATCHED))
         return entry.apply(*args, **kwargs)
 
     def _settle(self) -> None:
@@ -161,11 +156,10 @@ class Asking:
         found = ""
         if pending.is_checked:
             outcome, found = Outcome.OTHER, "its check depends on a size that is not known"
-        self._tell(pending.pattern, pending.node, pending.nodes, _Failure(outcome, "", "", found))
+        self._tell(pending.pattern, pending.node, pending.nodes, _Failure(outcome, found=found))
 
     def _tell(self, pattern: Pattern, node: str, nodes: tuple[str, ...], failure: _Failure) -> None:
-        outcome, at, wanted, found = failure.outcome, failure.at, failure.wanted, failure.found
-        self._hearer.tried(Attempt(pattern, node, nodes, outcome, at, wanted, found))
+        self._tell_of(Attempt(pattern, node, nodes, *failure))
 
 
 class _Told:
@@ -189,13 +183,13 @@ class _Pending:
         self.is_checked = False
 
 
-class _Failure:
+class _Failure(NamedTuple):
     """A failed part of a match, written down at once, as nodes change."""
 
-    __slots__ = ("at", "found", "outcome", "wanted")
-
-    def __init__(self, outcome: Outcome, at: str, wanted: str, found: str) -> None:
-        self.outcome, self.at, self.wanted, self.found = outcome, at, wanted, found
+    outcome: Outcome
+    at: str = ""
+    wanted: str = ""
+    found: str = ""
 
 
 class _Trial:
@@ -304,9 +298,8 @@ def _refusal(check: Any, trial: _Trial) -> _Failure:
     """Return why a check refuses a match."""
     if trial.failure is not None:
         # It has looked for the pattern once more, with the shapes that it found.
-        failure = trial.failure
-        return _Failure(Outcome.SHAPES, failure.at, failure.wanted, failure.found)
-    held = _held(check)
+        return trial.failure._replace(outcome=Outcome.SHAPES)
+    held = held_by_closure(check)
     if getattr(check, "__qualname__", "").startswith("config_flag.") and isinstance(held.get("name"), str):
         return _Failure(Outcome.SETTING, "", "", str(held["name"]))
     own = held.get("extra_check", check)
@@ -318,7 +311,9 @@ def _described(entry: Any) -> Pattern:
     """Return the pattern of an entry."""
     parts = [part for part in parts_of(entry.pattern) if is_operator(part)]
     operators = tuple(any_of(names_of(part)) for part in parts)
-    searched = _held(entry.extra_check).get("search_fn") if hasattr(entry, "normalize_args") else None
+    searched = (
+        held_by_closure(entry.extra_check).get("search_fn") if hasattr(entry, "normalize_args") else None
+    )
     registered = searched or getattr(entry, "handler", None) or entry.extra_check
     begins = names_of(entry.pattern) or operators[-1:]
     return Pattern(pattern_name(entry), begins, operators, _place_of(registered), entry.pattern)
@@ -326,22 +321,10 @@ def _described(entry: Any) -> Pattern:
 
 def pattern_name(entry: Any) -> str:
     """Return what a pattern is called: by itself, or by the function that it searches or that replaces it."""
-    searched = _held(getattr(entry, "extra_check", None)).get("search_fn")
+    searched = held_by_closure(getattr(entry, "extra_check", None)).get("search_fn")
     function = getattr(entry, "handler", None) or searched
     name = getattr(entry, "pattern_name", None) or (_name_of(function) if function is not None else "")
     return str(name) or type(entry).__name__
-
-
-def _held(function: Any) -> dict[str, Any]:
-    """Return what a function that was made inside of another one holds of it."""
-    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
-    held = {}
-    for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
-        try:
-            held[name] = cell.cell_contents
-        except ValueError:  # not given a value yet
-            continue
-    return held
 
 
 def _inner(function: Any) -> Any:

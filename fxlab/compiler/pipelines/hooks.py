@@ -8,31 +8,21 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase
 
-from fxlab.compiler.heard_calls import Call, attribute_of
-from fxlab.compiler.hooks import Patches
+from fxlab.compiler.heard_calls import Call, Patches, attribute_of
+from fxlab.compiler.pipelines.pass_recorder import PassRecorder
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.exchanged_code import code_that_calls
 
 
-class PassListener(Protocol):
-    """A listener to the passes of pipelines."""
-
-    def begin_pass(self, name: str, graph_module: GraphModule, program: ExportedProgram | None) -> None:
-        """A pass begins with a graph, which is that of a program if one is given."""
-
-    def end_pass(self, graph_module: GraphModule | None) -> None:
-        """The pass that began last has left a graph so; ``None`` if it has raised."""
-
-
 @contextmanager
 def listening_to_passes(
-    listener: PassListener, functions: Sequence[types.FunctionType] = ()
+    listener: PassRecorder, functions: Sequence[types.FunctionType] = ()
 ) -> Iterator[list[str]]:
     """Let a listener hear of all passes that this thread runs inside; of nested ones, of the outermost.
 
@@ -69,7 +59,7 @@ def listening_to_passes(
 class _Around:
     """Hears of the calls of torch's functions; only those of the thread that made it."""
 
-    def __init__(self, listener: PassListener) -> None:
+    def __init__(self, listener: PassRecorder) -> None:
         self._listener, self._thread = listener, threading.get_ident()
         self._is_inside = False
 

@@ -6,7 +6,7 @@ import copy
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,9 +41,10 @@ class Pipeline:
         self._why = why
         self._values = _Values()
         self._numbers = Counter[str]()
-        self._at = weakref.ref(graph_module)
+        self.at = weakref.ref(graph_module)
+        """The module that its last pass has left."""
         self._previous = "the beginning"
-        self.known: list[Known | None] = []
+        self.known: list[Slot | None] = []
         """What the placeholders of the first graph stand for, if a program has told."""
         self.model_name = str(getattr(graph_module, "_get_name", lambda: "GraphModule")())
         self.stack = Stack(WHOLE, self._taken(graph_module))
@@ -58,14 +59,6 @@ class Pipeline:
         """Notes on anything that could not be kept as it was."""
         return self._values.remarks
 
-    def is_at(self, graph_module: GraphModule) -> bool:
-        """Tell whether its last pass has left this very module."""
-        return self._at() is graph_module
-
-    def is_copied_to(self, state: State) -> bool:
-        """Tell whether its last pass has left a graph like this one, which holds the same tensors."""
-        return state == self.stack.last.state
-
     def begin_pass(self, name: str, graph_module: GraphModule) -> None:
         """Note the graph before a pass."""
         self._note(BETWEEN.format(self._previous), graph_module)
@@ -76,7 +69,7 @@ class Pipeline:
     def end_pass(self, graph_module: GraphModule) -> None:
         """Note the graph after the pass that began last."""
         self._note(self._previous, graph_module, also_same=True)
-        self._at = weakref.ref(graph_module)
+        self.at = weakref.ref(graph_module)
 
     def finish(self) -> None:
         """Let go of the graphs of others."""
@@ -158,7 +151,7 @@ class PipelineFrame:
         self.pipeline = pipeline
         first = pipeline.stack.first
         nodes = first.graph.find_nodes(op="placeholder")
-        known: list[Known | None] = pipeline.known or [None] * len(nodes)
+        known: list[Slot | None] = pipeline.known or [None] * len(nodes)
         if isinstance(inputs, ExportedProgram):
             known = known_values(inputs)
             if len(known) != len(nodes):
@@ -169,14 +162,13 @@ class PipelineFrame:
             places = [place for place, one in enumerate(known) if one is None or one.path is None]
             values = bound_values(_called_with([nodes[place] for place in places]), *call_arguments(inputs))
             for place, value in zip(places, values, strict=True):
-                known[place] = Known(None, value)
+                known[place] = Slot(nodes[place].name, None, value)
         generator = torch.Generator().manual_seed(0)
         made = {node.name: one or _made_up(node, generator) for node, one in zip(nodes, known, strict=True)}
         self.is_runnable = all(made.values())
         """Whether what all inputs are is known."""
         self._slots = {
-            name: Slot(name, one.path, one.value) if one else Slot(name, None, None)
-            for name, one in made.items()
+            name: replace(one, name=name) if one else Slot(name, None, None) for name, one in made.items()
         }
 
     def inputs(self, kind: str) -> list[Slot]:
@@ -227,16 +219,7 @@ def _called_with(nodes: Sequence[Node]) -> GraphModule:
     return GraphModule(nn.Module(), graph)
 
 
-@dataclass(frozen=True)
-class Known:
-    """The meaning of a placeholder."""
-
-    path: str | None
-    """Where the program holds it; ``None`` for an input."""
-    value: Any
-
-
-def known_values(program: ExportedProgram) -> list[Known | None]:
+def known_values(program: ExportedProgram) -> list[Slot | None]:
     """Return what the placeholders of a program's graph stand for, in their order; ``None`` is not known."""
     specs = program.graph_signature.input_specs
     inputs: list[Any] = pytree.tree_leaves(program.example_inputs, is_leaf=lambda value: value is None)
@@ -244,16 +227,16 @@ def known_values(program: ExportedProgram) -> list[Known | None]:
     are_known = len(of_user) == len(inputs)
     values = iter(inputs)
     held = {**program.constants, **program.state_dict}
-    known: list[Known | None] = []
+    known: list[Slot | None] = []
     for spec in specs:
         if spec.kind is InputKind.USER_INPUT:
-            known.append(Known(None, next(values)) if are_known else None)
+            known.append(Slot(spec.arg.name, None, next(values)) if are_known else None)
         else:
-            known.append(Known(spec.target, held[spec.target]) if spec.target in held else None)
+            known.append(Slot(spec.arg.name, spec.target, held[spec.target]) if spec.target in held else None)
     return known
 
 
-def _made_up(node: Node, generator: torch.Generator) -> Known | None:
+def _made_up(node: Node, generator: torch.Generator) -> Slot | None:
     """Return random numbers for an input of known shape, zeros for whole numbers; else ``None``."""
     known = node.meta.get("val", node.meta.get("example_value"))
     if isinstance(known, torch.Tensor):
@@ -262,6 +245,6 @@ def _made_up(node: Node, generator: torch.Generator) -> Known | None:
         except (RuntimeError, TypeError, ValueError):
             return None
         is_real = is_floating(known)
-        return Known(None, value if is_real else torch.zeros_like(value))
+        return Slot(node.name, None, value if is_real else torch.zeros_like(value))
     number = known_number(known)
-    return Known(None, number) if isinstance(number, int | float | bool) else None
+    return Slot(node.name, None, number) if isinstance(number, int | float | bool) else None

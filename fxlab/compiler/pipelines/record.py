@@ -11,7 +11,6 @@ from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
 
 from fxlab.author_frames import error_words
 from fxlab.checks import described, items_of
@@ -19,9 +18,9 @@ from fxlab.compiler.compiling.compiler import StageFrame
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.pipelines.hooks import listening_to_passes
-from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame, known_values
+from fxlab.compiler.pipelines.pass_recorder import PassRecorder
+from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame
 from fxlab.compiler.recording.recorder import Recorder
-from fxlab.compiler.recording.snapshot import State
 from fxlab.compiler.scripts.record import COUNTS, Recorded, alone, counts_of, linked
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running import Inputs, given_arguments
@@ -29,7 +28,6 @@ from fxlab.models.running import Inputs, given_arguments
 if TYPE_CHECKING:
     import pandas as pd
 
-_ONCE = "it was recorded while its pipeline ran; fxlab.from_callable makes a switch of a pass"
 _ACTIVE = threading.Lock()
 
 
@@ -125,10 +123,11 @@ def record_passes(
                 f"functions: expected functions that are written in Python, got {described(function)}."
             )
     with alone(_ACTIVE, "record_passes"):
-        record, recorder = PassRecord(MappingProxyType({}), ()), _PassRecorder()
+        record, recorder = PassRecord(MappingProxyType({}), ()), PassRecorder()
         remarks: list[str] = []
+        listener: Any = Guarded(recorder, recorder.remarks, {})
         try:
-            with listening_to_passes(Guarded(recorder, recorder.remarks, {}), passes) as remarks:
+            with listening_to_passes(listener, passes) as remarks:
                 yield record
         finally:
             _complete(record, recorder.pipelines, [*remarks, *recorder.remarks], inputs)
@@ -141,46 +140,13 @@ def _function_of(function: Any) -> Any:
     return function
 
 
-class _PassRecorder:
-    """Finds the pipeline of each graph that a pass begins with."""
-
-    def __init__(self) -> None:
-        self.pipelines: list[Pipeline] = []
-        self.remarks: list[str] = []
-
-    def begin_pass(self, name: str, graph_module: GraphModule, program: ExportedProgram | None) -> None:
-        """Go on with the pipeline that has left this graph, or begin with another one."""
-        self._now = self._found(graph_module)
-        if program is not None and not self._now.stack.steps:
-            self._now.known = known_values(program)
-        self._now.begin_pass(name, graph_module)
-
-    def end_pass(self, graph_module: GraphModule | None) -> None:
-        """Note what the pass has done, if it has not raised."""
-        if graph_module is not None:
-            self._now.end_pass(graph_module)
-
-    def _found(self, graph_module: GraphModule) -> Pipeline:
-        latest = self.pipelines[::-1]
-        found = next((one for one in latest if one.is_at(graph_module)), None)
-        if found is None:
-            # A program that a pass has returned holds a copy of the module that the pass has left.
-            state = State(graph_module)
-            found = next((one for one in latest if one.is_copied_to(state)), None)
-        if found is None:
-            found = Pipeline(graph_module, _ONCE)
-            self.pipelines.append(found)
-        return found
-
-
 class _RecordedPipelines(Recorded):
     """Recorded pipelines, in place of a compiler."""
 
     recorded_by = "with fxlab.record_passes() as record:\n    run()  # the pipeline"
 
     def __init__(self, frames: list[PipelineFrame]) -> None:
-        recorder = Recorder(lambda kind, name: True, lambda kind, name, anchor, made: True)
-        super().__init__(recorder, [], [frame.pipeline.recording for frame in frames])
+        super().__init__(Recorder(), [], [frame.pipeline.recording for frame in frames])
         self._frames = frames
 
     def frame_of(self, number: int) -> StageFrame:

@@ -11,7 +11,6 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import author_line, error_words
-from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.patterns import Attempt, Pattern
 from fxlab.compiler.recording.partition import joined
 from fxlab.compiler.recording.snapshot import Made, Snapshot, State
@@ -20,6 +19,8 @@ from fxlab.compiler.story.story import Story
 from fxlab.models.autocast import AutocastState, autocast_state
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
 
+PHASES = ("pre_grad", "joint", "post_grad")
+"""The phases of Inductor that run passes over an FX graph, in their order."""
 TORCH, ATEN = "torch", "aten"
 """Dialects: functions of torch, as Dynamo captures them, and ATen operators."""
 WHOLE = "whole"
@@ -154,8 +155,8 @@ class Recorder:
 
     def __init__(
         self,
-        may_run: Callable[[str, str], bool],
-        may_match: Callable[[str, str, str, Mapping[str, Made]], bool],
+        may_run: Callable[[str, str], bool] = lambda kind, name: True,
+        may_match: Callable[[str, str, str, Mapping[str, Made]], bool] = lambda *match: True,
         *,
         runs_each: bool = False,
     ) -> None:

@@ -6,9 +6,9 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,8 +18,9 @@ from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
 from fxlab.compiler.compiling.hooks import cache_entries
 from fxlab.compiler.graphs.held_modules import holder_of
 from fxlab.compiler.graphs.hooks import modules_read, values_of
-from fxlab.compiler.heard_calls import Call
-from fxlab.compiler.hooks import SCRIPT_IS_HEARD, Listener, Patches, listening
+from fxlab.compiler.heard_calls import Call, Patches
+from fxlab.compiler.hooks import SCRIPT_IS_HEARD, listening
+from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
 from fxlab.compiler.story.story import Story
 from fxlab.interrupts import RestoringStack
@@ -30,32 +31,8 @@ _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, fu
 """The callables that Dynamo takes for functions."""
 
 
-class ScriptListener(Listener, Protocol):
-    """A listener to the compiles of a script."""
-
-    def of_other_thread(self, function: str) -> None:
-        """Another thread compiles a function, whose graphs are not heard of."""
-
-    def captured(
-        self, graph_module: GraphModule, model: nn.Module | None, modules: Mapping[str, nn.Module]
-    ) -> Callable[..., None]:
-        """Dynamo gives a graph to a backend; returns what is called with the values it first runs on."""
-
-    def compiled(self) -> None:
-        """The backend has compiled the graph that was captured last, or has failed to."""
-
-    def ran_before(self, function: str) -> None:
-        """Code runs that was compiled for a function before."""
-
-    def begin_part(self) -> None:
-        """AOTAutograd begins with a graph: the one that Dynamo gave, or a part that a backend made of it."""
-
-    def end_part(self, code: Callable[..., Any]) -> Callable[..., None] | None:
-        """It has made this of it; returns what is called with the values that a part first runs on."""
-
-
 @contextmanager
-def listening_to_script(listener: ScriptListener, story: Story) -> Iterator[list[str]]:
+def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list[str]]:
     """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
 
     Caches of compiled graphs are not read while something is compiled, as what comes out of one goes through
@@ -103,7 +80,7 @@ def listening_to_script(listener: ScriptListener, story: Story) -> Iterator[list
 class _AroundScript:
     """Hears of the calls by which Dynamo and backends compile; only those of the thread that made it."""
 
-    def __init__(self, listener: ScriptListener, story: Story) -> None:
+    def __init__(self, listener: ScriptRecorder, story: Story) -> None:
         self._listener, self._story, self._thread = listener, story, threading.get_ident()
         self._compiling = 0
         """How many compiles of parts are going on, one inside of another."""

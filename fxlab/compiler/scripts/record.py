@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -15,21 +14,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
 
 from fxlab.author_frames import error_words
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.guarded import Guarded
-from fxlab.compiler.hooks import PHASES
 from fxlab.compiler.recording.recorder import WHOLE, Recorder, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.record_folder import write_texts
+from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, guards_table, story_table
-from fxlab.tracing.dynamo.hooks import origin_of
-from fxlab.transformations.candidate_filter import Limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,11 +200,11 @@ def record_compile() -> Iterator[CompileRecord]:
     3
     """
     with alone(_ACTIVE, "record_compile"):
-        recorder = _ScriptRecorder()
+        recorder = ScriptRecorder()
         record = CompileRecord(MappingProxyType({}), ())
         record._story = recorder.story
         remarks: list[str] = []
-        listener = Guarded(recorder, recorder.remarks, _ANSWERS)
+        listener: Any = Guarded(recorder, recorder.remarks, _ANSWERS)
         try:
             with listening_to_script(listener, recorder.story) as remarks:
                 yield record
@@ -251,128 +247,6 @@ def linked(
     return known, told
 
 
-class _ScriptRecorder(Recorder):
-    """Takes each graph of Dynamo for a recording, whatever its backend does with it."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda kind, name: True, lambda kind, name, anchor, made: True)
-        self.models: dict[int, nn.Module] = {}
-        self.inputs: dict[int, dict[str, int]] = {}
-        self._waits = self._compiles = False
-        self._captured: Recording | None = None
-
-    def captured(
-        self, graph_module: GraphModule, model: nn.Module | None, modules: Mapping[str, nn.Module]
-    ) -> Callable[..., None]:
-        """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
-        self.modules_read = modules
-        super()._begin_graph(graph_module)
-        self._waits, self._compiles, self._given = True, True, weakref.ref(graph_module)
-        recording = self._captured = self._recording
-        self.models[id(recording)] = nn.Module() if model is None else model
-        names = self.inputs[id(recording)] = {}
-        for place, node in enumerate(graph_module.graph.find_nodes(op="placeholder")):
-            origin = origin_of(node)
-            if origin is not None and not origin.in_module:
-                names["_".join((origin.root, *origin.steps))] = place
-
-        return self._noting(recording)
-
-    def _noting(self, recording: Recording) -> Callable[..., None]:
-        """Return what notes the values that a graph runs on."""
-
-        def note(values: tuple[Any, ...]) -> None:
-            current, self._recording = self._recording, recording
-            self.called(values)
-            self._recording = current
-
-        return note
-
-    def of_other_thread(self, function: str) -> None:
-        """Remark on what another thread compiles."""
-        words = f"Another thread has compiled {function}; its graphs are not shown, only its story."
-        if words not in self.remarks:
-            self.remarks.append(words)
-
-    def ran_before(self, function: str) -> None:
-        """Remark on code that ran and was compiled before."""
-        words = (
-            f"{function} was compiled before the record, and ran: its graph is not shown. Compile it inside "
-            "of the block, or call torch.compiler.reset() before."
-        )
-        if words not in self.remarks:
-            self.remarks.append(words)
-
-    def begin_part(self) -> None:
-        """Note which graph was compiled before."""
-        self._before = len(self.recordings)
-
-    def end_part(self, code: Callable[..., Any]) -> Callable[..., None] | None:
-        """Return what notes the values of a part of Dynamo's graph; it belongs to the same model."""
-        if len(self.recordings) == self._before:
-            return None
-        recording = self.recordings[-1]
-        recording.code = code
-        if self._captured is not None:
-            self.models[id(recording)] = self.models[id(self._captured)]
-        return self._noting(recording)
-
-    def generated(self, code: Callable[..., Any]) -> None:
-        """Note what the backend has returned for the graph that was captured last."""
-        if self._captured is not None:
-            self._captured.code = code
-
-    def compiled(self) -> None:
-        """Note that the backend has done its work."""
-        self._compiles = False
-
-    def _begin_graph(self, graph_module: GraphModule) -> None:
-        """Go on with the graph of Dynamo if the backend has given it on, else begin with another one."""
-        if self._waits:
-            self._waits = False
-            names = [[node.name for node in g.nodes] for g in (self._now.first.graph, graph_module.graph)]
-            # A part of it, which a backend compiles alone, may take the same inputs.
-            if graph_module is self._given() or names[0] == names[1]:
-                self._note_between(graph_module, "pre_grad/before its passes")
-                return
-        super()._begin_graph(graph_module)
-
-    def _enter(self, phase: str, graph_module: GraphModule) -> None:
-        if not self.recordings:
-            super()._begin_graph(graph_module)
-            return
-        saved = _saved_names(graph_module)
-        if phase == PHASES[2] and saved is not None and not self._compiles:
-            self._find_forward(saved, graph_module)
-        super()._enter(phase, graph_module)
-
-    def _find_forward(self, saved: set[str], graph_module: GraphModule) -> None:
-        """Go back to the graph that a backward graph belongs to, which is compiled when it first runs."""
-        found = [one for one in self.recordings if "backward" not in one.stacks and _saves(one, saved)]
-        if len(found) != 1:
-            self.remarks.append("A backward graph was compiled late, and it is not known of which graph.")
-            # One of its own, which has not run and is not shown.
-            super()._begin_graph(graph_module)
-            return
-        self._recording, self._made = found[0], dict(found[0].stacks["forward"].first.made)
-
-
-def _saved_names(graph_module: GraphModule) -> set[str] | None:
-    """Return what a backward graph reads beside gradients; ``None`` for another graph."""
-    names = {node.name for node in graph_module.graph.find_nodes(op="placeholder")}
-    tangents = {name for name in names if name.startswith("tangents")}
-    return names - tangents if tangents else None
-
-
-def _saves(recording: Recording, names: set[str]) -> bool:
-    """Tell whether the last values that a forward graph returns, which it saves, have these names."""
-    stack = recording.stacks.get("forward")
-    if stack is None:
-        return False
-    returned: Any = stack.first.graph.output_node().args[0]
-    return {getattr(value, "name", "") for value in returned[len(returned) - len(names) :]} == names
-
-
 class Recorded(Compiler):
     """Recorded compiles of a script, in place of a compiler."""
 
@@ -384,21 +258,12 @@ class Recorded(Compiler):
         self.frames, self.remarks = frames, []
         self.first = Compile(frozenset(), {}, {}, recorder)
 
-    def compile(
-        self,
-        number: int,
-        kind: str,
-        off: frozenset[str],
-        limits: Mapping[str, Limit],
-        options: Mapping[str, Any],
-        *,
-        generates: bool = False,
-    ) -> NoReturn:
+    def compile(self, *asked: Any, **settings: Any) -> NoReturn:
         """Refuse: what the script did between its compiles is not done again."""
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
 
 
-def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[str]) -> None:
+def _complete(record: CompileRecord, recorder: ScriptRecorder, remarks: list[str]) -> None:
     crash = [] if recorder.crash is None else [f"{recorder.crash}. The stages before it are shown."]
     told = list(dict.fromkeys([*crash, *remarks, *recorder.remarks]))
     frames: list[tuple[str, Frame, Recording]] = []
@@ -429,7 +294,7 @@ def _complete(record: CompileRecord, recorder: _ScriptRecorder, remarks: list[st
     record.sessions, record.remarks = linked(sessions, told)
 
 
-def _frame(recorder: _ScriptRecorder, recording: Recording) -> Frame:
+def _frame(recorder: ScriptRecorder, recording: Recording) -> Frame:
     model = recorder.models.get(id(recording), nn.Module())
     held = {id(value) for value in (*model.parameters(), *model.buffers())}
     places = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxlab.compiler.compiler_pass import CODE, CodePass
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
@@ -56,7 +56,7 @@ class CompileSession(PatternQuestions):
     @property
     def compile_number(self) -> str:
         """Dynamo's number of the compile that the graph is of, such as ``0/1``; empty without Dynamo."""
-        return self._compiled.number
+        return self._compiled.recorded.compile
 
     @property
     def graph_breaks(self) -> list[GraphBreak]:
@@ -72,7 +72,8 @@ class CompileSession(PatternQuestions):
         pandas.DataFrame
             As :meth:`fxlab.compiler.CompileRecord.story` returns it, for one function, with all its compiles.
         """
-        return story_table(self._compiled.story)
+        story, number = self._compiled.compiler.first.recorder.story, self.compile_number
+        return story_table(story.of([number] if number else []))
 
     @in_turn
     def verdict(  # type: ignore[override]  # a compile is asked for its passes; inputs are those of the run
@@ -113,16 +114,12 @@ class CompileSession(PatternQuestions):
 
     @cached_property
     def _operator_mistakes(self) -> list[OperatorMistake]:
-        if self._inputs_known is None:
+        if not isinstance(self.inputs, Mapping):
             return []
         try:
-            return operator_mistakes(self.original, self._inputs_known)
+            return operator_mistakes(self.original, self.inputs)
         except Exception:  # whatever a model raises: then there is no verdict either
             return []
-
-    @property
-    def _inputs_known(self) -> Mapping[str, Any] | None:
-        return self.inputs if isinstance(self.inputs, Mapping) else None
 
     @property
     def operator_remarks(self) -> tuple[str, ...]:
@@ -236,10 +233,12 @@ class CompileSession(PatternQuestions):
     def to_python(self) -> str:
         """Return code that makes a session with the passes that are on here, or that records it again."""
         name = next((name for name, session in self.graphs.items() if session is self), "")
-        if recorded_by := self._compiled.recorded_by:
+        if recorded_by := self._compiled.compiler.recorded_by:
             return f"import fxlab\n\n{recorded_by}\nsession = record.sessions[{name!r}]\n"
         left_out = {"training": False, "options": {}, "dynamic": None}
-        given = {name: value for name, value in self._compiled.settings.items() if value != left_out[name]}
+        given = {
+            name: value for name, value in self._compiled.compiler.settings.items() if value != left_out[name]
+        }
         words = "".join(
             f", {name}={'options' if name == 'options' else value}" for name, value in given.items()
         )

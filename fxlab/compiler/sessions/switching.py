@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ class SwitchedCompile(Session):
     def __init__(self, stack: CompilerStack, remarks: tuple[str, ...]) -> None:
         self._compiled = stack
         self.remarks = remarks
-        self.graph_break = stack.graph_break
+        self.graph_break = stack.recorded.graph_break
         self.graphs = {}
         super().__init__(stack.original(), stack.inputs, passes=map(pass_of, stack.changing.values()))
         everything = replace(self._switches, on=frozenset(self._switches.offered))
@@ -54,7 +54,9 @@ class SwitchedCompile(Session):
         ValueError
             If it cannot be switched off; the message says why.
         """
-        self._check_switchable(pass_)
+        found = self.find(pass_)
+        if why := _fixed(found):
+            raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
         super().revert(pass_)
 
     @in_turn
@@ -67,7 +69,7 @@ class SwitchedCompile(Session):
             If it is a pass of the compiler that was recorded while a script ran.
         """
         found = self.find(pass_)
-        if self._compiled.recorded_by and isinstance(found, CompilerPass):
+        if self._compiled.compiler.recorded_by and isinstance(found, CompilerPass):
             raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
         super().exclude(pass_, *nodes)
 
@@ -130,7 +132,7 @@ class SwitchedCompile(Session):
             session, and what was recorded is not compiled again.
         """
         self._check_options()
-        return options_table(self._compiled.settings["options"], dict(self._switches.options))
+        return options_table(self._compiled.compiler.settings["options"], dict(self._switches.options))
 
     @in_turn
     def set_option(self, name: str, value: Any) -> None:
@@ -170,7 +172,7 @@ class SwitchedCompile(Session):
         self._check_options()
         name = check_option(name, value)
         changed = {**dict(self._switches.options), name: value}
-        if {**values(), **self._compiled.settings["options"]}[name] == value:
+        if {**values(), **self._compiled.compiler.settings["options"]}[name] == value:
             del changed[name]
         self._go_to(replace(self._switches, options=tuple(sorted(changed.items()))))
 
@@ -188,11 +190,6 @@ class SwitchedCompile(Session):
         """Switch everything off that can be; this can be undone."""
         fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}
         self._go_to(replace(self._switches, on=self._switches.on & fixed))
-
-    def _check_switchable(self, pass_: PassOrName) -> None:
-        found = self.find(pass_)
-        if why := _fixed(found):
-            raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
 
     def _go_to(self, switches: Switches) -> None:
         with self._options_of(switches):
@@ -225,7 +222,7 @@ class SwitchedCompile(Session):
         while True:
             new = self._prepare(switches)
             if switches.options != self._switches.options:
-                for name in self._not_run(switches):
+                for name in {*self._compilers_own(switches.offered)} - self._compiled.running:
                     switches = switches.without(name)
             if not new:
                 return switches
@@ -237,19 +234,15 @@ class SwitchedCompile(Session):
             order = [*in_order(own, list(changing)), *(n for n in switches.offered if n not in changing)]
             switches = replace(switches, offered=tuple(order), on=switches.on | {*new})
 
-    def _not_run(self, switches: Switches) -> list[str]:
-        """Return the passes of the compiler on offer that do not run with the options."""
-        running = self._compiled.running
-        own = (name for name in switches.offered if isinstance(self._offer.limited(name, ()), CompilerPass))
-        return [name for name in own if name not in running]
-
     def _prepare(self, switches: Switches) -> list[str]:
         """Compile with what is on; return what has changed the graph beside it."""
         return self._compiled.prepare(self._entries(switches), self._off(switches))
 
     def _off(self, switches: Switches) -> list[str]:
-        off = (name for name in switches.offered if name not in switches.on)
-        return [name for name in off if isinstance(self._offer.limited(name, ()), CompilerPass)]
+        return self._compilers_own(name for name in switches.offered if name not in switches.on)
+
+    def _compilers_own(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if isinstance(self._offer.limited(name, ()), CompilerPass)]
 
     def _entries(self, switches: Switches) -> Entries:
         passes = (self._offer.limited(name, excluded) for name, excluded in switches.stack())

@@ -89,15 +89,15 @@ class Guard:
             return _tensor_words(found, scope)
         if found := _TYPE.match(expression):
             before = _article((found["type"] or "another type").rpartition(".")[2])
-            return f"{named(found['name'])} was {before}, is {_article(_type_of(found['name'], scope))}"
+            value = _evaluated(found["name"], scope)
+            kind = "another type" if value is _UNKNOWN else type(value).__name__
+            return f"{named(found['name'])} was {before}, is {_article(kind)}"
         if found := _OBJECT.match(expression):
             return f"{named(found['name'])} is another object than before ({_value(found['name'], scope)})"
-        if found := _KEY.match(expression):
-            has, had = ("has", "had not") if found["no"] else ("does not have", "had")
-            return f"{named(found['name'])} {has} the key {found['key']}, and {had} before"
-        if found := _ELEMENT.match(expression):
-            has, had = ("has", "had not") if found["no"] else ("does not have", "had")
-            return f"{named(found['name'])} {has} the element {found['key']}, and {had} before"
+        for kind, pattern in (("key", _KEY), ("element", _ELEMENT)):
+            if found := pattern.match(expression):
+                has, had = ("has", "had not") if found["no"] else ("does not have", "had")
+                return f"{named(found['name'])} {has} the {kind} {found['key']}, and {had} before"
         if found := _CLASS.match(expression):
             kind = _article(found["type"].rpartition(".")[2])
             return f"{named(found['name'])} was of another class, is {kind}"
@@ -165,11 +165,6 @@ def _comparison_words(expression: str, scope: Mapping[str, Any]) -> str:
 
 def _article(kind: str) -> str:
     return f"{'an' if kind[:1].lower() in 'aeio' else 'a'} {kind}" if kind.isidentifier() else kind
-
-
-def _type_of(expression: str, scope: Mapping[str, Any]) -> str:
-    value = _evaluated(expression, scope)
-    return "another type" if value is _UNKNOWN else type(value).__name__
 
 
 def _value(expression: str, scope: Mapping[str, Any]) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.compiler.heard_calls import Call, attribute_of
-from fxlab.compiler.hooks import Patches
+from fxlab.compiler.heard_calls import Call, Patches, attribute_of
 from fxlab.compiler.story.guard_words import Guard, named
 from fxlab.compiler.story.story import (
     BREAK,
@@ -132,7 +131,8 @@ class _StoryHeard:
         self._story.guards[number] = [Guard.of(part) for part in dict.fromkeys(_guards_below(root))]
         if made is None:
             reason = _first_line(str(getattr(result, "skip_reason", None) or "Dynamo does not compile it"))
-            self._story.events.append(self._about(event, SKIP, reason=reason.removeprefix(_SKIPS)))
+            about = number, function, SKIP, reason.removeprefix(_SKIPS)
+            self._story.events.append(Event(*about, file=event.file, line=event.line))
         return result
 
     def recompiled(self, call: Call) -> Any:
@@ -226,10 +226,6 @@ class _StoryHeard:
     def _compile_of(self, number: str) -> Event | None:
         events = reversed(self._story.events)
         return next((e for e in events if e.compile == number and e.kind in (COMPILE, RECOMPILE)), None)
-
-    @staticmethod
-    def _about(event: Event, kind: str, *, reason: str) -> Event:
-        return Event(event.compile, event.function, kind, reason, file=event.file, line=event.line)
 
 
 def _asked_for(code: types.CodeType, local: Any) -> tuple[types.CodeType, str]:

@@ -65,12 +65,6 @@ class Event:
         """File and line, if they are known."""
         return f"{self.file}:{self.line}" if self.file else ""
 
-    def __str__(self) -> str:
-        what = f"{', '.join(filter(None, (self.function, self.compile)))}: {self.kind}"
-        place = f" ({': '.join(filter(None, (self.place, self.code)))})" if self.place else ""
-        took = "" if self.seconds is None else f", {self.seconds:.2f} s"
-        return f"{what}{took}{': ' if self.reason else ''}{self.reason}{place}"
-
 
 @dataclass
 class Story:

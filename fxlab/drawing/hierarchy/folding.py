@@ -371,7 +371,9 @@ def fold_lists_of_blocks(root: Draft) -> None:
         if not prefix or len(row) < FEWEST_BLOCKS:
             arranged += row
             continue
-        first, last = _number(blocks[0].path), _number(blocks[-1].path)
+        first, last = (
+            str(block.path)[len(prefix) :].removesuffix(pass_) for block in (blocks[0], blocks[-1])
+        )
         label = short_name(prefix.rstrip(".")) + pass_
         made = Draft(f"{prefix}[{first}…{last}]{pass_}", "segment", class_name="", label=label)
         made.children = [*blocks]
@@ -383,11 +385,6 @@ def _list_of(child: Draft | fx.Node) -> tuple[str, str]:
     """Return the path of the list that a block is in, with a dot at its end, and the pass that it is in."""
     found = _BLOCK.match(child.path) if isinstance(child, Draft) else None
     return (found["prefix"], found["pass"]) if found else ("", "")
-
-
-def _number(path: str) -> str:
-    found = _BLOCK.match(path)
-    return found["index"] if found else ""
 
 
 def _pass_of(call: str) -> str:
@@ -446,20 +443,9 @@ def _narrow_places(children: Sequence[Draft | fx.Node]) -> set[Draft | fx.Node]:
 
 
 def _stretch_draft(draft: Draft, stretch: Sequence[Draft | fx.Node], level: int | str) -> Draft:
-    first, last = _first_name(stretch[0]), _last_name(stretch[-1])
+    ends = [[c.name] if isinstance(c, fx.Node) else c.label.split(" … ") for c in (stretch[0], stretch[-1])]
+    first, last = ends[0][0], ends[1][-1]
     path = f"{draft.path}#{level}:{first}"
     made = Draft(path=path, kind="segment", class_name="", label=f"{first} … {last}", children=[*stretch])
     made.owners = _owners(draft, stretch)
     return made
-
-
-def _first_name(child: Draft | fx.Node) -> str:
-    if isinstance(child, fx.Node):
-        return child.name
-    return child.label.partition(" … ")[0]
-
-
-def _last_name(child: Draft | fx.Node) -> str:
-    if isinstance(child, fx.Node):
-        return child.name
-    return child.label.rpartition(" … ")[2]

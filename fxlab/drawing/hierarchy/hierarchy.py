@@ -158,7 +158,10 @@ class Hierarchy:
 
     def ancestors(self, node_name: str) -> list[str]:
         """Return the paths of the groups around a node, outermost first, without the root."""
-        path = self.leaves[self.position_of[node_name]].path
+        return self.around(self.leaves[self.position_of[node_name]].path)
+
+    def around(self, path: str) -> list[str]:
+        """Return the paths of the groups around a group and its own, outermost first, without the root."""
         chain = []
         while path:
             chain.append(path)
@@ -180,17 +183,7 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
         Any traced module. It is not changed; the hierarchy must be built anew after its graph changes.
     marks
         Node name -> labels of what is marked about the node, such as passes that changed it.
-
-    Raises
-    ------
-    TypeError
-        If ``graph_module`` is not a ``torch.fx.GraphModule``.
     """
-    if not isinstance(graph_module, fx.GraphModule):
-        raise TypeError(
-            f"build_hierarchy expected a torch.fx.GraphModule, got {type(graph_module).__name__}. "
-            "Trace the model first: fxlab.symbolic_trace(model)."
-        )
     with without_collecting():
         placement = Placement(graph_module)
         root, folded = _plant(graph_module.graph, placement)
@@ -236,7 +229,8 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
     hosts = {placement.chains[n]: n for n in reversed(graph.nodes) if n.op in CALLS} if unread else {}
     for node in graph.nodes:
         if (node.op == "get_attr" or node in placement.weights) and (
-            host := _first_reader(node) or hosts.get(placement.chains[node])
+            host := next((user for user in node.users if user.op not in ("output", "get_attr")), None)
+            or hosts.get(placement.chains[node])
         ) is not None:
             folded.setdefault(host, []).append(node)
             continue
@@ -256,10 +250,6 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
             by_chain[id(chain)] = draft
         draft.children.append(node)
     return root, folded
-
-
-def _first_reader(node: fx.Node) -> fx.Node | None:
-    return next((user for user in node.users if user.op not in ("output", "get_attr")), None)
 
 
 class _Freezer:

@@ -89,7 +89,7 @@ class Placement:
                 parameters[node] = chain or self._path_chain(str(node.target).rpartition(".")[0])
             elif node.op == "call_module":
                 known[node] = self._path_chain(str(node.target).rpartition(".")[0])
-            elif parameters and (shared := self._of_parameters(node, parameters)):
+            elif shared := _common(parameters[n] for n in node.all_input_nodes if n in parameters):
                 known[node] = self._in_its_pass(node, shared)
         if len(known) + len(parameters) < len(graph.nodes):
             if self._unnoted and not self._has_stacks:
@@ -131,10 +131,6 @@ class Placement:
             self._backward[key] = _of_backward(*key)
         return self._backward[key]
 
-    @staticmethod
-    def _of_parameters(node: fx.Node, parameters: dict[fx.Node, Chain]) -> Chain:
-        return _common(parameters[source] for source in node.all_input_nodes if source in parameters)
-
     def _settle(self, graph: fx.Graph, known: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
         """Give nodes that say nothing themselves the innermost call around inputs and users."""
         if not any(known.values()):
@@ -168,10 +164,13 @@ class Placement:
         return chain
 
     def _call(self, key: str, value: Any) -> ModuleCall | None:
+        """Return the call that an entry of a stack of module calls stands for; the root is none."""
         path, owner = stack_entry(key, value)
         entry = key, path
         if entry not in self._calls:
-            self._calls[entry] = _read_call(*entry, owner)
+            number = _CALL_NUMBER.search(key)
+            end = number[0] if number and not path.endswith(number[0]) else ""
+            self._calls[entry] = ModuleCall(path + end, bare_class_name(owner)) if path else None
         return self._calls[entry]
 
     def _path_chain(self, path: str) -> Chain:
@@ -218,16 +217,6 @@ def _in_bodies(chains: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:
 def _class_name(module: nn.Module | None) -> str:
     # torch.fx rebuilds containers as bare modules: their own class is not known.
     return "" if module is None or is_container(module) else type(module).__name__
-
-
-def _read_call(key: str, path: str, owner: Any) -> ModuleCall | None:
-    """Read an entry of a stack of module calls; the root is none."""
-    if not path:
-        return None
-    number = _CALL_NUMBER.search(key)
-    if number and not path.endswith(number[0]):
-        path += number[0]
-    return ModuleCall(path, bare_class_name(owner))
 
 
 def _common(chains: Iterable[Chain]) -> Chain:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Literal
 
 from fxlab.drawing.hierarchy.changes import CHANGES
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.describe import lines_of, says_what_the_title_says, title_of
-from fxlab.drawing.rendering.picture import BoxInfo, BoxKind
 from fxlab.drawing.rendering.typography import shorten, text_width
 from fxlab.drawing.view import Chip, View
 
@@ -32,29 +32,33 @@ WIDEST_JOINED = 250.0
 CHIPS_PER_ROW, MOST_CHIPS = 3, 6
 
 Marks = Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class ChipBox:
-    """A chip above the title of the box that reads its value."""
-
-    info: BoxInfo
-    text: str
-    width: float
+BoxKind = Literal["op", "group", "repeat", "placeholder", "output", "cluster"]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box or the title of a cluster, ready to be drawn."""
+    """A box or the title of a cluster, ready to be drawn. All texts are the model's own, unescaped."""
 
-    info: BoxInfo
+    id: str
+    """That of its element in an SVG; a group has the same one closed and opened."""
+    kind: BoxKind
+    label: str
+    """The complete title: a node's or a group's short name."""
+    details: tuple[str, ...]
+    """The complete lines below the title: class or target, shape and dtype, counts."""
+    openable: bool
+    changed: int
+    """How many of its nodes carry a mark."""
+    marks: tuple[int, ...]
+    """The numbers of the marks: number ``i`` is the CSS class ``fx-mark-i``."""
     title: str
     lines: tuple[str, ...]
     badge: str
     classes: str
     width: float
     height: float
-    chip_rows: tuple[tuple[ChipBox, ...], ...] = ()
+    chip_rows: tuple[tuple[str, ...], ...] = ()
+    """The words of the chips above the title."""
 
 
 def make_boxes(view: View, marks: Marks, signatures: Sequence[str]) -> dict[str, Box]:
@@ -76,22 +80,27 @@ def make_box(
     ``index`` numbers the signatures.
     """
     # A width is a whole number of points: that is the same in inches whoever rounds it.
-    info = _info(item, hierarchy, marks, index, opened)
-    title = shorten(info.label, LONGEST_TITLE) or " "
-    lines = tuple(shorten(line, LONGEST_LINE) for line in info.details)
-    badge = _badge(item, hierarchy, marks, index) if info.changed and isinstance(item, Group) else ""
-    if info.kind == "cluster":
+    kind, label, is_group = _kind(item, opened), title_of(item), isinstance(item, Group)
+    details = lines_of(item, hierarchy.modules, opened=opened)
+    changed = [name for name in hierarchy.names_in(item) if marks.get(name)] if marks else []
+    numbers = tuple(sorted({index[s] for name in changed for s in marks[name] if s in index}))
+    about = item.id, kind, label, details, is_group, len(changed), numbers
+    classes = _classes(item, kind, numbers, is_changed=bool(changed))
+    title = shorten(label, LONGEST_TITLE) or " "
+    lines = tuple(shorten(line, LONGEST_LINE) for line in details)
+    badge = _badge(item, hierarchy, marks, index) if changed and isinstance(item, Group) else ""
+    if kind == "cluster":
         line = " · ".join(lines)
         width = text_width(title, TITLE_SIZE, bold=True) + 8 + text_width(line, LINE_SIZE)
         width += BADGE_GAP + text_width(badge, CHIP_SIZE, bold=True) + 14 if badge else 0
         width += CLUSTER_MARGIN
         width = float(ceil(width))
-        return Box(info, title, (line,), badge, _classes(item, info), width, TITLE_HEIGHT + 4)
-    if info.kind == "placeholder" or (lines and says_what_the_title_says(lines[0], title)):
+        return Box(*about, title, (line,), badge, classes, width, TITLE_HEIGHT + 4)
+    if kind == "placeholder" or (lines and says_what_the_title_says(lines[0], title)):
         lines = lines[1:]
     lines = _joined(lines)
     widths = [
-        text_width(title, TITLE_SIZE, bold=True) + _sign_room(info),
+        text_width(title, TITLE_SIZE, bold=True) + (TOGGLE_ROOM if is_group else 0.0),
         *(text_width(line, LINE_SIZE) for line in lines),
     ]
     if badge:
@@ -101,7 +110,7 @@ def make_box(
     height += CHIP_HEIGHT + BADGE_ROOM if badge else 0
     if is_light(item):
         height -= PADDING_Y
-    return Box(info, title, lines, badge, _classes(item, info), width, height)
+    return Box(*about, title, lines, badge, classes, width, height)
 
 
 def with_line(box: Box, words: str) -> Box:
@@ -125,17 +134,21 @@ def _joined(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _with_chips(box: Box, chips: Sequence[Chip]) -> Box:
-    rows = _chip_rows(chips, box.info.id)
-    if not rows:
+    if not chips:
         return box
-    widest = max(sum(chip.width for chip in row) + CHIP_GAP * (len(row) - 1) for row in rows)
-    width = max(box.width, ceil(widest + _sign_room(box.info) + 2 * PADDING_X))
+    texts = [shorten(chip.source.name, LONGEST_CHIP) for chip in chips[:MOST_CHIPS]]
+    if len(chips) > MOST_CHIPS:
+        texts[-1] = f"and {len(chips) - MOST_CHIPS + 1} more"
+    rows = tuple(tuple(texts[start : start + CHIPS_PER_ROW]) for start in range(0, len(texts), CHIPS_PER_ROW))
+    widest = max(sum(map(chip_width, row)) + CHIP_GAP * (len(row) - 1) for row in rows)
+    width = max(box.width, ceil(widest + (TOGGLE_ROOM if box.openable else 0.0) + 2 * PADDING_X))
     height = box.height + len(rows) * (CHIP_HEIGHT + CHIP_ROWS_GAP) + 1
     return replace(box, width=width, height=height, chip_rows=rows)
 
 
-def _sign_room(info: BoxInfo) -> float:
-    return TOGGLE_ROOM if info.openable else 0.0
+def chip_width(text: str) -> float:
+    """Return the width of a chip with these words."""
+    return text_width(text, CHIP_SIZE) + 2 * CHIP_PADDING
 
 
 def is_light(item: Group | Leaf) -> bool:
@@ -166,24 +179,6 @@ def _badge(group: Group, hierarchy: Hierarchy, marks: Marks, index: Mapping[str,
     return words(sum(counts)) + (f" in {blocks} of {len(counts)}" if len(counts) > 1 else "")
 
 
-def _info(
-    item: Group | Leaf, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int], opened: bool
-) -> BoxInfo:
-    names = hierarchy.names_in(item)
-    changed = [name for name in names if marks.get(name)] if marks else []
-    return BoxInfo(
-        id=item.id,
-        kind=_kind(item, opened),
-        label=title_of(item),
-        path=item.path,
-        nodes=names,
-        details=lines_of(item, hierarchy.modules, opened=opened),
-        openable=isinstance(item, Group),
-        changed=len(changed),
-        marks=tuple(sorted({index[s] for name in changed for s in marks[name] if s in index})),
-    )
-
-
 def _kind(item: Group | Leaf, opened: bool) -> BoxKind:
     if isinstance(item, Group):
         if opened:
@@ -196,45 +191,21 @@ def _kind(item: Group | Leaf, opened: bool) -> BoxKind:
     return "output" if item.node.op == "output" else "op"
 
 
-def _classes(item: Group | Leaf, info: BoxInfo) -> str:
+def _classes(item: Group | Leaf, kind: BoxKind, marks: Sequence[int], *, is_changed: bool) -> str:
     if isinstance(item, Group):
-        words = ["cluster fx-group" if info.kind == "cluster" else f"node fx-{info.kind}"]
-        if info.kind == "repeat":
+        words = ["cluster fx-group" if kind == "cluster" else f"node fx-{kind}"]
+        if kind == "repeat":
             words.append("fx-group")
         if is_light(item):
             words.append("fx-bookkeeping")
         elif item.kind not in ("module", "bookkeeping"):
             words.append(f"fx-{item.kind}-group")
     else:
-        words = ["node", "fx-op" if info.kind == "op" else f"fx-{info.kind}"]
+        words = ["node", f"fx-{kind}"]
         if item.node.op not in ("placeholder", "output"):
             words.append(f"fx-{item.node.op}")
         if is_light(item):
             words.append("fx-bookkeeping")
-    if info.changed:
-        words += ["fx-changed", *(f"fx-mark-{number}" for number in info.marks)]
+    if is_changed:
+        words += ["fx-changed", *(f"fx-mark-{number}" for number in marks)]
     return " ".join(words)
-
-
-def _chip_rows(chips: Sequence[Chip], reader: str) -> tuple[tuple[ChipBox, ...], ...]:
-    """Arrange chips in rows."""
-    texts = [
-        (_chip_info(chip, reader), shorten(chip.source.name, LONGEST_CHIP)) for chip in chips[:MOST_CHIPS]
-    ]
-    if len(chips) > MOST_CHIPS:
-        info, _ = texts[-1]
-        texts[-1] = (info, f"and {len(chips) - MOST_CHIPS + 1} more")
-    made = [ChipBox(info, text, text_width(text, CHIP_SIZE) + 2 * CHIP_PADDING) for info, text in texts]
-    return tuple(tuple(made[start : start + CHIPS_PER_ROW]) for start in range(0, len(made), CHIPS_PER_ROW))
-
-
-def _chip_info(chip: Chip, reader: str) -> BoxInfo:
-    return BoxInfo(
-        id=f"chip-{chip.source.id[2:]}-{reader}",
-        kind="chip",
-        label=chip.source.name,
-        path=chip.source.path,
-        nodes=(chip.source.name,),
-        refers_to=chip.box.id,
-        belongs_to=reader,
-    )

@@ -1,4 +1,4 @@
-"""A view in the DOT language: as a ``graphviz.Digraph`` to look at, and as an outline to be laid out.
+"""A view in the DOT language: to look at, and as an outline to be laid out.
 
 An outline has sizes and edges without words or colours, which takes Graphviz half the time. Boxes lie in
 the same places with words, since cells have fixed sizes.
@@ -6,11 +6,11 @@ the same places with words, since cells have fixed sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-import graphviz
+from graphviz.quoting import quote
 
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes, with_line
@@ -25,7 +25,7 @@ from fxlab.drawing.rendering.palette import (
     cluster_colours,
     painted_colours,
 )
-from fxlab.drawing.rendering.typography import FONT
+from fxlab.drawing.rendering.typography import FONT, printable
 from fxlab.drawing.view import View, VisibleEdge
 from fxlab.node_info import result_text
 from fxlab.overlays.overlay import Overlay
@@ -72,6 +72,7 @@ class Arrangement:
 _BOXES = {"shape": "box", "fixedsize": "true", "margin": "0", "penwidth": "1"}
 _LINES = {"arrowsize": "0.55", "penwidth": "1.1"}
 _CLUSTERS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
+_SIDES = {"labelloc": "t", "labeljust": "c", "style": "rounded", "color": "transparent", "margin": "18"}
 _SEVERAL = {"penwidth": "1.8"}
 _MAIN = {"weight": "6"}
 """Of the main path, whose boxes Graphviz puts below one another as far as it can."""
@@ -81,14 +82,17 @@ _CHANGED = {"penwidth": "2.2"}
 PLAIN = Arrangement()
 
 
-def to_digraph(
+def to_dot(
     view: View,
     *,
     marks: Marks | None = None,
     overlay: Overlay | None = None,
     arrangement: Arrangement = PLAIN,
-) -> graphviz.Digraph:
+) -> str:
     """Write a view in the DOT language.
+
+    Node names are the box ids; boxes have fixed sizes, so that the layout is the same on every machine,
+    whatever fonts it has.
 
     Parameters
     ----------
@@ -100,16 +104,10 @@ def to_digraph(
         What to colour boxes by. The graph's label is a legend then.
     arrangement
         How the boxes are arranged.
-
-    Returns
-    -------
-    graphviz.Digraph
-        Its node names are the box ids; boxes have fixed sizes, so that the layout is the same on every
-        machine, whatever fonts it has.
     """
-    marks = check_marks(marks)
+    marks = marks or {}
     painting = paint(view, overlay) if overlay is not None else None
-    return write_digraph(view, make_boxes(view, marks, signatures_of(marks)), painting, arrangement)
+    return write_dot(view, make_boxes(view, marks, signatures_of(marks)), painting, arrangement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +121,8 @@ class Side:
 
 
 def side_by_side(
-    sides: Sequence[Side],
-    overlays: Sequence[Overlay] = (),
-    arrangement: Arrangement = PLAIN,
-) -> graphviz.Digraph:
+    sides: Sequence[Side], overlays: Sequence[Overlay] = (), arrangement: Arrangement = PLAIN
+) -> str:
     """Write views in the DOT language, from left to right as one graph, each in a cluster with a heading.
 
     Parameters
@@ -140,32 +136,15 @@ def side_by_side(
     """
     views = [side.view for side in sides]
     paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
-    graph = _new_digraph(arrangement, paintings[0].legend if paintings else None)
     # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
-    graph.attr(pack="40", packmode=f"array_tu{len(sides)}")
+    lines = [*_head(arrangement, paintings[0].legend if paintings else None)]
+    lines.append(f'graph [pack="40" packmode="array_tu{len(sides)}"]')
     for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
         boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
-        with graph.subgraph(name=f"cluster_side-{number}") as cluster:
-            cluster.attr(
-                label=heading_label(side.name), labelloc="t", labeljust="c", style="rounded",
-                color="transparent", margin="18", sortv=str(number + 1),
-            )  # fmt: skip
-            _write_view(cluster, side.view, boxes, painting, arrangement, f"side-{number}-")
-    return graph
-
-
-def check_marks(marks: Marks | None) -> Marks:
-    """Return the marks, or raise ``TypeError`` if they are not a mapping of names to lists of strings."""
-    if marks is None:
-        return {}
-    if not isinstance(marks, Mapping):
-        raise TypeError(f"marks expected a mapping of node name -> signatures, got {type(marks).__name__}.")
-    for name, signatures in marks.items():
-        if isinstance(signatures, str) or not isinstance(signatures, Iterable):
-            raise TypeError(
-                f"marks[{name!r}] expected a list of signatures, got {type(signatures).__name__}."
-            )
-    return marks
+        words = _Words(boxes, painting, arrangement, f"side-{number}-")
+        look = f'label={heading_label(side.name)} {_listed(_SIDES)} sortv="{number + 1}"'
+        lines += [f'subgraph "cluster_side-{number}" {{', f"graph [{look}]", *_lines(side.view, words), "}"]
+    return "\n".join([*lines, "}"])
 
 
 def signatures_of(marks: Marks) -> tuple[str, ...]:
@@ -173,31 +152,31 @@ def signatures_of(marks: Marks) -> tuple[str, ...]:
     return tuple(dict.fromkeys(s for signatures in marks.values() for s in sorted(signatures)))
 
 
-def write_digraph(
+def write_dot(
     view: View,
     boxes: Mapping[str, Box],
     painting: Painting | None = None,
     arrangement: Arrangement = PLAIN,
-) -> graphviz.Digraph:
+) -> str:
     """Write a view whose boxes are made already."""
-    graph = _new_digraph(arrangement, painting.legend if painting else None)
-    _write_view(graph, view, boxes, painting, arrangement)
-    return graph
+    head = _head(arrangement, painting.legend if painting else None)
+    return "\n".join([*head, *_lines(view, _Words(boxes, painting, arrangement)), "}"])
 
 
 def outline(view: View, boxes: Mapping[str, Box]) -> str:
     """Write what decides where boxes and lines lie, in the DOT language: sizes, and no words or colours.
 
-    Graphviz puts the boxes where it puts them for :func:`write_digraph`, in half the time. Pages that write
+    Graphviz puts the boxes where it puts them for :func:`write_dot`, in half the time. Pages that write
     their own words have their pictures laid out so.
     """
-    lines = list(outline_head(PLAIN))
-    _outline_children(lines, view.hierarchy.root, view, boxes)
-    for edge in view.edges:
-        source, target = edge.source.id, edge.target.id
-        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(view, edge)}
-        lines.append(f'"{source}" -> "{target}" [{_listed(attributes)}]')
-    return "\n".join([*lines, "}"])
+    return "\n".join([*outline_head(PLAIN), *_lines(view, _Sizes(boxes)), "}"])
+
+
+def outline_head(arrangement: Arrangement) -> tuple[str, ...]:
+    """Return the lines that an outline begins with."""
+    looks = {"graph": arrangement.layout, "node": _BOXES, "edge": _LINES}
+    written = (f"{kind} [{_listed(attributes)}]" for kind, attributes in looks.items())
+    return ("digraph {", *written, 'node [label=""]')
 
 
 def _listed(attributes: Mapping[str, str]) -> str:
@@ -205,85 +184,79 @@ def _listed(attributes: Mapping[str, str]) -> str:
     return " ".join([f'{name}="{value}"' for name, value in attributes.items()])
 
 
-def outline_head(arrangement: Arrangement) -> tuple[str, ...]:
-    """Return the lines that an outline begins with."""
-    return (
-        "digraph {",
-        f"graph [{_listed(arrangement.layout)}]",
-        f"node [{_listed(_BOXES)}]",
-        f"edge [{_listed(_LINES)}]",
-        'node [label=""]',
-    )
-
-
-def _outline_children(lines: list[str], group: Group, view: View, boxes: Mapping[str, Box]) -> None:
-    for child in group.children:
-        box, name = boxes[child.id], child.id
-        if isinstance(child, Leaf) or not view.is_cluster(child):
-            lines.append(f'"{name}" [{_listed({"id": name, **_size(box)})}]')
-            continue
-        lines.append(f'subgraph "cluster_{name}" {{')
-        lines.append(f"graph [{_listed({'id': name, **_CLUSTERS})} label={room_label(box)}]")
-        _outline_children(lines, child, view, boxes)
-        lines.append("}")
-
-
-def _new_digraph(arrangement: Arrangement, legend: Legend | None) -> graphviz.Digraph:
-    graph = graphviz.Digraph("fxlab", encoding="utf-8")
+def _head(arrangement: Arrangement, legend: Legend | None) -> Iterator[str]:
     font = {"fontname": FONT, "fontsize": str(LINE_SIZE), "fontcolor": SOFT_INK}
-    graph.attr(bgcolor="transparent", **font, **arrangement.layout)
-    graph.attr("node", style="rounded,filled", **font, **_BOXES)
-    graph.attr("edge", color=EDGE, **font, **_LINES)
+    yield "digraph fxlab {"
+    yield f"graph [{_listed({'bgcolor': 'transparent', **font, **arrangement.layout})}]"
+    yield f"node [{_listed({'style': 'rounded,filled', **font, **_BOXES})}]"
+    yield f"edge [{_listed({'color': EDGE, **font, **_LINES})}]"
     if legend is not None:
-        graph.attr(label=legend_label(legend), labelloc="b", labeljust="l")
-    return graph
+        yield f'graph [label={legend_label(legend)} labelloc="b" labeljust="l"]'
 
 
-def _write_view(
-    graph: graphviz.Digraph,
-    view: View,
-    boxes: Mapping[str, Box],
-    painting: Painting | None,
-    arrangement: Arrangement,
-    prefix: str = "",
-) -> None:
-    """Write boxes and edges into a graph, whose ids then begin with the prefix.
+class _Sizes:
+    """Writes the looks of boxes and lines in an outline."""
 
-    As lines of its body: :class:`graphviz.Digraph` would take as long again to look for what needs an escape.
-    """
-    colours = painting.colours if painting else {}
-    if painting is not None and painting.labels:
-        boxes = {id: with_line(box, painting.labels.get(id, "")) for id, box in boxes.items()}
-    _write_children(graph, view.hierarchy.root, view, boxes, colours, prefix, depth=0)
-    for edge in view.edges:
-        source, target = prefix + edge.source.id, prefix + edge.target.id
-        attributes = {"id": f"edge-{source}-{target}", **_line_attributes(view, edge)}
-        label = f" label={graphviz.quoting.quote(values_text(edge))}" if arrangement.shapes else ""
-        graph.body.append(f'\t"{source}" -> "{target}" [{_listed(attributes)}{label}]\n')
+    prefix = ""
+
+    def __init__(self, boxes: Mapping[str, Box]) -> None:
+        self.boxes = boxes
+
+    def closed(self, box: Box) -> str:
+        """Return the attributes of a closed box but for its id."""
+        return _listed(_size(box))
+
+    def opened(self, box: Box, depth: int) -> str:
+        """Return the attributes of a cluster but for its id; ``depth`` clusters are around it."""
+        return f"{_listed(_CLUSTERS)} label={room_label(box)}"
+
+    def line(self, edge: VisibleEdge) -> str:
+        """Return the words of a line."""
+        return ""
 
 
-def _write_children(
-    graph: graphviz.Digraph,
-    group: Group,
-    view: View,
-    boxes: Mapping[str, Box],
-    painted: Mapping[str, Colours],
-    prefix: str,
-    depth: int,
-) -> None:
-    for child in group.children:
-        box, name = boxes[child.id], prefix + child.id
-        if isinstance(child, Leaf) or not view.is_cluster(child):
-            attributes = _listed({"id": name, **_node_attributes(box, painted.get(child.id))})
-            graph.body.append(f'\t"{name}" [{attributes} label={box_label(box)}]\n')
-            continue
+class _Words(_Sizes):
+    """Writes the looks of boxes and lines with words and colours; ids begin with a prefix."""
+
+    def __init__(
+        self, boxes: Mapping[str, Box], painting: Painting | None, arrangement: Arrangement, prefix: str = ""
+    ) -> None:
+        self._painted: Mapping[str, Colours] = painting.colours if painting else {}
+        labels = painting.labels if painting else {}
+        super().__init__({id: with_line(box, labels.get(id, "")) for id, box in boxes.items()})
+        self._has_shapes, self.prefix = arrangement.shapes, prefix
+
+    def closed(self, box: Box) -> str:
+        return f"{_listed(_node_attributes(box, self._painted.get(box.id)))} label={box_label(box)}"
+
+    def opened(self, box: Box, depth: int) -> str:
         colours = cluster_colours(box.classes, depth)
-        with graph.subgraph(name=f"cluster_{name}") as inner:
-            inner.attr(
-                id=name, label=cluster_label(box), style="rounded,filled", fillcolor=colours.fill,
-                color=colours.border, **_CLUSTERS, **{"class": box.classes},
-            )  # fmt: skip
-            _write_children(inner, child, view, boxes, painted, prefix, depth + 1)
+        looks = {"fillcolor": colours.fill, "color": colours.border, **_CLUSTERS, "class": box.classes}
+        return f'style="rounded,filled" {_listed(looks)} label={cluster_label(box)}'
+
+    def line(self, edge: VisibleEdge) -> str:
+        return f" label={quote(printable(values_text(edge)))}" if self._has_shapes else ""
+
+
+def _lines(view: View, looks: _Sizes) -> Iterator[str]:
+    """Yield the lines of boxes and edges."""
+    yield from _lines_of(view.hierarchy.root, view, looks, 0)
+    for edge in view.edges:
+        source, target = looks.prefix + edge.source.id, looks.prefix + edge.target.id
+        attributes = _listed({"id": f"edge-{source}-{target}", **_line_attributes(view, edge)})
+        yield f'"{source}" -> "{target}" [{attributes}{looks.line(edge)}]'
+
+
+def _lines_of(group: Group, view: View, looks: _Sizes, depth: int) -> Iterator[str]:
+    for child in group.children:
+        box, name = looks.boxes[child.id], looks.prefix + child.id
+        if isinstance(child, Leaf) or not view.is_cluster(child):
+            yield f'"{name}" [id="{name}" {looks.closed(box)}]'
+            continue
+        yield f'subgraph "cluster_{name}" {{'
+        yield f'graph [id="{name}" {looks.opened(box, depth)}]'
+        yield from _lines_of(child, view, looks, depth + 1)
+        yield "}"
 
 
 def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
@@ -292,8 +265,8 @@ def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
     size = _size(box)
     own = {"style": "rounded,filled,dashed"} if colours.dashed else {}
     own |= {} if paint is None else {"fontcolor": INK}
-    own |= _CHANGED if box.info.changed else {}
-    if box.info.kind == "repeat":
+    own |= _CHANGED if box.changed else {}
+    if box.kind == "repeat":
         # Several blocks: one border in another. Graphviz draws the second around the size that is given.
         own["peripheries"] = "2"
         size = _size(replace(box, width=box.width - 2 * SHEET, height=box.height - 2 * SHEET))

@@ -20,7 +20,7 @@ from fxlab.drawing.rendering.box import (
     SHEET,
     TITLE_HEIGHT,
     Box,
-    ChipBox,
+    chip_width,
 )
 from fxlab.drawing.rendering.paint import Legend
 from fxlab.drawing.rendering.palette import (
@@ -34,7 +34,7 @@ from fxlab.drawing.rendering.palette import (
     SOFT_INK,
     Colours,
 )
-from fxlab.drawing.rendering.typography import text_width
+from fxlab.drawing.rendering.typography import printable, text_width
 
 TITLE_POINTS, CHIP_POINTS, HEADING_POINTS = 14, 9, 15
 """Inside of labels Graphviz takes whole points only: the largest below the sizes that boxes are made for.
@@ -81,6 +81,7 @@ def room_label(box: Box) -> str:
 
 def heading_label(words: str) -> str:
     """Return the heading of one of several views."""
+    words = printable(words)
     width = text_width(words, HEADING_POINTS, bold=True)
     heading = _td(_text(words, HEADING_POINTS, INK, bold=True), width, HEADING_HEIGHT)
     return f"<{_table([_row(heading)])}>"
@@ -111,9 +112,11 @@ def legend_label(legend: Legend) -> str:
     return f"<{_table(rows, spacing=LEGEND_GAP)}>"
 
 
-def _chip_row(chips: Sequence[ChipBox]) -> str:
-    width = sum(round(chip.width) for chip in chips) + CHIP_GAP * (len(chips) - 1)
-    cells = [f"<TD>{_pill(chip.text, CHIP_INK, chip.width, CHIP)}</TD>" for chip in chips]
+def _chip_row(chips: Sequence[str]) -> str:
+    widths = [chip_width(words) for words in chips]
+    width = sum(map(round, widths)) + CHIP_GAP * (len(chips) - 1)
+    pairs = zip(chips, widths, strict=True)
+    cells = [f"<TD>{_pill(words, CHIP_INK, own, CHIP)}</TD>" for words, own in pairs]
     return _table([_row(_td("", CHIP_GAP, CHIP_HEIGHT).join(cells))], _size(width, CHIP_HEIGHT))
 
 

@@ -48,8 +48,6 @@ def _lay_out(dot: bytes, output_format: str) -> tuple[dict[str, object], bytes]:
         import pygraphviz
     except Exception as error:
         return {"status": "no-graphviz", "error": f"{type(error).__name__}: {error}"}, b""
-    if not dot:
-        return {"status": "ok"}, b""
     try:
         graph = pygraphviz.AGraph(string=dot.decode("utf-8"))
         return {"status": "ok"}, bytes(graph.draw(format=output_format, prog="dot"))

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
@@ -86,7 +87,8 @@ def paint(view: View, overlay: Overlay) -> Painting:
 
 def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
     """Return how an overlay paints several views, for each of which it has its own values, on one scale."""
-    known = [_values_of_boxes(view, overlay) for view, overlay in sides]
+    found = ((view, values_of(view, overlay)) for view, overlay in sides)
+    known = [{box.id: own[box.id] for box in view.boxes if box.id in own} for view, own in found]
     values = [value for own in known for value in own.values()]
     overlay = sides[0][1]
     title = shorten(overlay.title, LONGEST_WORDS)
@@ -99,7 +101,8 @@ def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
         legend = Legend(title, ends)
     else:
         kinds = _kinds(map(str, values))
-        colours = [{box: _kind_colours(kinds.index(str(v))) for box, v in own.items()} for own in known]
+        of_kind = dict(zip_longest(kinds, KINDS[: len(kinds)], fillvalue=KINDS[-1]))
+        colours = [{box: of_kind[str(value)] for box, value in own.items()} for own in known]
         legend = Legend(title, None, _kind_words(kinds))
     return [
         Painting(
@@ -124,11 +127,6 @@ def labels_of(hierarchy: Hierarchy, overlay: Overlay) -> dict[str, str]:
         for item in items
     }
     return {box: label for box, label in found.items() if label}
-
-
-def _values_of_boxes(view: View, overlay: Overlay) -> dict[str, Value]:
-    values = values_of(view, overlay)
-    return {item.id: values[item.id] for item in view.boxes if item.id in values}
 
 
 def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], float], tuple[str, str]]:
@@ -162,10 +160,6 @@ def _kinds(values: Iterable[str]) -> list[str]:
     """Return the kinds, the most frequent first."""
     counts = Counter(values)
     return sorted(counts, key=lambda kind: (-counts[kind], kind))
-
-
-def _kind_colours(number: int) -> Colours:
-    return KINDS[min(number, len(KINDS) - 1)]
 
 
 def _kind_words(kinds: list[str]) -> tuple[tuple[Colours, str], ...]:

@@ -36,15 +36,15 @@ _SPECIAL = re.compile(r"[&<>\"'\t\n\r]")
 _ESCAPES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>\"'\t\n\r"})
 
 
-def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> tuple[str, float, float]:
-    """Return an SVG of Graphviz as one that is safe anywhere, with its width and height in CSS pixels.
+def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> str:
+    """Return an SVG of Graphviz as one that is safe anywhere; its sizes are in CSS pixels.
 
     Words are placed anew by the metrics of one font, as the reader has other fonts than Graphviz.
 
     Parameters
     ----------
     graphviz_svg
-        What Graphviz made of :func:`fxlab.drawing.rendering.dot.write_digraph`.
+        What Graphviz made of :func:`fxlab.drawing.rendering.dot.write_dot`.
     tooltips
         Id of a box, cluster or edge -> words about it.
     """
@@ -58,7 +58,7 @@ def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> tuple[str, flo
         # Every picture has such an element; two of them may be on one page.
         whole.attrib.pop("id", None)
         _write(parts, whole, tooltips)
-    return "".join([*parts, "</svg>"]), width, height
+    return "".join([*parts, "</svg>"])
 
 
 def _write(parts: list[str], element: ET.Element, tooltips: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ written once. The data grow with the number of nodes, not with that of views.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -100,10 +100,12 @@ class GraphData:
             is_large = len(hierarchy.leaves) > MOST_AT_ONCE
             written.tree = writer.group(hierarchy.root, first.opened if is_large else None)
             written.missing = writer.missing
+            places = {node.name: place for place, node in enumerate(shown.graph.graph.nodes)}
             self._graphs.values.append(
                 {
                     "tree": written.tree,
-                    "order": _steps(_order(hierarchy, shown.graph)),
+                    # Where the names of the leaves, in the order of the tree, stand in the graph.
+                    "order": _steps([places[name] for name in hierarchy.names]),
                     "sources": _steps(hierarchy.edge_sources),
                     "targets": _steps(hierarchy.edge_targets),
                     "asides": _steps(hierarchy.asides),
@@ -319,43 +321,37 @@ class _TreeWriter:
         return self._data._leaves.number([leaf.id, *facts])
 
     def _group_looks(self, group: Group) -> tuple[int, int]:
-        is_marked = any(map(self._marks.get, self._hierarchy.names_in(group)))
-        found = None if is_marked else self._plain.get(group.id)
-        if found is None:
-            found = self._new_group_looks(group)
-            if not is_marked:
-                self._plain[group.id] = found
-        return found
-
-    def _new_group_looks(self, group: Group) -> tuple[int, int]:
-        closed = box.make_box(group, self._hierarchy, self._marks, self._index)
-        opened = box.make_box(group, self._hierarchy, self._marks, self._index, opened=True)
-        number = self._data._looks.number
-        return number(_look(closed)), number(_look(opened))
+        """Return the looks of a group, closed and opened."""
+        return self._known(group.id, self._hierarchy.names_in(group), lambda: self._new_looks(group))
 
     def _leaf_look(self, leaf: Leaf) -> int:
-        is_marked = any(map(self._marks.get, leaf.names))
-        found = None if is_marked else self._plain.get(leaf.id)
-        if found is None:
-            found = (look := self._new_leaf_look(leaf)), look
-            if not is_marked:
-                self._plain[leaf.id] = found
-        return found[0]
+        return self._known(leaf.id, leaf.names, lambda: self._new_looks(leaf))[0]
 
-    def _new_leaf_look(self, leaf: Leaf) -> int:
-        look = _look(box.make_box(leaf, self._hierarchy, self._marks, self._index))
-        look["result"] = result_text(leaf.node)
-        return self._data._looks.number(look)
+    def _known(self, id: str, names: Iterable[str], make: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        """Return looks that are made once, unless there are marks."""
+        if any(map(self._marks.get, names)):
+            return make()
+        if id not in self._plain:
+            self._plain[id] = make()
+        return self._plain[id]
+
+    def _new_looks(self, item: Group | Leaf) -> tuple[int, int]:
+        looks = self._data._looks
+        closed = _look(box.make_box(item, self._hierarchy, self._marks, self._index))
+        if isinstance(item, Leaf):
+            number = looks.number(closed | {"result": result_text(item.node)})
+            return number, number
+        opened = box.make_box(item, self._hierarchy, self._marks, self._index, opened=True)
+        return looks.number(closed), looks.number(_look(opened))
 
 
 def _look(made: box.Box) -> dict[str, Any]:
     """Describe a box as it looks wherever it is."""
-    info = made.info
     colours = palette.box_colours(made.classes)
     return {
-        "kind": info.kind,
-        "label": info.label,
-        "details": info.details,
+        "kind": made.kind,
+        "label": made.label,
+        "details": made.details,
         "classes": made.classes,
         "title": _word(made.title, box.TITLE_SIZE, bold="fx-bookkeeping" not in made.classes),
         "lines": [_word(line, box.LINE_SIZE) for line in made.lines],
@@ -363,16 +359,10 @@ def _look(made: box.Box) -> dict[str, Any]:
         "width": round(made.width, 2),
         "height": made.height,
         "colours": (colours.fill, colours.border),
-        "openable": info.openable,
-        "changed": info.changed,
-        "marks": info.marks,
+        "openable": made.openable,
+        "changed": made.changed,
+        "marks": made.marks,
     }
-
-
-def _order(hierarchy: Hierarchy, gm: fx.GraphModule) -> list[int]:
-    """Return where the names of the leaves, in the order of the tree, stand in the graph."""
-    position = {node.name: i for i, node in enumerate(gm.graph.nodes)}
-    return [position[name] for name in hierarchy.names]
 
 
 def _steps(numbers: npt.ArrayLike) -> list[int]:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.view_model.details import model_details
 from fxlab.view_model.graph_data.graph_data import GraphData
-from fxlab.view_model.graph_data.shown_graph import ShownGraph, differences, preview_of
+from fxlab.view_model.graph_data.shown_graph import ShownGraph
 from fxlab.view_model.session_state import changes_text, model_name, stage_names
+from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.session import Session
@@ -83,7 +85,7 @@ class SessionGraphs:
         numbers = self.alone(stage), self.alone(before)
         both = self._session.stages[stage], self._session.stages[before]
         if both not in self._pairs:
-            self._pairs[both] = self.data.add_pair(*numbers, *differences(both[1], both[0]))
+            self._pairs[both] = self.data.add_pair(*numbers, changes_between(both[1], both[0]), CHANGES)
         return self._pairs[both]
 
     def code(self, stage: int, before: int | None = None) -> None:
@@ -123,14 +125,14 @@ class SessionGraphs:
             If the pass raises. What was previewed before stays.
         """
         if p.signature not in self._previews:
-            shown, words = preview_of(self._session, p)
+            shown = ShownGraph.merged(self._session.graph_module, self._session.preview(p))
             name = stage_names([p])[1]
             model = self._model(shown.stage, len(self._session.applied), f"{name} (preview)")
             number = self.data.add(shown, model)
             self._previews[p.signature] = {
                 "signature": p.signature,
                 "name": name,
-                "text": words,
+                "text": clip(str(self._session.changes(p)), 300),
                 "graph": number,
             }
         self._preview = self._previews[p.signature]

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from torch import fx
 
-from fxlab.drawing.hierarchy.changes import CHANGES, changes_between, merged_graph
+from fxlab.drawing.hierarchy.changes import CHANGES, merged_graph
 from fxlab.graphs.unfolded import unfolded
 from fxlab.transformations.marks import marks_of
-from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
-    from fxlab.transformations import Transformation
 
 Marks = dict[str, tuple[str, ...]]
 """Node name -> the passes that changed the node, by their signatures, or what became of it."""
@@ -47,25 +41,3 @@ class ShownGraph:
     def merged(cls, before: fx.GraphModule, after: fx.GraphModule) -> ShownGraph:
         """Return two stages as one graph, in which nodes that differ are marked with what became of them."""
         return cls(after, *merged_graph(before, after), CHANGES)
-
-
-def differences(before: fx.GraphModule, after: fx.GraphModule) -> tuple[Marks, tuple[str, ...]]:
-    """Return what is marked in two stages side by side, and the marks in the order that numbers them."""
-    return changes_between(before, after), CHANGES
-
-
-def preview_of(session: Session, p: Transformation) -> tuple[ShownGraph, str]:
-    """Try a pass out on a copy of a session's model; the session stays as it is.
-
-    Returns
-    -------
-    tuple
-        The present model and what the pass would make of it, as one graph; how much it would do, in words.
-
-    Raises
-    ------
-    fxlab.TransformationError
-        If the pass raises.
-    """
-    shown = ShownGraph.merged(session.graph_module, session.preview(p))
-    return shown, clip(str(session.changes(p)), 300)

@@ -12,13 +12,14 @@ from received import Received
 from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, graph_diff
+from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import outline
 from fxlab.graphs.provenance import Provenance
 from fxlab.overlays import from_table
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data import GraphData, graph_data
-from fxlab.view_model.graph_data.shown_graph import ShownGraph, differences
+from fxlab.view_model.graph_data.shown_graph import ShownGraph
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
 
@@ -182,7 +183,7 @@ def test_a_pair_has_the_looks_of_what_is_different_and_what_stands_for_what(
     before, after = (add(data, session, stage) for stage in (0, 2))
     page = Received(data.take())
     old, new = session.original, session.graph_module
-    assert data.add_pair(after, before, *differences(old, new)) == 0
+    assert data.add_pair(after, before, changes_between(old, new), CHANGES) == 0
     page.add(data.take())
     (pair,) = page.tables["pairs"]
     changes = graph_diff(old, new)["change"].to_dict()

@@ -21,7 +21,9 @@ from fxlab import (
     from_callable,
     graph_diff,
 )
-from fxlab.view_model.graph_data import session_graphs
+from fxlab.drawing import View, build_hierarchy
+from fxlab.drawing.rendering.box import make_boxes
+from fxlab.view_model.graph_data import ShownGraph, session_graphs
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 
 MERGE, DIVIDE = MergeLinears(), ChangeTrueDivToMulByInverse()
@@ -174,3 +176,27 @@ def test_a_preview_is_the_present_model_and_what_the_pass_would_make_of_it(sessi
     assert graphs.state()["preview"] is None
     with pytest.raises(ValueError, match="its stage is gone"):
         graphs.data.shown(preview["graph"])
+
+
+def test_a_preview_says_how_much_would_be_done_without_candidates_that_are_excluded(session: Session) -> None:
+    session.revert(DIVIDE)
+    session.exclude(DIVIDE, session.find(DIVIDE).candidates(session.graph_module)[0][0])
+    session.revert(DIVIDE)
+    graphs = SessionGraphs(session)
+    graphs.preview(session.find(DIVIDE))
+    assert graphs.state()["preview"]["text"] == "1 rewrite: 1 truediv becomes 1 mul"
+
+
+def test_groups_say_how_many_nodes_differ_and_do_not_call_them_changed(session: Session) -> None:
+    graphs = SessionGraphs(session)
+    merged, alone = (
+        badges_of(graphs.data.shown(number)) for number in (graphs.merged(1, 0), graphs.alone(1))
+    )
+    assert "8 differ" in merged
+    assert not any("changed" in badge for badge in merged)
+    assert "2 changed" in alone
+
+
+def badges_of(shown: ShownGraph) -> set[str]:
+    view = View(build_hierarchy(shown.graph))
+    return {box.badge for box in make_boxes(view, shown.marks, shown.signatures).values()}
