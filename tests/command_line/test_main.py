@@ -79,7 +79,7 @@ def test_every_exit_code_is_documented():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("draw",), "invalid choice: 'draw'"),
+        (("paint",), "invalid choice: 'paint'"),
         (("trace",), "required: MODEL"),
         (("trace", "x.json", "--batch-size", "0"), "expected a positive integer, got '0'"),
         (("trace", "x.json", "--meta", "--random-weights"), "not allowed with"),

@@ -232,7 +232,7 @@ def _judgements(pair: Pair) -> list[Judgement]:
                 original[path],
                 transformed[path],
                 [tensors[path] for tensors in anew],
-                is_generated=any(exact.is_rounded),
+                lacks_float64=any(exact.is_rounded),
             )
             for path, judgement in found.items()
             if judgement is None

@@ -373,20 +373,18 @@ class RunsCompared:
         # What only one of the two writes is in float64 what it is without that.
         def judge(new: _Tries = (), replaced: _Tries = ()) -> dict[str, Judgement]:
             versions = {
-                path: (
-                    Versions(
-                        expected[path],
-                        outputs[path],
-                        original.exact.get(path, expected[path]),
-                        transformed.exact.get(path, outputs[path]),
-                        [run.get(path, outputs[path]) for run in new],
-                        [run.get(path, expected[path]) for run in replaced],
-                        [[moves[path] for moves in tries if path in moves] for tries in self._moved],
-                        original.moved_by_decisions.get(path),
-                        transformed.moved_by_decisions.get(path),
-                        bool(self._unknown_decisions),
-                        not self._are_rounded_alike,
-                    )
+                path: Versions(
+                    expected[path],
+                    outputs[path],
+                    original.exact.get(path, expected[path]),
+                    transformed.exact.get(path, outputs[path]),
+                    [run.get(path, outputs[path]) for run in new],
+                    [run.get(path, expected[path]) for run in replaced],
+                    [[moves[path] for moves in tries if path in moves] for tries in self._moved],
+                    original.moved_by_decisions.get(path),
+                    transformed.moved_by_decisions.get(path),
+                    bool(self._unknown_decisions),
+                    lacks_float64=not self._are_rounded_alike,
                 )
                 for path in paths
             }

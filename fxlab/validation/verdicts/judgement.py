@@ -68,7 +68,7 @@ class Versions:
     """What those of the transformed one add to its own."""
     decisions_unknown: bool = False
     """Whether there are other decisions that float64 runs could not take."""
-    is_generated: bool = False
+    lacks_float64: bool = False
     """Whether the transformed one has nodes without a float64 run that the original does not have, such as
     generated code."""
 
@@ -114,7 +114,7 @@ class Errors:
     """What rounding a result once to its dtype costs: the least error that can be asked for."""
     float64: float
     """Of the float64 runs themselves: of outputs in float64, and of nodes that have none."""
-    is_generated: bool = False
+    lacks_float64: bool = False
     """Whether there is no float64 run of one of the two: how well it rounds is then all that is known."""
 
     @classmethod
@@ -163,7 +163,7 @@ class Errors:
             replaced=_root_mean_square(torch.tensor(replaced, device="cpu")),
             last_rounding=last_rounding,
             float64=float64,
-            is_generated=versions.is_generated,
+            lacks_float64=versions.lacks_float64,
         )
 
     @property
@@ -189,7 +189,7 @@ class Errors:
     @property
     def new_values_are_rounded_well(self) -> bool:
         """Whether rounding new values about once explains how far the two are apart."""
-        return self.is_generated or self.function <= self._explained_by_one_rounding
+        return self.lacks_float64 or self.function <= self._explained_by_one_rounding
 
     @property
     def new_values_are_rounded_often(self) -> bool:
@@ -203,7 +203,7 @@ class Errors:
         A mistake and what rounding explains add up to ``function``, or cancel in part. So where it is within
         its limit, the mistake is no larger than ``function`` and that limit together.
         """
-        if self.is_generated:
+        if self.lacks_float64:
             return self.transformed + WORSE * self.usual
         return self.function + max(self._explained_by_one_rounding, self._explained_by_many)
 
@@ -342,7 +342,7 @@ def judged(versions: Versions) -> Judgement:
         reason = f"a different function: relative error {away} in float64, {explained}"
         return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
     if not errors.rounds_well(elements):
-        what = "a different function, or" if errors.is_generated else "it computes the same, but"
+        what = "a different function, or" if errors.lacks_float64 else "it computes the same, but"
         reason = (
             f"{what} rounds worse: its error is "
             f"{with_unit(errors.transformed)} (relative), {with_unit(errors.ratio)} times the original's"
