@@ -165,9 +165,8 @@ def test_a_pass_that_does_more_than_rewrite_candidates_is_named():
 
 
 def test_what_cannot_be_bisected_is_said_in_words(twelve_layers):
-    graph, _ = twelve_layers
-    with pytest.raises(TypeError, match=r"session: expected an fxlab.Session, got a BertModel"):
-        bisect(graph)
+    with pytest.raises(TypeError, match=r"model: expected .* an fxlab.Session, got 3"):
+        bisect(3, torch.ones(1))
     session = session_of(*twelve_layers, CarelessMerge(wrong=("layer_7_",)))
     with pytest.raises(ValueError, match="original: the BertModel does not run on these inputs"):
         bisect(session, {"pixels": torch.ones(1)})
