@@ -129,9 +129,6 @@ dispatch_modes: Callable[[], list[Any]] = found(
     "verdicts are not remembered",
     _unknown_modes,
 )
-any_autocast: Callable[[], bool] = found(
-    "torch._C._is_any_autocast_enabled", "asking for autocast regions takes longer", lambda: True
-)
 DeviceContext: Any = found(
     "torch.utils._device.DeviceContext", "verdicts call torch.set_default_device a mode", ()
 )

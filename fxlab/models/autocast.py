@@ -13,8 +13,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from fxlab.torch_private import any_autocast
-
 _DEVICES = ("cpu", "cuda", "xpu", "mps")
 
 AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
@@ -23,8 +21,6 @@ AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
 
 def autocast_state() -> AutocastState:
     """Return what autocast is set to."""
-    if not any_autocast():
-        return ()
     on = (device for device in _DEVICES if torch.is_autocast_enabled(device))
     return tuple((device, torch.get_autocast_dtype(device)) for device in on)
 
