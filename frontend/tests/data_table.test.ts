@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import { DataTable } from "../src/tables/data_table";
-import type { Cell, Table } from "../src/base/table";
+import type { Cell, Table } from "../src/base/wire";
 
 const TABLE: Table = {
   columns: [

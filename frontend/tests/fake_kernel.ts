@@ -1,8 +1,8 @@
 /** A kernel that answers from golden vectors, late or never if that is wished for; and layouts without Graphviz. */
 
-import { PANELS_AT_FIRST, type Pass, type State, type ToApp, type ToKernel } from "../src/base/protocol";
+import { PANELS_AT_FIRST, type State, type ToApp } from "../src/base/protocol";
 import { VIEW_AT_FIRST } from "../src/viewer/view_link";
-import { Data, type Extra, type OverlayData } from "../src/viewer/graphs/data";
+import { Data } from "../src/viewer/graphs/data";
 import type { Layouts } from "../src/viewer/drawing/layout";
 import {
   ShownError,
@@ -10,16 +10,15 @@ import {
   type Kept,
   type Kernel,
   type KernelState,
-  type StagesKnown,
   type ViewState,
 } from "../src/viewer/kernels/kernel";
 import { Viewer } from "../src/viewer/viewer";
-import type { WrittenValues } from "../src/base/values";
 import { dataOf, passesOf, vectorsOf, type Step, type Vectors } from "./golden";
 import { NODE_VALUE, partOf } from "./node_value";
+import type { Asked, Extra, OverlayData, Pass, StagesKnown, WrittenValues } from "../src/base/wire";
 
 type Changed = (name: keyof KernelState, view?: Partial<ViewState>) => void;
-type Waiting = { message: ToKernel; resolve: (answer: Answer) => void; reject: (error: Error) => void };
+type Waiting = { message: Asked; resolve: (answer: Answer) => void; reject: (error: Error) => void };
 
 const NO_TABLE = { columns: [], rows: [], total: 0 };
 
@@ -27,11 +26,11 @@ export class FakeKernel implements Kernel {
   isFixed = false;
   data: Data;
   readonly state: KernelState;
-  readonly asked: ToKernel[] = [];
+  readonly asked: Asked[] = [];
   /** Types of messages that are not answered until `release`. */
-  readonly held = new Set<ToKernel["type"]>();
+  readonly held = new Set<Asked["type"]>();
   /** Types of messages that are answered with an error. */
-  readonly failing = new Set<ToKernel["type"]>();
+  readonly failing = new Set<Asked["type"]>();
   /** Nobody is there to ask. */
   isGone = false;
   /** What a report has of the values of nodes. */
@@ -111,7 +110,7 @@ export class FakeKernel implements Kernel {
     this.put(name, value);
   }
 
-  ask(message: ToKernel): Promise<Answer> {
+  ask(message: Asked): Promise<Answer> {
     if (this.isGone) throw new Error("There is no kernel.");
     this.asked.push(message);
     return new Promise((resolve, reject) => {
@@ -121,7 +120,7 @@ export class FakeKernel implements Kernel {
     });
   }
 
-  askedFor(type: ToKernel["type"]): ToKernel[] {
+  askedFor(type: Asked["type"]): Asked[] {
     return this.asked.filter((message) => message.type === type);
   }
 
@@ -207,7 +206,7 @@ export class FakeKernel implements Kernel {
     resolve({ value: this.valueFor(message), buffers: [] });
   }
 
-  private valueFor(message: ToKernel): unknown {
+  private valueFor(message: Asked): unknown {
     switch (message.type) {
       case "graph": {
         const { version, stage, before, beside } = message;

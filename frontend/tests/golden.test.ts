@@ -24,7 +24,7 @@ import {
   type GoldenView,
   type Vectors,
 } from "./golden";
-import type { Cell } from "../src/base/table";
+import type { Cell } from "../src/base/wire";
 
 const DIGITS = 9;
 

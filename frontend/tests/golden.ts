@@ -1,12 +1,10 @@
 /// <reference types="vite/client" />
 /** The golden vectors that `tests/golden/make.py` writes: graphs as data, and what Python says of them. */
 
-import type { Pass } from "../src/base/protocol";
-import type { Cell } from "../src/base/table";
-import { Data, type DataPart } from "../src/viewer/graphs/data";
+import { Data } from "../src/viewer/graphs/data";
 import type { Group, Leaf } from "../src/viewer/graphs/hierarchy";
 import type { Hierarchy } from "../src/viewer/graphs/hierarchy";
-import type { StagesKnown } from "../src/viewer/kernels/kernel";
+import type { Cell, DataPart, Pass, StagesKnown } from "../src/base/wire";
 
 export interface Step {
   do: string;

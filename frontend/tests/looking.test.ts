@@ -3,12 +3,12 @@
 import { Graphviz } from "@hpcc-js/wasm-graphviz";
 import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { App } from "../src/app/app";
-import { PANELS_AT_FIRST, type Tables } from "../src/base/protocol";
+import { PANELS_AT_FIRST } from "../src/base/protocol";
 import { LivePicture } from "../src/graph/live_picture";
 import { overlap, type Rectangle } from "../src/graph/viewport";
-import type { StagesKnown } from "../src/viewer/kernels/kernel";
 import { FakeKernel, FakeLayouts, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";
+import type { StagesKnown, Tables } from "../src/base/wire";
 
 const SEQUENCES = 50;
 const STEPS = 6;

@@ -1,6 +1,6 @@
 /** The values of a node as a kernel describes them: of shape (4, 2, 2), compared with the original's, and a weight. */
 
-import type { InputChoices, NodeValue, TensorStatistics, ValuePart } from "../src/base/values";
+import type { InputChoices, NodeValue, TensorStatistics, ValuePart } from "../src/base/wire";
 
 const shape = [4, 2, 2];
 
@@ -57,6 +57,7 @@ export function partOf(tensor: number, place = 0): ValuePart {
         index: isWeight ? [null, null] : [place, null, null],
       },
       ...{ shape: [2, 2], block: [1, 1], size: [2, 2], numbers: "f4" },
+      small: null,
       cells: btoa(String.fromCharCode(...cells)),
     },
   };

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vites
 import { Panes, type PaneActions } from "../src/graph/panes";
 import { paintTogether } from "../src/graph/overlays/overlay";
 import type { Overlay, Stages } from "../src/base/protocol";
-import type { Cell } from "../src/base/table";
+import type { Cell } from "../src/base/wire";
 import { Legend } from "../src/graph/overlays/legend";
 import { column } from "./pictures";
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { PassErrors } from "../src/panels/passes/pass_error";
-import type { PassError } from "../src/base/protocol";
+import type { PassError } from "../src/base/wire";
 
 const ERROR: PassError = {
   text: "KeyError: <img src=x>",

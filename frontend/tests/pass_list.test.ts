@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PassList, type PassActions } from "../src/panels/passes/pass_list";
-import type { Option, Pass } from "../src/base/protocol";
 import { pass } from "./passes";
+import type { Option, Pass } from "../src/base/wire";
 
 const actions = Object.fromEntries(
   [

@@ -1,6 +1,6 @@
 /** Passes, as the kernel would send them. */
 
-import type { Pass } from "../src/base/protocol";
+import type { Pass } from "../src/base/wire";
 
 export function pass(signature: string, rest: Partial<Pass> = {}): Pass {
   return {

@@ -1,8 +1,9 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PANELS_AT_FIRST } from "../src/base/protocol";
-import { ReportKernel, type WrittenReport } from "../src/viewer/kernels/report_kernel";
+import { ReportKernel } from "../src/viewer/kernels/report_kernel";
 import { VIEW_AT_FIRST } from "../src/viewer/view_link";
 import { vectorsOf } from "./golden";
+import type { WrittenReport } from "../src/base/wire";
 
 const NOTHING = { columns: [], rows: [], total: 0 };
 const WRITTEN: WrittenReport = {

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Several, type Opened } from "../src/app/several";
-import type { WrittenContents, WrittenRow } from "../src/panels/contents";
+import type { WrittenContents, WrittenRow } from "../src/base/wire";
 
 const ROW: WrittenRow = {
   name: "graph 1, inference",

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { DataTable } from "../src/tables/data_table";
-import type { Table } from "../src/base/table";
+import type { Table } from "../src/base/wire";
 
 const NODES: Table = {
   columns: [

@@ -19,7 +19,7 @@ describe("the remarks on a graph", () => {
   });
 
   it("are a line that opens to where each is, what it means and what helps", () => {
-    banner.show({ about: "A <b>graph</b> break", list: [REMARK, { ...REMARK, place: "", code: "" }] });
+    banner.show({ about: "A <b>graph</b> break", remarks: [REMARK, { ...REMARK, place: "", code: "" }] });
     expect(banner.element.hidden).toBe(false);
     expect(banner.element.querySelector("summary")!.textContent).toBe("A <b>graph</b> break: 2 remarks");
     expect(banner.element.querySelector("details")!.open).toBe(false);
@@ -32,12 +32,12 @@ describe("the remarks on a graph", () => {
   });
 
   it("are not shown where there are none", () => {
-    banner.show({ about: "Nothing", list: [] });
+    banner.show({ about: "Nothing", remarks: [] });
     expect([banner.element.hidden, banner.sign.hidden]).toEqual([true, true]);
   });
 
   it("leave a sign when they are dismissed, which brings them back", () => {
-    banner.show({ about: "The graph", list: [REMARK] });
+    banner.show({ about: "The graph", remarks: [REMARK] });
     const close = banner.element.querySelector<HTMLElement>("[aria-label='Dismiss the remarks']")!;
     close.focus();
     close.click();
@@ -51,7 +51,7 @@ describe("the remarks on a graph", () => {
 
   it("arrive with the first graph", async () => {
     const kernel = new FakeKernel();
-    kernel.data.remarks = { about: "The graph", list: [REMARK] };
-    expect((await Page.of(kernel)).get("remarks").list).toEqual([REMARK]);
+    kernel.data.remarks = { about: "The graph", remarks: [REMARK] };
+    expect((await Page.of(kernel)).get("remarks").remarks).toEqual([REMARK]);
   });
 });

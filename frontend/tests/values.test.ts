@@ -1,11 +1,12 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { cellsOf, NO_VALUES, type NodeValue, type ShownValues, type ValuePart } from "../src/base/values";
+import { cellsOf, NO_VALUES, type ShownValues } from "../src/base/values";
 import type { Details } from "../src/base/protocol";
 import { DetailsPanel, type DetailActions } from "../src/panels/details";
 import { colourOf, scaleOf } from "../src/values/colour_scale";
 import { ValueSection, type ValueActions } from "../src/values/value_section";
 import { FakeKernel, Page, settled } from "./fake_kernel";
 import { INPUTS, NODE_VALUE, partOf } from "./node_value";
+import type { NodeValue, ValuePart } from "../src/base/wire";
 
 async function selected(kernel = new FakeKernel(), name = "stem_conv"): Promise<Page> {
   const page = await Page.of(kernel);

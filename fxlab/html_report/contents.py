@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from fxlab.html_report.made import made_lines
 from fxlab.validation import Status
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 from fxlab.view_model.pass_state import describe_error
+from fxlab.view_model.protocol import WrittenContents, WrittenRow
 from fxlab.view_model.session_remarks import break_remark
 from fxlab.view_model.session_state import model_name
 from fxlab.view_model.wire import clip
@@ -31,7 +32,7 @@ def contents(
     *,
     judge: bool,
     judged: Mapping[str, Judged] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> WrittenContents:
     """Return what the first page says of the sessions of a report.
 
     Parameters
@@ -83,7 +84,7 @@ def verdict_words(session: Session, *, judge: bool) -> Judged:
     return str(verdict.status), agrees, str(verdict)
 
 
-def _row(name: str, session: Session, judged: Judged) -> dict[str, Any]:
+def _row(name: str, session: Session, judged: Judged) -> WrittenRow:
     words, agrees, reason = judged
     ended = session.compiled.graph_break if session.compiled is not None else None
     return {

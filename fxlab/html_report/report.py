@@ -43,6 +43,7 @@ from fxlab.view_model.pass_state import (
     pass_states,
     readable_name,
 )
+from fxlab.view_model.protocol import ExtraTable, Outputs, Tables, WrittenReport
 from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
@@ -224,7 +225,7 @@ class _Colours:
             else:
                 overlay.check_is_of(session.original)
 
-    def tables(self) -> list[dict[str, Any]]:
+    def tables(self) -> list[ExtraTable]:
         """Return a table of the values that were given."""
         if not self.own:
             return []
@@ -238,12 +239,12 @@ class _Colours:
 @only_new_garbage()
 def _data(
     session: Session, measure: bool, values: bool = False, colours: _Colours | None = None
-) -> dict[str, Any]:
+) -> WrittenReport:
     with session.held():
         return _data_now(session, measure, values, colours or _Colours())
 
 
-def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) -> dict[str, Any]:
+def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) -> WrittenReport:
     explained = explain_all(session)
     cards = pass_states(session, explained)
     unchanged = explain_unchanged(session)
@@ -256,13 +257,14 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
     with session.reference_run().weights_kept() if is_judged else contextlib.nullcontext():
         tables = _tables(session, outputs, explained, unchanged, measure)
     tables["more"] += colours.tables()
+    data = graphs.data.take()
+    data |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
+    data["remarks"] = session_remarks(session)
     return {
-        "data": graphs.data.take()
-        | {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
-        | {"remarks": session_remarks(session)},
+        "data": data,
         "stages": graphs.state(),
         "passes": {
-            "passes": [card | {"error": None} for card in cards],
+            "passes": cards,
             "options": option_states(session),
             "canUndo": False,
             "canRedo": False,
@@ -321,12 +323,12 @@ def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
 
 def _tables(
     session: Session,
-    outputs: dict[str, Any],
+    outputs: Outputs,
     explained: dict[str, pd.DataFrame | str],
     unchanged: dict[str, pd.DataFrame | str],
     measure: bool,
-) -> dict[str, Any]:
-    more = []
+) -> Tables:
+    more: list[ExtraTable] = []
     if outputs["state"] == "ready" and measure:
         try:
             found = session.verdict()
@@ -352,9 +354,10 @@ def _tables(
         )
         for kind, (frame, words) in made:
             table = _table(kind.name, kind.title, words, None, jumps=kind.leads != "stages")
-            more.append(table | {"table": kind.table(frame, ())})
+            table["table"] = kind.table(frame, ())
+            more.append(table)
     return {
-        "outputs": outputs | {"isFinal": True},
+        "outputs": {**outputs, "isFinal": True},
         "nodes": changed_nodes_state(session),
         "more": more,
     }
@@ -364,7 +367,7 @@ def _candidates(
     session: Session,
     explained: dict[str, pd.DataFrame | str],
     unchanged: dict[str, pd.DataFrame | str],
-) -> dict[str, Any]:
+) -> ExtraTable:
     """Return the ``explain`` frames of all passes as one table."""
     named = [(readable_name(p), explained[p.signature]) for p in session.passes]
     parts = [
@@ -383,6 +386,6 @@ def _candidates(
 
 def _table(
     name: str, title: str, text: str, frame: pd.DataFrame | None, index: str = "", *, jumps: bool = False
-) -> dict[str, Any]:
+) -> ExtraTable:
     table = None if frame is None else table_state(frame, index)
     return {"name": name, "title": title, "text": to_json(text), "table": table, "jumps": jumps}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 from fxlab.units import with_unit
+from fxlab.view_model.protocol import Table
 
 MOST_ROWS = 30
 MOST_OF_PICTURE = 400_000
@@ -20,7 +22,7 @@ _WITHOUT_A_PAGE = (
 )
 
 
-def static_view(title: str, svg: str, tables: dict[str, Any], name: str) -> str:
+def static_view(title: str, svg: str, tables: Mapping[str, Any], name: str) -> str:
     """Return a picture and the tables that the page below it shows, without scripts.
 
     Parameters
@@ -52,7 +54,7 @@ def static_view(title: str, svg: str, tables: dict[str, Any], name: str) -> str:
     return f"<div {IN_PLACE_OF_THE_PAGE}='{name}'>{''.join(parts)}</div>"
 
 
-def _table(table: dict[str, Any]) -> str:
+def _table(table: Table) -> str:
     head = "".join(f"<th>{escape(column['title'])}</th>" for column in table["columns"])
     rows = [
         "<tr>" + "".join(f"<td>{escape(_text(cell))}</td>" for cell in row) + "</tr>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import fx
 
@@ -14,6 +13,7 @@ from fxlab.validation import NodeValues
 from fxlab.validation.tensor_values.node_values import values_in
 from fxlab.view_model.node_value import non_finite_origin, part_state, value_state
 from fxlab.view_model.pass_state import describe_error
+from fxlab.view_model.protocol import ValuePart, WrittenValue, WrittenValues
 
 MOST_NODES = 24
 MOST_PARTS = 6
@@ -22,7 +22,7 @@ MOST_CELLS = 48
 """Of a map, in each direction: 12 KB of text, and 2 MB for all nodes."""
 
 
-def written_values(session: Session, graphs: Sequence[int]) -> dict[str, Any]:
+def written_values(session: Session, graphs: Sequence[int]) -> WrittenValues:
     """Compute the values of the changed nodes of the last stage.
 
     Parameters
@@ -34,7 +34,7 @@ def written_values(session: Session, graphs: Sequence[int]) -> dict[str, Any]:
     """
     stage = session.graph_module
     names = _changed(stage)
-    nodes: dict[str, Any] = {}
+    nodes: dict[str, WrittenValue] = {}
     failed = ""
     for name in names[:MOST_NODES]:
         try:
@@ -61,7 +61,7 @@ def _words(written: int, changed: int) -> str:
     )
 
 
-def _written(session: Session, stage: fx.GraphModule, name: str) -> dict[str, Any]:
+def _written(session: Session, stage: fx.GraphModule, name: str) -> WrittenValue:
     original = None if session.original is stage else session.original
     values = values_in(stage, name, session.inputs, original)
     first = non_finite_origin(values, stage, name, session.inputs)
@@ -70,7 +70,7 @@ def _written(session: Session, stage: fx.GraphModule, name: str) -> dict[str, An
     return {"value": state, "parts": _parts(values, len(state["tensors"]), state["notes"])}
 
 
-def _parts(values: NodeValues, count: int, notes: list[str]) -> list[dict[str, Any]]:
+def _parts(values: NodeValues, count: int, notes: list[str]) -> list[ValuePart]:
     parts = []
     for place in range(count):
         try:

@@ -18,6 +18,7 @@ from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.sources import is_session
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
+from fxlab.view_model.protocol import ValueAnswer
 from fxlab.view_model.session_state import model_name, outputs_state
 from fxlab.view_model.wire import clip
 
@@ -244,7 +245,7 @@ class Inspector(StackScreen):
         self._measured.make(WORST_BATCHES.name, self._busy)
 
     @answers("value", "Computing the values")
-    def _value(self, graph: int, name: str, before: int | None, inputs: str) -> dict[str, Any]:
+    def _value(self, graph: int, name: str, before: int | None, inputs: str) -> ValueAnswer:
         asked = self._values.asked(self._graphs.data.shown(graph), name, before, inputs)
         return self._values.value(asked, self._busy)
 
@@ -259,7 +260,7 @@ class Inspector(StackScreen):
         rows: int | None,
         columns: int | None,
         index: list[int],
-    ) -> dict[str, Any]:
+    ) -> ValueAnswer:
         """Answer with one of the tensors along other axes, or at another index."""
         asked = self._values.asked(self._graphs.data.shown(graph), name, before, inputs)
         return self._values.part(asked, tensor, Axes(rows, columns, index))

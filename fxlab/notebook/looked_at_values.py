@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import fx
 
@@ -19,6 +19,7 @@ from fxlab.view_model.graph_data import ShownGraph
 from fxlab.view_model.input_choices import OF_SESSION, chosen_inputs, inputs_state
 from fxlab.view_model.node_value import Axes, non_finite_origin, part_state, value_state
 from fxlab.view_model.pass_state import describe_error
+from fxlab.view_model.protocol import ValueAnswer
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.wire import clip
 
@@ -88,7 +89,7 @@ class LookedAtValues:
             return Asked(node, shown.stage, inputs=inputs)
         return Asked(node, shown.stage, compared, title, inputs)
 
-    def value(self, asked: Asked, busy: Callable[[str], AbstractContextManager[None]]) -> dict[str, Any]:
+    def value(self, asked: Asked, busy: Callable[[str], AbstractContextManager[None]]) -> ValueAnswer:
         """Compute and describe the values of a node; why that failed is said in their place.
 
         Parameters
@@ -117,11 +118,11 @@ class LookedAtValues:
                     return {"state": "cancelled"}
                 return {"state": "failed", "text": clip(describe_error(error), 600)}
 
-    def part(self, asked: Asked, place: int, axes: Axes) -> dict[str, Any]:
+    def part(self, asked: Asked, place: int, axes: Axes) -> ValueAnswer:
         """Describe one of the tensors, along other axes."""
         return self._part(self._values(asked), place, axes)
 
-    def _part(self, values: NodeValues, place: int, axes: Axes) -> dict[str, Any]:
+    def _part(self, values: NodeValues, place: int, axes: Axes) -> ValueAnswer:
         if not values.tensors:
             return {"state": "failed", "text": ""}
         try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxlab.graphs.unfolded import unfolded
 from fxlab.interrupts import interrupts_noted
 from fxlab.notebook.page.messages import MessageError
 from fxlab.view_model.measurements import MEASUREMENTS, Measurement
 from fxlab.view_model.pass_state import located_error
+from fxlab.view_model.protocol import Measured
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ class MeasuredTables:
         Called with the states of all tables whenever one has changed.
     """
 
-    def __init__(self, session: Session, show: Callable[[list[dict[str, Any]]], None]) -> None:
+    def __init__(self, session: Session, show: Callable[[list[Measured]], None]) -> None:
         self._session = session
         self._show = show
-        self._states: list[dict[str, Any]] = []
+        self._states: list[Measured] = []
 
     def reset(self) -> None:
         """Forget the tables: the session has changed."""
@@ -59,33 +60,40 @@ class MeasuredTables:
         shown = _cancelled(before if before["table"] else chosen.not_made())
         with interrupts_noted() as interrupted:
             try:
-                self._update(name, {"state": "pending", "text": f"{chosen.busy} …"})
+                self._update({**before, "state": "pending", "text": f"{chosen.busy} …"})
                 with busy(chosen.busy):
                     shown = self._made(chosen)
             except KeyboardInterrupt:
                 pass
             except Exception as error:
                 if not interrupted():
-                    shown = {"state": "failed", "text": located_error(error), "table": None}
-            self._update(name, shown)
+                    failed: Measured = {
+                        **before,
+                        "state": "failed",
+                        "text": located_error(error),
+                        "table": None,
+                    }
+                    shown = failed
+            self._update(shown)
 
     def cancel_pending(self) -> None:
         """Show as cancelled what an interrupt has left pending."""
         pending = {state["name"] for state in self._states if state["state"] == "pending"}
         for measurement in MEASUREMENTS:
             if measurement.name in pending:
-                self._update(measurement.name, _cancelled(measurement.not_made()))
+                self._update(_cancelled(measurement.not_made()))
 
-    def _made(self, measurement: Measurement) -> dict[str, Any]:
+    def _made(self, measurement: Measurement) -> Measured:
         frame, words = measurement.make(self._session)
         # Rows of other nodes lead nowhere.
         nodes = {node.name for node in unfolded(self._session.graph_module).graph.nodes}
-        return {"state": "ready", "text": clip(words, 600), "table": measurement.table(frame, nodes)}
+        table = measurement.table(frame, nodes)
+        return {**measurement.not_made(), "state": "ready", "text": clip(words, 600), "table": table}
 
-    def _update(self, name: str, shown: dict[str, Any]) -> None:
-        self._states = [state | shown if state["name"] == name else state for state in self._states]
+    def _update(self, shown: Measured) -> None:
+        self._states = [shown if state["name"] == shown["name"] else state for state in self._states]
         self._show(self._states)
 
 
-def _cancelled(measured: dict[str, Any]) -> dict[str, Any]:
-    return measured | {"text": _CANCELLED + measured["text"].removeprefix(_CANCELLED)}
+def _cancelled(measured: Measured) -> Measured:
+    return {**measured, "text": _CANCELLED + measured["text"].removeprefix(_CANCELLED)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing.rendering.layout import lay_out
@@ -27,6 +27,7 @@ from fxlab.view_model.pass_state import (
     pass_states,
     rewrites_of_node,
 )
+from fxlab.view_model.protocol import Extra, Outputs, PassError
 from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import NO_PASS_IS_ON, changed_nodes_state, outputs_state
 from fxlab.view_model.wire import clip
@@ -63,7 +64,7 @@ class Screen(PageWidget):
         self._explained: dict[str, pd.DataFrame | str] = {}
         self._unchanged: dict[str, pd.DataFrame | str] = {}
         self._describers: dict[int, Describer] = {}
-        self._pass_errors: dict[str, dict[str, Any]] = {}
+        self._pass_errors: dict[str, PassError] = {}
         super().__init__(height=height)
         self._unsubscribe = _follow(session, self)
 
@@ -137,15 +138,16 @@ class Screen(PageWidget):
 
     # What is sent.
 
-    def _send_graphs(self, **more: Any) -> None:
+    def _send_graphs(self, matches: Mapping[str, list[str]] | None = None) -> None:
         """Send what the page has not been sent yet."""
         data = self._graphs.data
-        new, anew = data.take() | more, data is not self._sent
+        new, anew = data.take(), data is not self._sent
+        if matches is not None:  # none any more are news as well
+            new["matches"] = matches
         if anew:
             new |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(self._explained)}
             new["remarks"] = session_remarks(self.session)
-        # No candidates any more are news as well.
-        if more or any(new.values()):
+        if matches is not None or any(new.values()):
             self._send_data(new, anew=anew)
         self._sent = data
 
@@ -171,7 +173,11 @@ class Screen(PageWidget):
         if not self.session.applied:
             self._shown_tables = {"outputs": NO_PASS_IS_ON, "nodes": changed}
             return
-        pending = {"state": "pending", "text": "Comparing outputs with the original …", "table": None}
+        pending: Outputs = {
+            "state": "pending",
+            "text": "Comparing outputs with the original …",
+            "table": None,
+        }
         self._shown_tables = {"outputs": pending, "nodes": changed}
         self._show_step("Comparing outputs with the original", 2)
         try:
@@ -253,7 +259,7 @@ class Screen(PageWidget):
         return not unasked
 
     @answers("details", "Describing what is selected")
-    def _details(self, graph: int, kind: str, name: str) -> dict[str, Any]:
+    def _details(self, graph: int, kind: str, name: str) -> Extra:
         data = self._graphs.data
         if graph not in self._describers:
             self._describers[graph] = Describer(

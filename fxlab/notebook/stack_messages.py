@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxlab.garbage import without_collecting
 from fxlab.graphs.unfolded import unfolded
@@ -13,6 +13,7 @@ from fxlab.transformations import CandidatePass
 from fxlab.view_model import pass_offer
 from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name
+from fxlab.view_model.protocol import Offer
 
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation
@@ -62,7 +63,7 @@ class StackScreen(Screen):
         self._change(signature, "Removing", self.session.remove)
 
     @answers("list-offers", "Listing the passes")
-    def _list_offers(self) -> list[dict[str, Any]]:
+    def _list_offers(self) -> list[Offer]:
         return [offer.state() for offer in pass_offer.offers(self.session)]
 
     @answers("add", "Adding a pass", is_slow=True)

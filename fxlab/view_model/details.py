@@ -16,12 +16,21 @@ from fxlab.node_info import attribute_at, modules_by_path, parameters_of, target
 from fxlab.transformations.marks import marks_of
 from fxlab.units import with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
+from fxlab.view_model.protocol import (
+    Candidate,
+    Content,
+    Extra,
+    Field,
+    HeldTensor,
+    ModelDetails,
+    NodeArgument,
+    Rewrite,
+    Token,
+)
 from fxlab.view_model.wire import clip
 
 MOST_LINKS = 100
 MOST_TOKENS = 300
-
-Field = dict[str, Any]
 
 
 class Describer:
@@ -45,7 +54,7 @@ class Describer:
         self,
         hierarchy: Hierarchy,
         explained: Mapping[str, pd.DataFrame | str],
-        rewrites_of: Callable[[fx.Node], list[dict[str, Any]]] = lambda _: [],
+        rewrites_of: Callable[[fx.Node], list[Rewrite]] = lambda _: [],
         gone: Container[str] = (),
         flops: dict[Any, float | None] | None = None,
     ) -> None:
@@ -53,7 +62,7 @@ class Describer:
         self._gone = gone
         self._flops = TracedFlops(hierarchy.modules, flops)
 
-    def node(self, node: fx.Node) -> dict[str, Any]:
+    def node(self, node: fx.Node) -> Extra:
         """Describe a node: what it is called on, what it holds, and what passes say of it."""
         return {
             "fields": _filled(
@@ -66,7 +75,7 @@ class Describer:
             "rewrites": self._rewrites_of(node),
         }
 
-    def group(self, group: Group) -> dict[str, Any]:
+    def group(self, group: Group) -> Extra:
         """Describe a group: what it holds, and what that costs."""
         shown = [leaf.node for leaf in self._hierarchy.leaves[group.start : group.stop]]
         nodes = [node for node in shown if node.name not in self._gone]
@@ -84,19 +93,23 @@ class Describer:
         }
 
     @cached_property
-    def _candidates(self) -> dict[str, list[dict[str, Any]]]:
+    def _candidates(self) -> dict[str, list[Candidate]]:
         """The candidates and reasons of each pass, by the names of nodes."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, list[Candidate]] = {}
         for signature, frame in self._explained.items():
             if not isinstance(frame, pd.DataFrame):
                 continue
             for name, matched, reason in zip(frame.index, frame["matched"], frame["reason"], strict=True):
-                row = {"signature": signature, "matched": bool(matched), "reason": clip(str(reason), 400)}
+                row: Candidate = {
+                    "signature": signature,
+                    "matched": bool(matched),
+                    "reason": clip(str(reason), 400),
+                }
                 found.setdefault(str(name), []).append(row)
         return found
 
 
-def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> dict[str, Any]:
+def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> ModelDetails:
     """Describe the model as a whole; shown while nothing is selected."""
     graph = unfolded(gm)
     nodes = list(graph.graph.nodes)
@@ -135,18 +148,18 @@ def _filled(*fields: Field) -> list[Field]:
     return [field for field in fields if field["value"]]
 
 
-def _arguments(node: fx.Node) -> list[dict[str, Any]]:
+def _arguments(node: fx.Node) -> list[NodeArgument]:
     """Return each argument as a label and tokens: texts, and names of nodes that can be followed."""
     named = [(str(i), value) for i, value in enumerate(node.args)] + list(node.kwargs.items())
-    described = []
+    described: list[NodeArgument] = []
     for label, value in named[:50]:
-        tokens: list[dict[str, str]] = []
+        tokens: list[Token] = []
         _tokens(value, tokens)
         described.append({"label": clip(label, 80), "tokens": tokens})
     return described
 
 
-def _tokens(value: object, tokens: list[dict[str, str]]) -> None:
+def _tokens(value: object, tokens: list[Token]) -> None:
     if len(tokens) >= MOST_TOKENS:
         if tokens[-1] != {"text": "…"}:
             tokens.append({"text": "…"})
@@ -178,7 +191,7 @@ def _tokens(value: object, tokens: list[dict[str, str]]) -> None:
         tokens.append({"text": clip(text, 200)})
 
 
-def _parameters(node: fx.Node) -> list[dict[str, Any]]:
+def _parameters(node: fx.Node) -> list[HeldTensor]:
     root = node.graph.owning_module
     if root is None or node.op not in ("call_module", "get_attr"):
         return []
@@ -192,7 +205,7 @@ def _parameters(node: fx.Node) -> list[dict[str, Any]]:
     return [_parameter(name, value) for name, value in found[:50]]
 
 
-def _parameter(name: str, value: Tensor) -> dict[str, Any]:
+def _parameter(name: str, value: Tensor) -> HeldTensor:
     kind = "parameter" if isinstance(value, nn.Parameter) else "buffer"
     return {
         "name": clip(name, 200),
@@ -203,7 +216,7 @@ def _parameter(name: str, value: Tensor) -> dict[str, Any]:
     }
 
 
-def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> list[dict[str, Any]]:
+def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> list[Content]:
     """Count what nodes call, most frequent first."""
     counts = Counter(
         type(modules[str(node.target)]).__name__

@@ -12,6 +12,7 @@ from fxlab.torch_private import pytree
 from fxlab.units import counted
 from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
 from fxlab.validation.outputs.input_variants import named_inputs
+from fxlab.view_model.protocol import InputChoice, InputChoices
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MOST_VARIED = 2**20
 """Elements of the session's inputs up to which variants are offered: the largest has eight times as many."""
 
 
-def inputs_state(session: Session, chosen: str) -> dict[str, Any]:
+def inputs_state(session: Session, chosen: str) -> InputChoices:
     """Describe the inputs on offer.
 
     Parameters
@@ -40,7 +41,9 @@ def inputs_state(session: Session, chosen: str) -> dict[str, Any]:
     for one in () if evaluation is None else evaluation.worst:
         offered[f"{BATCH}{one.number}"] = f"worst batch {one.number}: {one.verdict.status}"
     offered |= {f"{VARIANT}{name}": f"made: {name}" for name in _variants(session)}
-    choices = [{"name": name, "title": clip(title, 200)} for name, title in offered.items()]
+    choices: list[InputChoice] = [
+        {"name": name, "title": clip(title, 200)} for name, title in offered.items()
+    ]
     return {"chosen": chosen, "choices": choices, "batches": len(_batches(session))}
 
 

@@ -9,6 +9,7 @@ from torch import fx
 
 from fxlab.models.tensor_state import ModuleState
 from fxlab.overlays import Overlay, Source, Subject, offered, source
+from fxlab.view_model.protocol import OverlayName
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class MeasuredOverlays:
         """Offer overlays that a person has made."""
         self._own |= {overlay.name: overlay for overlay in overlays}
 
-    def offered(self) -> list[dict[str, str]]:
+    def offered(self) -> list[OverlayName]:
         """Return name and title of each overlay there is."""
         known: list[Source | Overlay] = [*offered(), *self._known().values()]
         return [{"name": overlay.name, "title": clip(overlay.title, 80)} for overlay in known]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.graphs.nodes_by_stage import nodes_by_stage
@@ -13,6 +13,7 @@ from fxlab.units import counted, percent, with_unit
 from fxlab.validation import Evaluation, Status, benchmark, compare_nodes, compare_stages, memory, profile
 from fxlab.view_model.memory_chart import BEFORE, MEMORY, memory_chart
 from fxlab.view_model.pattern_picture import pattern_picture
+from fxlab.view_model.protocol import Chart, Measured, Table
 from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import table_state
 
@@ -42,14 +43,14 @@ class Measurement:
     index_title: str
     """The title of the first column. Rows that are nodes of the graph lead there."""
     make: Callable[[Session], Made]
-    leads: str = "nodes"
+    leads: Literal["nodes", "stages", "batches"] = "nodes"
     """Where rows lead: to ``nodes``, to ``stages``, which they are, or to ``batches``."""
     is_made_of: Callable[[Session], bool] = lambda session: True
     """Tells whether a session has such a table."""
-    chart: Callable[[pd.DataFrame], dict[str, Any]] | None = None
+    chart: Callable[[pd.DataFrame], Chart] | None = None
     """Makes the chart above the table, of the table."""
 
-    def not_made(self) -> dict[str, Any]:
+    def not_made(self) -> Measured:
         """Describe the table before it is made."""
         return {
             "name": self.name,
@@ -60,18 +61,21 @@ class Measurement:
             "table": None,
         }
 
-    def table(self, frame: pd.DataFrame, nodes: Container[str]) -> dict[str, Any]:
+    def table(self, frame: pd.DataFrame, nodes: Container[str]) -> Table:
         """Describe the table that was made; ``nodes`` are the names in the present graph."""
         table = table_state(frame, self.index_title)
-        names = [row[0] for row in table["rows"]]
+        names = [str(row[0]) for row in table["rows"]]
         if self.leads == "stages":
-            return table | {"stages": {name: n for n, name in enumerate(names)}, "leads": "stages"}
-        if self.leads == "batches":
-            numbers = {name: int(name.removeprefix("batch ")) for name in names}
-            return table | {"numbers": numbers, "leads": "batches"}
-        if "stages" not in table:
-            table |= {"unlinked": [name for name in names if name not in nodes]}
-        return table if self.chart is None else table | {"chart": self.chart(frame)}
+            table["stages"] = {name: n for n, name in enumerate(names)}
+        elif self.leads == "batches":
+            table["numbers"] = {name: int(name.removeprefix("batch ")) for name in names}
+        elif "stages" not in table:
+            table["unlinked"] = [name for name in names if name not in nodes]
+        if self.leads != "nodes":
+            table["leads"] = self.leads
+        if self.chart is not None:
+            table["chart"] = self.chart(frame)
+        return table
 
 
 def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:

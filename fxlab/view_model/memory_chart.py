@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxlab.validation.cost.memory import KINDS
+from fxlab.view_model.protocol import Chart
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ BEFORE = "peak before"
 """In ``attrs`` of the table: the peak of the original, in bytes, to be drawn as a line."""
 
 
-def memory_chart(table: pd.DataFrame) -> dict[str, Any]:
+def memory_chart(table: pd.DataFrame) -> Chart:
     """Return the nodes and the bytes of each kind that are alive at them, as far as there are any."""
     step = -(-len(table) // _MOST_POINTS) or 1
     live = table["live"].to_numpy()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import fx
@@ -15,6 +14,7 @@ from fxlab.node_info import dtype_name
 from fxlab.validation import NodeValues, TensorValue
 from fxlab.validation.tensor_values.non_finite import FirstNonFinite, first_non_finite
 from fxlab.validation.tensor_values.slices import Slice
+from fxlab.view_model.protocol import Cells, NodeValue, SmallCells, TensorMap, TensorStatistics, ValuePart
 from fxlab.view_model.wire import clip, to_json
 
 MOST_CELLS = 128
@@ -45,9 +45,7 @@ class Axes:
 USUAL = Axes()
 
 
-def value_state(
-    values: NodeValues, compared: str, first: FirstNonFinite | None, at: str = ""
-) -> dict[str, Any]:
+def value_state(values: NodeValues, compared: str, first: FirstNonFinite | None, at: str = "") -> NodeValue:
     """Describe the tensors of a node, without their elements.
 
     Parameters
@@ -66,8 +64,8 @@ def value_state(
         "at": clip(at, 200),
         "notes": [clip(note, 600) for note in values.notes],
         "inputs": None,
-        "firstNan": first and first.nan,
-        "firstInf": first and first.inf,
+        "firstNan": None if first is None else first.nan,
+        "firstInf": None if first is None else first.inf,
         "tensors": [
             {
                 "kind": tensor.kind,
@@ -81,7 +79,7 @@ def value_state(
     }
 
 
-def part_state(values: NodeValues, place: int, axes: Axes = USUAL, most: int = MOST_CELLS) -> dict[str, Any]:
+def part_state(values: NodeValues, place: int, axes: Axes = USUAL, most: int = MOST_CELLS) -> ValuePart:
     """Describe the elements of one of the tensors, and the statistics of those that it is compared with.
 
     Raises
@@ -114,19 +112,24 @@ def _beside(values: NodeValues, chosen: TensorValue) -> list[TensorValue]:
     return [other for other in values.tensors if other.kind in _OF_NODE and other.name == chosen.name]
 
 
-def _statistics(values: NodeValues, tensor: TensorValue) -> dict[str, Any]:
+def _statistics(values: NodeValues, tensor: TensorValue) -> TensorStatistics:
     found = tensor.statistics
     place = next(i for i, other in enumerate(values.tensors) if other is tensor)
     return {
         "tensor": place,
-        **{name: to_json(getattr(found, name)) for name in ("min", "max", "mean", "std", "zeros", "nan")},
+        "min": to_json(found.min),
+        "max": to_json(found.max),
+        "mean": to_json(found.mean),
+        "std": to_json(found.std),
+        "zeros": to_json(found.zeros),
+        "nan": found.nan,
         "inf": found.inf,
         "negativeInf": found.negative_inf,
         "firstNonFinite": to_json(found.first_non_finite),
     }
 
 
-def _map_state(tensor: TensorValue, axes: Axes, most: int) -> dict[str, Any]:
+def _map_state(tensor: TensorValue, axes: Axes, most: int) -> TensorMap:
     shape = tensor.tensor.shape
     rows, columns = axes.rows, axes.columns
     if rows is None and columns is None:
@@ -146,15 +149,14 @@ def _map_state(tensor: TensorValue, axes: Axes, most: int) -> dict[str, Any]:
         "rows": found.rows,
         "columns": found.columns,
         "index": list(found.index),
-        "shape": list(found.shape),
-        "block": [found.row_block, found.column_block],
-        "size": list(found.cells.shape),
+        "shape": found.shape,
+        "block": (found.row_block, found.column_block),
         **_cells(found.cells),
         "small": _small_maps(tensor, found) if most == MOST_CELLS else None,
     }
 
 
-def _small_maps(tensor: TensorValue, shown: Slice) -> dict[str, Any] | None:
+def _small_maps(tensor: TensorValue, shown: Slice) -> SmallCells | None:
     """Describe maps at other indices of the last dimension that is not shown, such as heads; in windows.
 
     ``None`` if no dimension has others, or fewer than two are shown.
@@ -171,17 +173,20 @@ def _small_maps(tensor: TensorValue, shown: Slice) -> dict[str, Any] | None:
     ]
     if not maps[0].numel():
         return None
-    facts = {"dimension": dimension, "first": first, "count": len(maps), "size": list(maps[0].shape)}
-    return facts | _cells(torch.stack(maps))
+    return {"dimension": dimension, "first": first, "count": len(maps), **_cells(torch.stack(maps))}
 
 
-def _cells(cells: torch.Tensor) -> dict[str, str]:
-    """Return cells as numbers of four bytes, or eight where four do not hold them."""
+def _cells(cells: torch.Tensor) -> Cells:
+    """Return a map, or several, as numbers of four bytes, or eight where four do not hold them."""
     cells = cells.contiguous()
     narrow = cells.to(torch.float32)
     is_held = bool(((narrow.to(torch.float64) == cells) | cells.isnan()).all())
     bytes_ = (narrow if is_held else cells).numpy().astype("<f4" if is_held else "<f8").tobytes()
-    return {"numbers": "f4" if is_held else "f8", "cells": base64.b64encode(bytes_).decode()}
+    return {
+        "size": (cells.shape[-2], cells.shape[-1]),
+        "numbers": "f4" if is_held else "f8",
+        "cells": base64.b64encode(bytes_).decode(),
+    }
 
 
 def non_finite_origin(

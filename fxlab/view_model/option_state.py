@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fxlab.view_model.protocol import Option
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.session import Session
 
 
-def option_states(session: Session) -> list[dict[str, Any]]:
+def option_states(session: Session) -> list[Option]:
     """Describe the options of on and off that a session can change; none if it is of no compiler.
 
     Those that were changed come first, then those that are on.
@@ -18,7 +19,7 @@ def option_states(session: Session) -> list[dict[str, Any]]:
     if session.compiled is None or not session.compiled.has_options:
         return []
     table = session.compiled.options()
-    states = [
+    states: list[Option] = [
         {
             "name": clip(str(name)),
             "on": row["value"],

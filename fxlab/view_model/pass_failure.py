@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxlab.author_frames import author_line, error_words, stretches
 from fxlab.session import TransformationError
 from fxlab.view_model.pass_state import describe_error, readable_name
+from fxlab.view_model.protocol import PassError, Stretch
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ _MOST_STRETCHES = 100
 _LONGEST_STRETCH = 8_000
 
 
-def failure_state(error: Exception, pressed: Transformation) -> dict[str, Any]:
+def failure_state(error: Exception, pressed: Transformation) -> PassError:
     """Describe what went wrong when somebody pressed the switch of a pass.
 
     Parameters
@@ -48,7 +49,7 @@ def failure_state(error: Exception, pressed: Transformation) -> dict[str, Any]:
     }
 
 
-def _traceback(error: BaseException) -> list[dict[str, Any]]:
+def _traceback(error: BaseException) -> list[Stretch]:
     return [
         {
             "hides": 0 if stretch.is_author else stretch.frames,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxlab.transformations import Transformation, offered
+from fxlab.view_model import protocol
 from fxlab.view_model.pass_state import describe_error, description_of, readable_name
 from fxlab.view_model.wire import clip
 
@@ -49,7 +50,7 @@ class Offer:
     make: Callable[..., Transformation]
     parameters: tuple[inspect.Parameter, ...] = ()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> protocol.Offer:
         """Describe it for the page."""
         return {
             "key": self.key,
@@ -173,7 +174,7 @@ def _can_be_typed(parameter: inspect.Parameter) -> bool:
         return False
 
 
-def _described(parameter: inspect.Parameter) -> dict[str, Any]:
+def _described(parameter: inspect.Parameter) -> protocol.Parameter:
     required = parameter.default is parameter.empty
     return {
         "name": clip(parameter.name, 80),

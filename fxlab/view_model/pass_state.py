@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pandas as pd
 from torch import fx
@@ -18,10 +18,14 @@ from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.base import explanation
 from fxlab.transformations.signature import arguments_of
 from fxlab.units import counted
+from fxlab.view_model import protocol
+from fxlab.view_model.protocol import Argument, Pass, Rewrite
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.session import Session
+
+_Kind: TypeAlias = Literal["matched", "excluded", "refused"]
 
 MOST_NODES = 200
 """Names of candidates listed for one reason."""
@@ -30,7 +34,7 @@ MOST_WORDS = 300
 PREVIEW_TELLS = "Only running this pass tells what it changes: Preview runs it."
 
 
-def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -> list[dict[str, Any]]:
+def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -> list[Pass]:
     """Describe every pass that a session offers, in the order of its stack.
 
     Parameters
@@ -41,13 +45,14 @@ def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -
         Signature of a pass -> its ``explain`` frame, or words why there is none. A pass that is not in it has
         not been asked yet.
     """
-    stages, number, states = session.stages, 0, []
+    stages, number, states = session.stages, 0, list[Pass]()
     kinds_at = cache(lambda stage: kinds_by_name(stages[stage]))
     for p in session.passes:
         is_on = session.is_on(p)
         state = _pass_state(session, p, explained.get(p.signature), partial(kinds_at, number))
         number += is_on
-        states.append(state | {"stage": number if is_on else None})
+        state["stage"] = number if is_on else None
+        states.append(state)
     return states
 
 
@@ -137,11 +142,11 @@ def _pass_state(
     p: Transformation,
     explained: pd.DataFrame | str | None,
     kinds_below: Callable[[], Mapping[str, str]],
-) -> dict[str, Any]:
+) -> Pass:
     frame = explained if isinstance(explained, pd.DataFrame) else None
     matched = refused = None
     excluded = {node for candidate in session.excluded(p) for node in candidate}
-    groups: list[dict[str, Any]] = []
+    groups: list[protocol.Reason] = []
     candidates = ""
     if frame is not None and type(p).explain is not Transformation.explain:
         matched = refused = 0
@@ -149,7 +154,11 @@ def _pass_state(
         flags = frame["matched"].astype(bool)
         excluded = excluded_nodes(session, p, frame)
         are_excluded = pd.Series(frame.index.isin(excluded), frame.index)
-        kinds = {"matched": flags, "excluded": are_excluded, "refused": ~flags & ~are_excluded}
+        kinds: dict[_Kind, pd.Series[bool]] = {
+            "matched": flags,
+            "excluded": are_excluded,
+            "refused": ~flags & ~are_excluded,
+        }
         matched, refused = (frame["candidate"][kinds[kind]].nunique() for kind in ("matched", "refused"))
         below = kinds_below()
         candidates = clip(
@@ -167,6 +176,7 @@ def _pass_state(
         "arguments": _arguments(p),
         "preserves": bool(p.preserves_computation),
         "on": is_on,
+        "stage": None,
         "changes": "" if changes is None else clip(str(changes), MOST_WORDS),
         "canExclude": isinstance(p, CandidatePass),
         "excluded": sum(not excluded.isdisjoint(candidate) for candidate in session.excluded(p)),
@@ -176,6 +186,7 @@ def _pass_state(
         "refused": refused,
         "reasons": groups,
         "note": explained if isinstance(explained, str) else "",
+        "error": None,
     }
 
 
@@ -193,9 +204,9 @@ def excluded_nodes(session: Session, p: Transformation, frame: pd.DataFrame) -> 
 
 def rewrites_of_node(
     session: Session, node: fx.Node, explained: Mapping[str, pd.DataFrame | str]
-) -> list[dict[str, Any]]:
+) -> list[Rewrite]:
     """Return the passes whose rewrite of a node can be excluded, or included again."""
-    found = []
+    found: list[Rewrite] = []
     for p in session.passes:
         frame = explained.get(p.signature)
         # A node of a preview is marked by a pass that is off.
@@ -207,7 +218,7 @@ def rewrites_of_node(
     return found
 
 
-def _by_reason(frame: pd.DataFrame, kind: str, below: Mapping[str, str]) -> list[dict[str, Any]]:
+def _by_reason(frame: pd.DataFrame, kind: _Kind, below: Mapping[str, str]) -> list[protocol.Reason]:
     names: dict[str, list[object]] = {}
     for name, reason in zip(frame.index, map(str, frame["reason"]), strict=True):
         names.setdefault(reason, []).append(name)
@@ -231,7 +242,7 @@ def description_of(p: Transformation | type[Transformation]) -> str:
     return clip(" ".join(first_paragraph.replace("``", "").split()), 300)
 
 
-def _arguments(p: Transformation) -> list[dict[str, str]]:
+def _arguments(p: Transformation) -> list[Argument]:
     arguments = arguments_of(p).items()
     told = {"name", "limited_to"}  # by the title, and by the list of candidates
     public = {name: value for name, value in arguments if not name.startswith("_") and name not in told}

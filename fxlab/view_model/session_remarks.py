@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from fxlab.view_model.protocol import Remark, Remarks
 from fxlab.view_model.trace_remarks import MOST_REMARKS, remark, trace_remarks
 from fxlab.view_model.wire import clip
 
@@ -33,34 +34,32 @@ _BREAK_ADVICE = "Write the line so that Dynamo can follow it, or move it out of 
 _HINT = re.compile(r"^\s*Hint: (.+)$", flags=re.MULTILINE)
 
 
-def session_remarks(session: Session) -> dict[str, Any]:
-    """Return what to know before a session's graph is taken for the whole model.
-
-    Returns
-    -------
-    dict
-        ``about``: one sentence for all of them; ``list``: as :func:`trace_remarks` returns it.
-    """
+def session_remarks(session: Session) -> Remarks:
+    """Return what to know before a session's graph is taken for the whole model."""
     compiled = session.compiled
     if compiled is None:
-        return {"about": _OF_TRACE, "list": trace_remarks(session.original)}
+        return {"about": _OF_TRACE, "remarks": trace_remarks(session.original)}
     broken = [] if compiled.graph_break is None else [break_remark(compiled.graph_break)]
     told = [_told(event) for event in compiled.story().to_dict("records") if event["kind"] in _TOLD]
     about = _OF_BREAK if broken else _OF_STORY if told else _OF_COMPILE
     others = [remark(words, "", "", "") for words in compiled.remarks]
-    return {"about": about, "list": (broken + told + others)[:MOST_REMARKS]}
+    return {"about": about, "remarks": (broken + told + others)[:MOST_REMARKS]}
 
 
-def _told(event: dict[Any, Any]) -> dict[str, str]:
+def _told(event: dict[Any, Any]) -> Remark:
     """Return an event of the function that the graph is of."""
     what, means, advice = _TOLD[event["kind"]]
     found = remark(f"{what}: {event['reason']}", event["place"], means, event["hint"] or advice)
-    return found | ({"code": clip(event["code"], 400)} if event["code"] else {})
+    if event["code"]:
+        found["code"] = clip(event["code"], 400)
+    return found
 
 
-def break_remark(found: GraphBreak) -> dict[str, str]:
+def break_remark(found: GraphBreak) -> Remark:
     """Return why Dynamo ended a graph, at which line, and what Dynamo says helps."""
     hints = " ".join(dict.fromkeys(_HINT.findall(found.details)))
     told = remark(f"Graph break: {found.reason}", found.place, _BREAK_MEANS, hints or _BREAK_ADVICE)
     # As it was when it was compiled, should the file have changed since.
-    return told | ({"code": clip(found.code.strip(), 400)} if found.code else {})
+    if found.code:
+        told["code"] = clip(found.code.strip(), 400)
+    return told

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxlab.graphs.unfolded import unfolded
 from fxlab.session.comparisons import NothingToRunError
 from fxlab.transformations.marks import marks_of
 from fxlab.validation import Status
 from fxlab.view_model.pass_state import describe_error, readable_name
+from fxlab.view_model.protocol import ChangedNodes, Judgement, Outputs, Progress
 from fxlab.view_model.table_state import output_state, table_state
 from fxlab.view_model.wire import clip
 
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
     from fxlab.transformations import Transformation
     from fxlab.validation.verdicts.comparison import Verdict
 
-NO_PASS_IS_ON = {"state": "none", "text": "No pass is on: this is the model as traced.", "table": None}
+NO_PASS_IS_ON: Outputs = {
+    "state": "none",
+    "text": "No pass is on: this is the model as traced.",
+    "table": None,
+}
 
 
-def outputs_state(session: Session) -> dict[str, Any]:
+def outputs_state(session: Session) -> Outputs:
     """Compare the outputs of a session with the original's; what cannot be compared is said in words."""
     if not session.applied:
         return NO_PASS_IS_ON
@@ -33,14 +38,14 @@ def outputs_state(session: Session) -> dict[str, Any]:
             shown["judgement"] = judgement_state(found)
         return shown
     except Exception as error:
-        state = "none" if isinstance(error, NothingToRunError) else "failed"
+        state: Progress = "none" if isinstance(error, NothingToRunError) else "failed"
         # A ValueError of fxlab's own says itself what could not be done.
         is_told = isinstance(error, ValueError)
         words = ("" if is_told else "The outputs could not be compared: ") + describe_error(error)
         return {"state": state, "text": words, "table": None}
 
 
-def changed_nodes_state(session: Session) -> dict[str, Any]:
+def changed_nodes_state(session: Session) -> ChangedNodes:
     """List the nodes that the passes of a session have changed, and by which of them."""
     nodes = session.transformed_nodes()
     names = {p.signature: readable_name(p) for p in session.passes}
@@ -54,7 +59,7 @@ def changed_nodes_state(session: Session) -> dict[str, Any]:
     return {"table": table_state(shown, "Node"), "text": "\n".join(on) or NO_PASS_IS_ON["text"]}
 
 
-def judgement_state(found: Verdict) -> dict[str, Any]:
+def judgement_state(found: Verdict) -> Judgement:
     """Describe a verdict in a line."""
     words = str(found)
     return {"agrees": found.agrees, "text": clip(words[:1].upper() + words[1:], 600)}

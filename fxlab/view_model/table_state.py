@@ -11,6 +11,7 @@ from fxlab.units import counted, with_unit
 from fxlab.validation import Status, Verdict
 from fxlab.view_model.memory_chart import MEMORY
 from fxlab.view_model.pattern_picture import PatternPicture
+from fxlab.view_model.protocol import Cell, Column, ColumnKind, Outputs, Table
 from fxlab.view_model.wire import clip, to_json
 
 MOST_ROWS = 2_000
@@ -43,7 +44,7 @@ _TITLES = {
     "stack": "Stack", "kernel": "Kernel", "picture": "Picture",
     "live": "Alive", "made": "Made", "freed": "Freed",
 }  # fmt: skip
-_KINDS = {
+_KINDS: dict[str, ColumnKind] = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
     "bytes_out": "bytes", "peak_memory": "bytes", "inputs": "nodes", "users": "nodes",
     "inputs_before": "nodes", "differs": "nodes", "shape": "shape", "picture": "picture",
@@ -57,29 +58,30 @@ _ORDER = (
 )  # fmt: skip
 
 
-def table_state(frame: pd.DataFrame, index_title: str) -> dict[str, Any]:
+def table_state(frame: pd.DataFrame, index_title: str) -> Table:
     """Describe a table; its first column is the index of the frame.
 
     Columns of what nodes are at stages are those of the stages from the original on; rows of them lead to the
     first stage that has the node.
     """
     shown = frame.head(MOST_ROWS)
-    columns = [
-        {"name": "index", "title": index_title, "kind": "text"},
-        *({"name": str(n), "title": _TITLES.get(str(n), str(n)), "kind": _kind(frame[n])} for n in frame),
+    columns: list[Column] = [
+        {"name": str(n), "title": _TITLES.get(str(n), str(n)), "kind": _kind(frame[n])} for n in frame
     ]
+    columns.insert(0, {"name": "index", "title": index_title, "kind": "text"})
     values = [[_cell(value) for value in shown[name]] for name in shown]
     rows = [[clip(str(index), 400), *row] for index, *row in zip(shown.index, *values, strict=True)]
-    state = {"columns": columns, "rows": rows, "total": len(frame)}
+    state: Table = {"columns": columns, "rows": rows, "total": len(frame)}
     of_stages = [column for column in columns if column["kind"] == "stage"]
-    if not of_stages:
-        return state
-    firsts = (next(i for i, cell in enumerate(row) if cell.change) for row in shown.itertuples(index=False))
-    names = (row[0] for row in rows)
-    return state | {"stages": dict(zip(names, firsts, strict=True)), "leads": "nodes"}
+    if of_stages:
+        firsts = (
+            next(i for i, cell in enumerate(row) if cell.change) for row in shown.itertuples(index=False)
+        )
+        state["stages"], state["leads"] = dict(zip((row[0] for row in rows), firsts, strict=True)), "nodes"
+    return state
 
 
-def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> dict[str, Any]:
+def output_state(frame: pd.DataFrame, verdict: Verdict | None) -> Outputs:
     """Describe a table of output differences, in the words of the verdict as far as there is one."""
     frame = frame.drop(columns="allclose")
     if verdict is not None:
@@ -113,7 +115,7 @@ def _words(frame: pd.DataFrame, verdict: Verdict | None) -> str:
     return f"Outputs differ in {len(different)} of {counted(len(frame), 'tensor')}: {size}{status}."
 
 
-def _kind(column: pd.Series[Any]) -> str:
+def _kind(column: pd.Series[Any]) -> ColumnKind:
     if column.name in _KINDS:
         return _KINDS[str(column.name)]
     if pd.api.types.is_bool_dtype(column):
@@ -128,11 +130,12 @@ def _kind(column: pd.Series[Any]) -> str:
     return "text"
 
 
-def _cell(value: object) -> Any:
+def _cell(value: object) -> Cell:
     if isinstance(value, NodeAtStage):
         return [value.words, *(clip(name, 400) for name in value.others[:MOST_NAMES])]
     if isinstance(value, PatternPicture):
         return str(value) or None
     if isinstance(value, list | tuple) and len(value) > MOST_NAMES and isinstance(value[0], str):
         return [*(to_json(name) for name in value[:MOST_NAMES]), "…"]
-    return to_json(value)
+    found: Cell = to_json(value)
+    return found

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fxlab.tracing.report import DATA, FIXED, REAL, WHOLE
+from fxlab.view_model.protocol import Remark
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
@@ -58,15 +59,8 @@ _STEP_ADVICE = (
 _PLACE = re.compile(r" ?\(at (?P<place>.+?:\d+): .*\)$", flags=re.DOTALL)
 
 
-def trace_remarks(graph_module: fx.GraphModule) -> list[dict[str, str]]:
-    """Return why a traced module is specialised; nothing for one that was not traced by fxlab.
-
-    Returns
-    -------
-    list of dict
-        Of each: ``what`` was held, its ``place`` (file and line, empty where there is none) and the ``code``
-        there, what that ``means``, and the ``advice``.
-    """
+def trace_remarks(graph_module: fx.GraphModule) -> list[Remark]:
+    """Return why a traced module is specialised; nothing for one that was not traced by fxlab."""
     report = graph_module.meta.get("trace") if isinstance(getattr(graph_module, "meta", None), dict) else None
     if report is None:
         return []
@@ -78,12 +72,12 @@ def trace_remarks(graph_module: fx.GraphModule) -> list[dict[str, str]]:
     return (steps + found)[:MOST_REMARKS]
 
 
-def _of_finding(finding: Finding) -> dict[str, str]:
+def _of_finding(finding: Finding) -> Remark:
     means, advice = _ADVICE[finding.kind]
     return remark(f"{finding.what}: {finding.detail}", finding.where, means, advice)
 
 
-def _steps(report: TraceReport) -> list[dict[str, str]]:
+def _steps(report: TraceReport) -> list[Remark]:
     """Return a remark for each cause for which a more general way to trace was left."""
     causes = dict.fromkeys(step.partition(": ")[2] for step in report.steps_down)
     remarks = []
@@ -95,7 +89,7 @@ def _steps(report: TraceReport) -> list[dict[str, str]]:
     return remarks
 
 
-def remark(what: str, place: str, means: str, advice: str) -> dict[str, str]:
+def remark(what: str, place: str, means: str, advice: str) -> Remark:
     """Return a remark as the page receives it; ``place`` is a file and a line, or empty."""
     file, _, line = place.rpartition(":")
     code = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-Json = None | bool | int | float | str | list[Any] | dict[str, Any]
-
 LARGEST_INTEGER = 2**53 - 1
 """The largest integer that a browser's numbers hold exactly."""
 LONGEST_TEXT = 2_000
@@ -18,7 +16,7 @@ LONGEST_CLASSES = 1_000
 """Of the names of the classes around a node."""
 
 
-def to_json(value: object) -> Json:
+def to_json(value: object) -> Any:
     """Return a table's or a message's value as JSON.
 
     Numbers that JSON cannot hold become texts: ``"nan"``, ``"inf"``, ``"-inf"``, and the digits of huge

@@ -134,7 +134,7 @@ def test_one_report_is_written_of_all_recorded_graphs(record, tmp_path):
 def test_a_graph_break_is_a_remark_with_its_line_and_what_helps(record):
     found = session_remarks(record.sessions["graph 2, inference"])
     assert found["about"] == "A graph break ends this graph"
-    (told,) = found["list"]
+    (told,) = found["remarks"]
     assert told["what"].startswith("Graph break: ")
     assert told["code"] == 'print("here")'
     assert "test_record.py:" in told["place"]

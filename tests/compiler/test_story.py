@@ -264,7 +264,7 @@ def test_the_break_of_a_graph_is_the_one_of_its_story():
     first, second = record.sessions.values()
     assert first.graph_break.reason == "Data-dependent branching"
     assert first.graph_break.code == "if x.sum() > 0:"
-    assert "torch.where" in session_remarks(first)["list"][0]["advice"]
+    assert "torch.where" in session_remarks(first)["remarks"][0]["advice"]
     assert [event.split(" ")[0] for event in second.story()["function"]] == ["branches"]
     assert second.story()["function"][0].startswith("branches after line ")
     assert record.table()["compile"].tolist() == ["0/0", "1/0"]
@@ -348,7 +348,7 @@ def test_recompiles_are_remarks_of_a_session():
         run(X)
         run(X.double())
     found = session_remarks(record.sessions["graph 2, inference"])
-    (remark,) = found["list"]
+    (remark,) = found["remarks"]
     assert remark["what"].startswith("Recompiled: the dtype of x was float32, is float64")
 
 

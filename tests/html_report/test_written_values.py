@@ -51,7 +51,7 @@ def test_the_changed_nodes_have_theirs_in_all_graphs_of_the_last_stage(session: 
     merged = values["nodes"]["query_key_merged"]
     assert [t["kind"] for t in merged["value"]["tensors"]] == ["value", "weight", "weight"]
     assert "stands for 2 nodes" in merged["value"]["notes"][0]
-    assert [part["map"]["size"] for part in merged["parts"]] == [[3, 40], [40, 30], [1, 40]]
+    assert [part["map"]["size"] for part in merged["parts"]] == [(3, 40), (40, 30), (1, 40)]
     query = values["nodes"]["query"]
     assert [t["kind"] for t in query["value"]["tensors"]] == ["value", "original", "difference"]
     assert len(query["parts"]) == 3

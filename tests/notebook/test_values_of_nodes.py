@@ -83,7 +83,7 @@ def test_all_heads_are_beside_each_other_as_small_maps(attending: Page):
     assert (small["dimension"], small["first"]) == (1, 0)
     np.testing.assert_array_equal(numbers, expected[0].detach().numpy())
     along = part(attending, "softmax", rows=1, columns=3, index=[1, 0, 4, 0])["part"]["map"]["small"]
-    assert (along["dimension"], along["count"], along["size"]) == (2, 5, [3, 5])
+    assert (along["dimension"], along["count"], along["size"]) == (2, 5, (3, 5))
     assert part(attending, "linear", tensor=1)["part"]["map"]["small"] is None
 
 
@@ -92,7 +92,7 @@ def test_small_maps_are_few_and_small():
     page = Page(Inspector(Session(model, torch.ones(1, 3, 90, 30))))
     value(page, "_0")
     small = part(page, "_0", index=[0, 40, 0, 0])["part"]["map"]["small"]
-    assert (small["dimension"], small["first"], small["count"], small["size"]) == (1, 32, 18, [18, 15])
+    assert (small["dimension"], small["first"], small["count"], small["size"]) == (1, 32, 18, (18, 15))
 
 
 def test_another_head_and_other_axes_are_read_without_another_run(attending: Page, monkeypatch: Any):
@@ -122,9 +122,9 @@ def test_weights_are_shown_as_maps_that_say_what_a_cell_stands_for(attending: Pa
         ("value", "output"), ("weight", "weight"), ("weight", "bias"),
     ]  # fmt: skip
     found = part(attending, "linear", tensor=1)["part"]["map"]
-    assert (found["shape"], found["size"], found["block"]) == ([200, 200], [100, 100], [2, 2])
+    assert (found["shape"], found["size"], found["block"]) == ((200, 200), (100, 100), (2, 2))
     bias = part(attending, "linear", tensor=2)["part"]["map"]
-    assert (bias["rows"], bias["columns"], bias["shape"]) == (None, 0, [1, 200])
+    assert (bias["rows"], bias["columns"], bias["shape"]) == (None, 0, (1, 200))
 
 
 def test_nan_is_counted_and_said_where_it_comes_from(attending: Page):

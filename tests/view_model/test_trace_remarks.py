@@ -122,5 +122,5 @@ def test_the_inspector_and_a_report_have_the_remarks_once():
     assert not any("remarks" in part for part in sent)
     told = _data(session, False)["data"]["remarks"]
     assert told["about"] == "The traced graph is specialised"
-    assert told["list"] == trace_remarks(session.original)
+    assert told["remarks"] == trace_remarks(session.original)
     inspector.close()

@@ -2,17 +2,7 @@
 
 import { focusedIn, type IconName } from "../base/dom";
 import type { Model } from "../base/model";
-import type {
-  Arrangement,
-  NodesFound,
-  PanelState,
-  Pass,
-  Passes,
-  Picture,
-  Stages,
-  State,
-  ToApp,
-} from "../base/protocol";
+import type { Arrangement, NodesFound, PanelState, Picture, Stages, State, ToApp } from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
 import { CodePanel } from "../code/code_panel";
 import type { Tool } from "../graph/toolbar";
@@ -34,6 +24,7 @@ import { FullScreen } from "./full_screen";
 import { GraphArea } from "./graph_area";
 import { Header } from "./header";
 import { Selection } from "./selection";
+import type { Pass, Passes } from "../base/wire";
 
 export class App {
   readonly element: HTMLElement;
@@ -257,7 +248,7 @@ export class App {
       code: (code) => code?.state && this.code.show(code),
       values: (values) => values?.state && this.details.showValues(values),
       selected: (selected) => selected?.shown && this.code.setSelected(selected),
-      remarks: (remarks) => Array.isArray(remarks?.list) && this.remarks.show(remarks),
+      remarks: (remarks) => Array.isArray(remarks?.remarks) && this.remarks.show(remarks),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
       arrangement: () => this.graphs.toolbar.refresh(),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),

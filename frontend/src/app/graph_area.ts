@@ -2,7 +2,7 @@
 
 import { h } from "../base/dom";
 import type { Model } from "../base/model";
-import type { Overlay, Pass, Picture } from "../base/protocol";
+import type { Overlay, Picture } from "../base/protocol";
 import { isNodesFound, isPicture } from "../base/read_message";
 import type { GraphView } from "../graph/graph_view";
 import { Legend } from "../graph/overlays/legend";
@@ -10,6 +10,7 @@ import { paintTogether } from "../graph/overlays/overlay";
 import { Panes, type PaneActions } from "../graph/panes";
 import { savedPicture, type Drawing, type Side } from "../graph/saving/saved_picture";
 import { Toolbar, type Tool } from "../graph/toolbar";
+import type { Pass } from "../base/wire";
 
 export class GraphArea {
   readonly panes: Panes;

@@ -2,8 +2,9 @@
 
 import { h } from "../base/dom";
 import { watchTheme } from "../base/theme";
-import { contentsPage, type WrittenContents } from "../panels/contents";
+import { contentsPage } from "../panels/contents";
 import { partsOf } from "../viewer/view_link";
+import type { WrittenContents } from "../base/wire";
 
 /** The inspector of a graph, and what closes it. */
 export interface Opened {

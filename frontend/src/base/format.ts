@@ -1,6 +1,6 @@
 /** Numbers and names as people read them. */
 
-import type { Cell, ColumnKind } from "./table";
+import type { Cell, ColumnKind } from "./wire";
 
 const MULTIPLES: Record<string, [size: number, unit: string][]> = {
   s: [

@@ -1,9 +1,26 @@
 /** What the panels show, and what they, the viewer and the kernel say to one another. */
 
-import type { Cell, Table } from "./table";
-import type { Axes, ShownValues, ValuePlace } from "./values";
-
-export type BoxKind = "op" | "group" | "repeat" | "placeholder" | "output" | "chip" | "cluster";
+import type { Axes, ShownValues } from "./values";
+import type {
+  Asked,
+  BoxKind,
+  Candidate,
+  Cell,
+  CodeChange,
+  Content,
+  Field,
+  HeldTensor,
+  Measured,
+  NodeArgument,
+  Offer,
+  Paints,
+  Passes,
+  Remarks,
+  Rewrite,
+  SourceFrame,
+  Status,
+  Tables,
+} from "./wire";
 
 export interface Box {
   kind: BoxKind;
@@ -43,89 +60,6 @@ export interface Picture {
   compared?: boolean;
   /** The second of them is what a pass would make of the first. */
   preview?: boolean;
-}
-
-export interface Reason {
-  reason: string;
-  kind: "matched" | "excluded" | "refused";
-  /** The nodes by their kinds: "36 linears". */
-  what: string;
-  count: number;
-  nodes: string[];
-}
-
-export interface Pass {
-  /** What it is called for as long as it is offered; its signature changes with what it excludes. */
-  key: string;
-  signature: string;
-  name: string;
-  className: string;
-  description: string;
-  arguments: { name: string; value: string }[];
-  preserves: boolean;
-  on: boolean;
-  /** The number of its stage, which is its number wherever it is shown; null while it is off. */
-  stage: number | null;
-  /** What it has changed, in a sentence; "" while it is off. */
-  changes: string;
-  /** It has not been asked for its candidates yet. */
-  isLooking: boolean;
-  /** The candidates that it takes: "12 candidates: 36 linears"; "" if there are none, or it does not say. */
-  candidates: string;
-  /** How many they are; null if it does not say. */
-  matched: number | null;
-  refused: number | null;
-  /** Whether single candidates of it can be excluded. */
-  canExclude: boolean;
-  /** How many candidates a person has excluded. */
-  excluded: number;
-  reasons: Reason[];
-  note: string;
-  error: PassError | null;
-}
-
-/** What a pass has raised. */
-export interface PassError {
-  text: string;
-  /** The line of the author's code, short and with its folders, and what stands there; empty where there is none. */
-  place: string;
-  file: string;
-  code: string;
-  /** Outermost first: words and frames of the author, and how many frames of others each stretch hides. */
-  traceback: { hides: number; text: string }[];
-}
-
-/** An option of a compiler that its passes read. */
-export interface Option {
-  name: string;
-  on: boolean;
-  /** Whether it is other than at first. */
-  isChanged: boolean;
-  phases: string;
-  description: string;
-  /** Why it cannot be switched; empty if it can. */
-  fixed: string;
-}
-
-export interface Passes {
-  passes: Pass[];
-  options?: Option[];
-  canUndo: boolean;
-  canRedo: boolean;
-  /** Python code that makes the stack again. */
-  code?: string;
-  /** Nothing can be switched: there is no kernel. */
-  fixed?: boolean;
-  /** When a report was made, and with which versions: lines to read. */
-  made?: string[];
-}
-
-/** A pass that could be added, and its arguments. */
-export interface Offer {
-  key: string;
-  title: string;
-  description: string;
-  parameters: { name: string; required: boolean; default: string; isBool: boolean }[];
 }
 
 /** The graph beside the one that is shown: of the stage that it is compared with. */
@@ -193,37 +127,9 @@ export interface Overlays {
   paints: Paints;
 }
 
-/** The colours in which overlays are saved: those of paper, fill and border, whatever the page has. */
-export interface Paints {
-  heat: [low: string, high: string];
-  heatLine: string;
-  plain: [string, string];
-  kinds: [string, string][];
-  changed: string;
-  ink: string;
-}
-
 export interface Link {
   name: string;
   text: string;
-}
-
-export type Token = { text: string } | { node: string };
-
-export interface SourceFrame {
-  file: string;
-  line: number;
-  function: string;
-  code: string;
-  excerpt: { line: number; text: string }[];
-}
-
-/** What can be done with a node alone: a rewrite that is excluded, or included again. */
-export interface Rewrite {
-  signature: string;
-  /** How many rewrites the node stands for. */
-  count: number;
-  isExcluded: boolean;
 }
 
 export interface Details {
@@ -236,7 +142,7 @@ export interface Details {
   title: string;
   subtitle: string;
   crumbs: { label: string; path: string }[];
-  fields: { label: string; value: string; code: boolean }[];
+  fields: Field[];
   inputs: Link[];
   users: Link[];
   /** Signatures of the passes that changed it. */
@@ -246,63 +152,15 @@ export interface Details {
   name?: string;
   path?: string;
   values?: { shape: string; dtype: string }[];
-  arguments?: { label: string; tokens: Token[] }[];
-  parameters?: { name: string; shape: string; dtype: string; elements: number; kind: string }[];
+  arguments?: NodeArgument[];
+  parameters?: HeldTensor[];
   frames?: SourceFrame[];
-  candidates?: { signature: string; matched: boolean; reason: string }[];
+  candidates?: Candidate[];
   rewrites?: Rewrite[];
-  contents?: { name: string; count: number }[];
+  contents?: Content[];
   trace?: string[];
   /** The kernel has not answered yet. */
   isPartial?: boolean;
-}
-
-export interface Judgement {
-  agrees: boolean;
-  text: string;
-}
-
-export interface Outputs {
-  state: "none" | "pending" | "ready" | "failed";
-  /** What the verdict says; null as long as there is none. */
-  agrees?: boolean | null;
-  /** There is a verdict, so that there is nothing to ask. */
-  isSettled?: boolean;
-  /** There is nobody to ask. */
-  isFinal?: boolean;
-  judgement?: Judgement | null;
-  text: string;
-  table: Table | null;
-}
-
-export interface ExtraTable {
-  name: string;
-  title: string;
-  text: string;
-  table: Table | null;
-  /** Whether the first column names nodes. */
-  jumps: boolean;
-}
-
-export interface Tables {
-  outputs: Outputs;
-  nodes: { text: string; table: Table };
-  more?: ExtraTable[];
-}
-
-/** A table that is made when somebody asks for it. */
-export interface Measured {
-  name: string;
-  title: string;
-  action: string;
-  state: "none" | "pending" | "ready" | "failed";
-  text: string;
-  table: Table | null;
-}
-
-export interface Status {
-  busy: { text: string; step: number } | null;
-  error: { number: number; title: string; text: string } | null;
 }
 
 export interface SearchResult {
@@ -357,9 +215,6 @@ export interface CodeLine {
   nodes: string[];
 }
 
-/** What has become of a line; lines that have changed are pairs. */
-export type CodeChange = "same" | "changed" | "removed" | "added";
-
 /** The generated Python of the stage that is shown, and of the one that it is compared with. */
 export interface Code {
   /** Nobody has asked for it, it is on its way, there, or it will not come. */
@@ -378,22 +233,6 @@ export interface Code {
 export interface SelectedNodes {
   shown: string[];
   before: string[];
-}
-
-/** What to know before the graph is taken for the whole model. */
-export interface Remarks {
-  /** One sentence for all of them. */
-  about: string;
-  list: Remark[];
-}
-
-export interface Remark {
-  what: string;
-  /** File and line of the model's code, and what stands there; empty where there is none. */
-  place: string;
-  code: string;
-  means: string;
-  advice: string;
 }
 
 export interface State {
@@ -421,17 +260,24 @@ export interface State {
 }
 
 /** What a person wants of the session; whoever has the model does it. */
-export type ToSession =
-  | { type: "toggle"; signature: string; on: boolean }
-  | { type: "set-option"; name: string; on: boolean }
-  | { type: "preview"; signature: string }
-  | { type: "exclude" | "include"; signature: string; node: string }
-  | { type: "move"; signature: string; place: number }
-  | { type: "add"; key: string; arguments: Record<string, string> }
-  | { type: "remove"; signature: string }
-  | { type: "undo" | "redo" | "reset" | "refresh" | "judge" | "end-preview" }
-  | { type: "measure"; name: string }
-  | { type: "open-batch"; number: number };
+export type ToSession = Extract<
+  Asked,
+  {
+    type:
+      | (
+          | "toggle"
+          | "set-option"
+          | "preview"
+          | "end-preview"
+          | "exclude"
+          | "include"
+          | "move"
+          | "add"
+          | "remove"
+        )
+      | ("undo" | "redo" | "reset" | "refresh" | "judge" | "measure" | "open-batch");
+  }
+>;
 
 /** Of a file that the kernel writes. */
 export type FileSuffix = "pdf" | "dot";
@@ -457,20 +303,6 @@ export type ToViewer =
   /** The values of the node that is selected, and which part of them. */
   | { type: "show-values"; inputs?: string }
   | ({ type: "show-part"; tensor: number } & Axes);
-
-/** What the viewer asks of the kernel, which answers each. */
-export type ToKernel =
-  | ToSession
-  | { type: "list-offers" | "all-data" | "candidates" }
-  | { type: "file"; suffix: FileSuffix }
-  | { type: "graph"; version: number; stage: number; before: number | null; beside: boolean }
-  | { type: "code"; version: number; stage: number; before: number | null }
-  | { type: "rest"; graph: number }
-  | { type: "details"; graph: number; kind: "node" | "group"; name: string }
-  | { type: "overlay"; graph: number; name: string }
-  | ({ type: "value" } & ValuePlace)
-  | ({ type: "value-part"; tensor: number } & ValuePlace & Axes)
-  | { type: "lay-out"; outline: string };
 
 /** What the viewer tells the panels. */
 export type ToApp =

@@ -1,6 +1,7 @@
 /** What arrives from a kernel, checked: a page may be newer or older than it, or have none. */
 
-import type { NodesFound, Offer, Picture } from "./protocol";
+import type { NodesFound, Picture } from "./protocol";
+import type { Offer } from "./wire";
 
 /** A picture, or nothing as long as there is none. */
 export function isPicture(value: Picture | Record<string, never> | undefined): value is Picture {

@@ -2,7 +2,7 @@
 
 import { debounce, fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { counted } from "../base/format";
-import type { Code, CodeChange, SelectedNodes, Stages } from "../base/protocol";
+import type { Code, SelectedNodes, Stages } from "../base/protocol";
 import { titleOfStage } from "../panels/stage_bar";
 import {
   folded,
@@ -15,6 +15,7 @@ import {
   type Stretch,
   type Words,
 } from "./code_rows";
+import type { CodeChange } from "../base/wire";
 
 export interface CodeActions {
   /** Shows a node; `before` is that of the stage that is compared with. */

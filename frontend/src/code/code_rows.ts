@@ -1,6 +1,7 @@
 /** Two codes as rows: what stands beside or below what, what is folded, and the words that differ in a line. */
 
-import type { Code, CodeChange } from "../base/protocol";
+import type { Code } from "../base/protocol";
+import type { CodeChange } from "../base/wire";
 
 /** Equal lines that are shown around a change. */
 const CONTEXT = 3;

@@ -1,31 +1,8 @@
 /** The first page of a report on several graphs: a row for each, and what is said of all of them. */
 
 import { h, type Child } from "../base/dom";
-import type { Remark } from "../base/protocol";
 import { remarkItem } from "./trace_banner";
-
-/** What is embedded in a report, as `fxlab/html_report/contents.py` writes it. */
-export interface WrittenContents {
-  title: string;
-  notes: string[];
-  remarks: string[];
-  graphs: WrittenRow[];
-  made: string;
-}
-
-export interface WrittenRow {
-  name: string;
-  model: string;
-  stages: number;
-  nodesBefore: number;
-  nodesAfter: number;
-  verdict: string;
-  /** Null where nothing was compared. */
-  agrees: boolean | null;
-  reason: string;
-  /** What has ended the graph; null where the code ends. */
-  ended: Remark | null;
-}
+import type { WrittenContents, WrittenRow } from "../base/wire";
 
 const COLUMNS = ["Graph", "Model", "Stages", "Nodes", "Verdict", "Ends at"];
 

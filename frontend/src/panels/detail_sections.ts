@@ -2,7 +2,8 @@
 
 import { h, icon } from "../base/dom";
 import { counted } from "../base/format";
-import type { Details, Pass, SourceFrame } from "../base/protocol";
+import type { Details } from "../base/protocol";
+import type { Pass, SourceFrame } from "../base/wire";
 
 /** Returns the pass of a signature, and its number. */
 export type PassOf = (signature: string) => { pass: Pass; number: number } | null;

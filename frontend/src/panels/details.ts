@@ -4,11 +4,12 @@ import { breakable, fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { numbered } from "../base/format";
 import { shortNames } from "../base/names";
 import { markColour } from "../graph/live_picture";
-import type { Details, Link, Rewrite, Token } from "../base/protocol";
+import type { Details, Link } from "../base/protocol";
 import type { ShownValues } from "../base/values";
 import { ValueSection, type ValueActions } from "../values/value_section";
 import { elidedList } from "./elided_list";
 import { candidates, contents, parameters, section, source, type PassOf } from "./detail_sections";
+import type { Rewrite, Token } from "../base/wire";
 
 export interface DetailActions {
   jump(node: string): void;

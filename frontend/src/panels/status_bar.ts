@@ -1,7 +1,7 @@
 /** What is going on, and what went wrong. */
 
 import { fill, h, icon, iconButton } from "../base/dom";
-import type { Status } from "../base/protocol";
+import type { Status } from "../base/wire";
 
 const PATIENCE_S = 6;
 const OFFER_CANCEL_S = 1;

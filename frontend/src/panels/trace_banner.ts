@@ -2,7 +2,7 @@
 
 import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { counted } from "../base/format";
-import type { Remark, Remarks } from "../base/protocol";
+import type { Remark, Remarks } from "../base/wire";
 
 export class TraceBanner {
   readonly element = h("section", { class: "fxi-remarks", "aria-label": "Remarks", hidden: true });
@@ -19,7 +19,7 @@ export class TraceBanner {
     );
   }
 
-  show({ about, list }: Remarks): void {
+  show({ about, remarks: list }: Remarks): void {
     this.element.hidden = list.length === 0;
     this.sign.hidden = true;
     if (list.length === 0) return fill(this.element);

@@ -18,7 +18,7 @@ import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-b
 import { debounce, fill, h, icon } from "../base/dom";
 import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "../base/format";
 import { parseSvg } from "../base/sanitize";
-import type { Cell, Table } from "../base/table";
+import type { Cell, Table } from "../base/wire";
 import { stackedChart } from "./stacked_chart";
 
 /** Lays out a graph in the DOT language by Graphviz. */

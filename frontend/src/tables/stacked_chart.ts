@@ -2,7 +2,7 @@
 
 import { fill, h, s } from "../base/dom";
 import { withUnit } from "../base/format";
-import type { Chart } from "../base/table";
+import type { Chart } from "../base/wire";
 
 const HEIGHT = 100;
 

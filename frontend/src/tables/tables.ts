@@ -4,8 +4,7 @@ import { DataTable, type LayOut } from "./data_table";
 import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { closeMenu, menu } from "../base/menu";
 import type { CodePanel } from "../code/code_panel";
-import type { ExtraTable, Judgement, Measured, Tables } from "../base/protocol";
-import type { Table } from "../base/table";
+import type { ExtraTable, Judgement, Measured, Table, Tables } from "../base/wire";
 
 export interface TableActions {
   /** Goes to a node: in the graph that is shown, or at a stage that has it. */

@@ -1,7 +1,8 @@
 /** Which two dimensions of a tensor the map shows, and the index in each of the others. */
 
 import { fill, focusedIn, h } from "../base/dom";
-import type { Axes, TensorMap } from "../base/values";
+import type { Axes } from "../base/values";
+import type { TensorMap } from "../base/wire";
 
 export class AxesControls {
   readonly element = h("div", { class: "fxi-axes" });

@@ -2,7 +2,7 @@
 
 import { h } from "../base/dom";
 import { counted, withUnit } from "../base/format";
-import type { ValuePart } from "../base/values";
+import type { ValuePart } from "../base/wire";
 
 /** Returns a bar for each bin, which says its count. */
 export function histogram({ edges, counts }: ValuePart["histogram"]): HTMLElement {

@@ -1,7 +1,7 @@
 /** Which inputs the values are of: the session's, batches of its data, or others that were made of them. */
 
 import { h } from "../base/dom";
-import type { InputChoices } from "../base/values";
+import type { InputChoices } from "../base/wire";
 
 const BATCH = "batch ";
 

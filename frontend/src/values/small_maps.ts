@@ -1,8 +1,9 @@
 /** Small maps of a tensor beside each other: one for each index in a dimension, such as all heads of an attention. */
 
 import { fill, h } from "../base/dom";
-import { numbersOf, type TensorMap } from "../base/values";
+import { numbersOf } from "../base/values";
 import { colourOf, scaleOf, type Colours } from "./colour_scale";
+import type { TensorMap } from "../base/wire";
 
 export class SmallMaps {
   readonly element = h("div", { class: "fxi-small-maps", role: "group", hidden: true });

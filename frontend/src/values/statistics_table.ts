@@ -2,8 +2,7 @@
 
 import { h } from "../base/dom";
 import { cellText } from "../base/format";
-import type { Cell, ColumnKind } from "../base/table";
-import type { NodeValue, TensorInfo, TensorStatistics, ValuePart } from "../base/values";
+import type { Cell, ColumnKind, NodeValue, TensorInfo, TensorStatistics, ValuePart } from "../base/wire";
 
 /** Shows an element of one of the tensors. */
 export type ShowElement = (tensor: number, index: number[]) => void;

@@ -2,9 +2,10 @@
 
 import { fill, h } from "../base/dom";
 import { withUnit } from "../base/format";
-import { cellsOf, type TensorInfo, type TensorMap } from "../base/values";
+import { cellsOf } from "../base/values";
 import { colourOf, scaleOf, type Colours, type Scale } from "./colour_scale";
 import { SmallMaps } from "./small_maps";
+import type { TensorInfo, TensorMap } from "../base/wire";
 
 const STEPS: Record<string, [down: number, right: number]> = {
   ArrowUp: [-1, 0],

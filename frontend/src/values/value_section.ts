@@ -2,12 +2,13 @@
 
 import { fill, focusedIn, h, icon } from "../base/dom";
 import { counted } from "../base/format";
-import type { Axes, NodeValue, ShownValues, TensorInfo, TensorKind } from "../base/values";
+import type { Axes, ShownValues } from "../base/values";
 import { AxesControls } from "./axes_controls";
 import { histogram } from "./histogram";
 import { inputChoices } from "./input_choices";
 import { statisticsTable, titleOf } from "./statistics_table";
 import { ValueMap } from "./value_map";
+import type { NodeValue, TensorInfo, TensorKind } from "../base/wire";
 
 export interface ValueActions {
   /** Computes the values. */

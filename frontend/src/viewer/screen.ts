@@ -66,7 +66,7 @@ export abstract class Screen extends PageModel {
       overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
       found: {},
       arrangement: PLAIN,
-      remarks: { about: "", list: [] },
+      remarks: { about: "", remarks: [] },
       code: NO_CODE,
       selected: { shown: [], before: [] },
       values: NO_VALUES,

@@ -19,6 +19,7 @@ from fxlab.node_info import (
 )
 from fxlab.transformations.marks import marks
 from fxlab.view_model.graph_data.tables import Table
+from fxlab.view_model.protocol import ExcerptLine, FactRow, SourceFrame
 from fxlab.view_model.wire import LONGEST_CLASSES, clip
 
 
@@ -31,7 +32,7 @@ class Facts:
     """
 
     def __init__(self) -> None:
-        self.texts, self.rows, self.frames = Table(), Table(), Table()
+        self.texts, self.rows, self.frames = Table[str](), Table[FactRow](), Table[SourceFrame]()
         self._frames_of_trace: dict[str, list[int]] = {}
         self._frame_numbers: dict[tuple[Any, ...], int] = {}
 
@@ -39,7 +40,7 @@ class Facts:
         """Return the number of a node's row."""
         text = self.texts.number
         called = modules.get(str(node.target)) if node.op == "call_module" else None
-        row = [
+        row = (
             text(node.name),
             text(node.op),
             text(clip(target_text(node), 1_000)),
@@ -51,7 +52,7 @@ class Facts:
             [text(other.name) for other in node.all_input_nodes],
             [text(mark) for mark in sorted(marks(node))],
             parameter_count(node, modules),
-        ]
+        )
         return self.rows.number(row)
 
     def _frames(self, node: fx.Node) -> list[int]:
@@ -63,6 +64,9 @@ class Facts:
     def _frame(self, frame: dict[str, Any]) -> int:
         key = tuple(frame.values())
         if key not in self._frame_numbers:
-            lines = excerpt(frame["file"], frame["line"])
-            self._frame_numbers[key] = self.frames.number(frame | {"excerpt": lines})
+            file, line, function, code = key
+            lines: list[ExcerptLine] = [{"line": n, "text": text} for n, text in excerpt(file, line)]
+            self._frame_numbers[key] = self.frames.number(
+                {"file": file, "line": line, "function": function, "code": code, "excerpt": lines}
+            )
         return self._frame_numbers[key]

@@ -8,10 +8,9 @@ written once. The data grow with the number of nodes, not with that of views.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +33,19 @@ from fxlab.view_model.graph_data.facts import Facts
 from fxlab.view_model.graph_data.metrics import REVEAL_BUDGET
 from fxlab.view_model.graph_data.shown_graph import Marks, ShownGraph
 from fxlab.view_model.graph_data.tables import Looks, Table
+from fxlab.view_model.protocol import (
+    DataPart,
+    Extra,
+    GroupData,
+    Look,
+    ModelDetails,
+    OverlayData,
+    Word,
+    WrittenGraph,
+    WrittenLeaf,
+    WrittenPair,
+)
 from fxlab.view_model.wire import clip, to_json
-
-Word = tuple[str, float | None]
-"""A text and its width; ``None`` where the width is a guess, so that nothing may be squeezed into it."""
 
 MOST_LABEL = 40
 """Characters of a label that an overlay writes on a box."""
@@ -74,14 +82,16 @@ class GraphData:
     def __init__(self) -> None:
         self._facts, self._looks = Facts(), Looks()
         self.codes = Codes(self._facts.texts)
-        self._extras, self._trees, self._leaves = Table(), Table(), Table()
-        self._graphs, self._pairs, self._overlays, self._filled = (Table() for _ in range(4))
+        self._extras, self._trees = Table[Extra](), Table[GroupData]()
+        self._leaves, self._graphs = Table[WrittenLeaf](), Table[WrittenGraph]()
+        self._pairs, self._overlays = Table[WrittenPair](), Table[OverlayData]()
+        self._filled = Table[tuple[int, int, int]]()
         self._written: dict[int, _Written] = {}
         self._layouts: dict[str, str] = {}
         self._plain: dict[int, dict[str, tuple[int, int]]] = {}
         """Of each graph, the looks of boxes without marks, closed and opened: alike beside all others."""
 
-    def add(self, shown: ShownGraph, model: Mapping[str, Any]) -> int:
+    def add(self, shown: ShownGraph, model: ModelDetails) -> int:
         """Add a graph and return its number.
 
         Parameters
@@ -135,7 +145,7 @@ class GraphData:
                 size = group.stop - group.start
                 # Of a group that is too large itself, those in it follow.
                 opened = frozenset({group.path}) if size > MOST_AT_ONCE else None
-                self._filled.values.append([number, place, writer.group(group, opened)])
+                self._filled.values.append((number, place, writer.group(group, opened)))
                 room -= size - sum(inner.stop - inner.start for _, inner in writer.missing)
                 written.missing[:0], writer.missing = writer.missing, []
         return not written.missing
@@ -158,7 +168,10 @@ class GraphData:
                 "after": after,
                 "before": before,
                 "signatures": signatures,
-                "looks": [self._other_looks(number, marks, signatures) for number in (after, before)],
+                "looks": (
+                    self._other_looks(after, marks, signatures),
+                    self._other_looks(before, marks, signatures),
+                ),
                 "counterparts": _renamed(self.shown(before).graph, self.shown(after).graph),
             }
         )
@@ -168,22 +181,24 @@ class GraphData:
         """Add values by which a graph is coloured."""
         overlay = overlay.on(self.shown(number).graph)
         nodes = self.shown(number).graph.graph.nodes
-        described: dict[str, Any] = {
+        hierarchy = self.hierarchy(number)
+        owners = {leaf.name: module_alone(leaf, hierarchy) for leaf in hierarchy.leaves}
+        written: OverlayData = {
+            "graph": number,
             "name": overlay.name,
             "title": clip(overlay.title, 80),
             "unit": overlay.unit,
             "combine": overlay.combine,
             "numeric": overlay.is_numeric,
-        } | ({"isText": True} if overlay.kind == "text" else {})
-        hierarchy = self.hierarchy(number)
-        owners = {leaf.name: module_alone(leaf, hierarchy) for leaf in hierarchy.leaves}
-        groups = {path: to_json(value) for path, value in values_of_groups(hierarchy, overlay).items()}
-        words = {id: clip(label, MOST_LABEL) for id, label in labels_of(hierarchy, overlay).items()}
-        values = [to_json(overlay.of((node.name,), owners.get(node.name, ""))) for node in nodes]
-        found = (
-            {"values": values} | ({"groups": groups} if groups else {}) | ({"labels": words} if words else {})
-        )
-        self._overlays.values.append({"graph": number, **described, **found})
+            "values": [to_json(overlay.of((node.name,), owners.get(node.name, ""))) for node in nodes],
+        }
+        if overlay.kind == "text":
+            written["isText"] = True
+        if groups := values_of_groups(hierarchy, overlay):
+            written["groups"] = {path: to_json(value) for path, value in groups.items()}
+        if labels := labels_of(hierarchy, overlay):
+            written["labels"] = {id: clip(label, MOST_LABEL) for id, label in labels.items()}
+        self._overlays.values.append(written)
 
     def lay_out(self, number: int) -> None:
         """Lay out the first picture of a graph, so that the page need not wait for its own Graphviz."""
@@ -227,17 +242,26 @@ class GraphData:
         known = {node: marked for node, marked in marks.items() if node in hierarchy.position_of}
         return overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
 
-    def take(self) -> dict[str, Any]:
-        """Return what was added since this was asked last, as JSON data."""
-        tables = {
-            "texts": self._facts.texts, "facts": self._facts.rows, "frames": self._facts.frames,
-            "looks": self._looks, "extras": self._extras, "trees": self._trees, "leaves": self._leaves,
-            "graphs": self._graphs, "pairs": self._pairs, "overlays": self._overlays, "filled": self._filled,
-        }  # fmt: skip
+    def take(self) -> DataPart:
+        """Return what was added since this was asked last."""
         layouts, self._layouts = self._layouts, {}
-        return (
-            {name: table.take() for name, table in tables.items()} | self.codes.take() | {"layouts": layouts}
-        )
+        return {
+            "texts": self._facts.texts.take(),
+            "facts": self._facts.rows.take(),
+            "frames": self._facts.frames.take(),
+            "looks": self._looks.take(),
+            "extras": self._extras.take(),
+            "trees": self._trees.take(),
+            "leaves": self._leaves.take(),
+            "graphs": self._graphs.take(),
+            "pairs": self._pairs.take(),
+            "overlays": self._overlays.take(),
+            "codeLines": self.codes.lines.take(),
+            "codes": self.codes.codes.take(),
+            "codeDifferences": self.codes.differences.take(),
+            "filled": self._filled.take(),
+            "layouts": layouts,
+        }
 
     def _of(self, number: int) -> _Written:
         if number not in self._written:
@@ -262,7 +286,7 @@ class GraphData:
             tree = self._trees.values[number]
         yield tree["closed"]
         yield tree["opened"]
-        for child in tree["children"]:
+        for child in tree["children"] or ():
             if isinstance(child, int):
                 yield from self._looks_in(child)
             else:
@@ -283,29 +307,31 @@ class _TreeWriter:
     def group(self, group: Group, opened: frozenset[str] | None = None) -> int:
         """Return the number of a group, with all in it, or without the groups in it that are not opened."""
         closed_look, opened_look = self._group_looks(group)
-        written = {
+        written: GroupData = {
             "path": group.path,
             "id": group.id,
             "kind": group.kind,
             "label": clip(group.label or group.path, 400),
-            "class": group.class_name,
+            "className": group.class_name,
             "closed": closed_look,
             "opened": opened_look,
             "count": group.nodes,
             "size": group.stop - group.start,
+            "children": None,
         }
         if opened is not None and group.path and group.path not in opened:
             # A group is alike in two graphs only if all in it is.
-            number = self._data._trees.number(written | {"children": None, "graph": self._number})
+            written["graph"] = self._number
+            number = self._data._trees.number(written)
             self.missing.append((number, group))
             return number
-        children = [
+        written["children"] = [
             self.group(child, opened)
             if isinstance(child, Group)
-            else [self._leaf(child), self._leaf_look(child)]
+            else (self._leaf(child), self._leaf_look(child))
             for child in group.children
         ]
-        return self._data._trees.number(written | {"children": children})
+        return self._data._trees.number(written)
 
     def looks(self, group: Group) -> Iterator[int]:
         """Yield the looks in the order of the tree; a group has two."""
@@ -318,7 +344,7 @@ class _TreeWriter:
 
     def _leaf(self, leaf: Leaf) -> int:
         facts = [self._data._facts.number(self._nodes[name], self._hierarchy.modules) for name in leaf.names]
-        return self._data._leaves.number([leaf.id, *facts])
+        return self._data._leaves.number((leaf.id, *facts))
 
     def _group_looks(self, group: Group) -> tuple[int, int]:
         """Return the looks of a group, closed and opened."""
@@ -339,13 +365,14 @@ class _TreeWriter:
         looks = self._data._looks
         closed = _look(box.make_box(item, self._hierarchy, self._marks, self._index))
         if isinstance(item, Leaf):
-            number = looks.number(closed | {"result": result_text(item.node)})
+            closed["result"] = result_text(item.node)
+            number = looks.number(closed)
             return number, number
         opened = box.make_box(item, self._hierarchy, self._marks, self._index, opened=True)
         return looks.number(closed), looks.number(_look(opened))
 
 
-def _look(made: box.Box) -> dict[str, Any]:
+def _look(made: box.Box) -> Look:
     """Describe a box as it looks wherever it is."""
     colours = palette.box_colours(made.classes)
     return {

@@ -4,11 +4,12 @@ from fxlab.drawing import view
 from fxlab.drawing.rendering import box, palette
 from fxlab.drawing.rendering.palette import CHANGED, HEAT, HEAT_LINE, INK, KINDS, PLAIN
 from fxlab.drawing.rendering.typography import FONT, text_width
+from fxlab.view_model.protocol import Metrics, Paints
 
 REVEAL_BUDGET = 110
 """Boxes that may be on the screen after the nodes a pass changed were uncovered."""
 
-METRICS = {
+METRICS: Metrics = {
     "font": FONT,
     "titleSize": box.TITLE_SIZE, "lineSize": box.LINE_SIZE, "chipSize": box.CHIP_SIZE,
     "titleHeight": box.TITLE_HEIGHT, "lineHeight": box.LINE_HEIGHT, "chipHeight": box.CHIP_HEIGHT,
@@ -25,7 +26,7 @@ METRICS = {
 }  # fmt: skip
 """What boxes are placed and drawn with."""
 
-PAINTS = {
+PAINTS: Paints = {
     "heat": HEAT,
     "heatLine": HEAT_LINE,
     "plain": (PLAIN.fill, PLAIN.border),

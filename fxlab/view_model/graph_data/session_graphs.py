@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import fx
 
@@ -10,6 +10,7 @@ from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.view_model.details import model_details
 from fxlab.view_model.graph_data.graph_data import GraphData
 from fxlab.view_model.graph_data.shown_graph import ShownGraph
+from fxlab.view_model.protocol import ModelDetails, ShownPreview, StagesKnown
 from fxlab.view_model.session_state import changes_text, model_name, stage_names
 from fxlab.view_model.wire import clip
 
@@ -38,8 +39,8 @@ class SessionGraphs:
         self._pairs: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
         self._codes: dict[fx.GraphModule, int] = {}
         self._code_differences: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
-        self._previews: dict[str, dict[str, Any]] = {}
-        self._preview: dict[str, Any] | None = None
+        self._previews: dict[str, ShownPreview] = {}
+        self._preview: ShownPreview | None = None
         self._version = 0
 
     def reset(self) -> None:
@@ -102,8 +103,7 @@ class SessionGraphs:
             return
         after, last = self.data.shown(self._preview["graph"]).stage, self._session.graph_module
         difference = self._difference_of(last, after)
-        self._preview |= {"code": self._codes[after], "difference": difference}
-        self._previews[self._preview["signature"]] = self._preview
+        self._preview["code"], self._preview["difference"] = self._codes[after], difference
 
     def _code_of(self, module: fx.GraphModule) -> int:
         if module not in self._codes:
@@ -141,7 +141,7 @@ class SessionGraphs:
         """Show no preview any more."""
         self._preview = None
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StagesKnown:
         """Describe the stages, and which of their graphs the page has."""
         place = {stage: number for number, stage in enumerate(self._session.stages)}
 
@@ -161,9 +161,9 @@ class SessionGraphs:
             "pairs": named(self._pairs),
             "codes": {str(place[stage]): n for stage, n in self._codes.items() if stage in place},
             "codeDifferences": named(self._code_differences),
-            "preview": self._preview and dict(self._preview),
+            "preview": self._preview and self._preview.copy(),
         }
 
-    def _model(self, module: fx.GraphModule, stage: int, *more: str) -> dict[str, Any]:
+    def _model(self, module: fx.GraphModule, stage: int, *more: str) -> ModelDetails:
         applied = stage_names(self._session.applied)[1 : stage + 1]
         return model_details(module, model_name(self._session), [*applied, *more])

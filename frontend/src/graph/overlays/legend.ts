@@ -3,7 +3,8 @@
 import { fill, h } from "../../base/dom";
 import { markColour, markSign } from "../live_picture";
 import type { Painted } from "./overlay";
-import type { Overlay, Overlays, Pass, Picture } from "../../base/protocol";
+import type { Overlay, Overlays, Picture } from "../../base/protocol";
+import type { Pass } from "../../base/wire";
 
 const KINDS: [className: string, words: string][] = [
   ["fx-call_module", "Module"],

@@ -1,7 +1,7 @@
 /** What an overlay means in colours and words: costs, errors or kinds, painted on the boxes of a picture. */
 
 import type { Overlay, Picture } from "../../base/protocol";
-import type { Cell } from "../../base/table";
+import type { Cell } from "../../base/wire";
 import { percent, withUnit } from "../../base/format";
 
 export const NUMBER_OF_KINDS = 8;

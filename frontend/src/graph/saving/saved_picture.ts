@@ -2,8 +2,9 @@
 
 import { s } from "../../base/dom";
 import { paintTogether, type Paint, type Painted } from "../overlays/overlay";
-import type { Overlay, Paints, Picture } from "../../base/protocol";
+import type { Overlay, Picture } from "../../base/protocol";
 import type { Size } from "../viewport";
+import type { Paints } from "../../base/wire";
 
 // As in `fxlab.drawing.rendering.svg`.
 const [WIDTH, MARGIN, ROW, STEPS, HEIGHT, SWATCH] = [240, 14, 19, 30, 12, 18];

@@ -1,7 +1,7 @@
 /** The options that a compiler's passes read, folded below the passes: a switch for each. */
 
 import { h, icon } from "../../base/dom";
-import type { Option, Passes } from "../../base/protocol";
+import type { Option, Passes } from "../../base/wire";
 
 export class OptionSwitches {
   private isUnfolded = false;

@@ -2,7 +2,7 @@
 
 import { h, icon } from "../../base/dom";
 import { counted } from "../../base/format";
-import type { PassError } from "../../base/protocol";
+import type { PassError } from "../../base/wire";
 
 export class PassErrors {
   /** The keys of the passes whose traceback is shown; the cards are drawn anew whenever something changes. */

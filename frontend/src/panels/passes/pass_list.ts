@@ -11,7 +11,7 @@ import { OptionSwitches } from "./option_switches";
 import { PassErrors } from "./pass_error";
 import { PassOffers, type OfferActions } from "./pass_offers";
 import { PassSummaries } from "./pass_summary";
-import type { Offer, Pass, Passes } from "../../base/protocol";
+import type { Offer, Pass, Passes } from "../../base/wire";
 
 export interface PassActions extends OfferActions {
   toggle(pass: Pass, on: boolean): void;

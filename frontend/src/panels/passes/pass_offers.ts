@@ -1,7 +1,7 @@
 /** What can be added to the passes: a list, with a field for each argument. */
 
 import { fill, h, iconButton } from "../../base/dom";
-import type { Offer } from "../../base/protocol";
+import type { Offer } from "../../base/wire";
 
 export interface OfferActions {
   /** Asks for what can be added; `show` is called with it. */

@@ -2,8 +2,8 @@
 
 import { h, icon, iconButton } from "../../base/dom";
 import { shortNames } from "../../base/names";
-import type { Pass, Reason } from "../../base/protocol";
 import { elidedList } from "../elided_list";
+import type { Pass, Reason } from "../../base/wire";
 
 const ENDS = { first: 6, last: 2 };
 const REASON_ENDS = { first: 4, last: 1 };

@@ -1,10 +1,11 @@
 /** The details of a node, a group or the model: what is known here, and what the kernel says beyond that. */
 
 import type { Details, Link } from "../../base/protocol";
-import type { Data, Extra, Facts } from "../graphs/data";
+import type { Data, Facts } from "../graphs/data";
 import type { Group } from "../graphs/hierarchy";
 import type { Panes, Selection } from "../graphs/panes";
 import type { Scene } from "../graphs/scene";
+import type { Extra } from "../../base/wire";
 
 const MOST_LINKS = 100;
 const LONGEST_LINK = 120;
@@ -75,11 +76,11 @@ function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): D
     box: null,
     title: written.label,
     path,
-    subtitle: written.class || "group",
+    subtitle: written.className || "group",
     crumbs: crumbsOf(group.parent),
     fields: [
       field("Path", path, true),
-      field("Class", written.class, true),
+      field("Class", written.className, true),
       field("Nodes", written.count.toLocaleString("en-US")),
       field(isCompared ? DIFFERENT_NODES : CHANGED_NODES, changed > 0 ? changed.toLocaleString("en-US") : ""),
     ].filter(({ value }) => value),

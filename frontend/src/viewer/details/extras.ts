@@ -1,10 +1,11 @@
 /** What the kernel says of nodes and groups beyond what the page knows; asked once for each. */
 
 import { objectWith } from "../../base/read_message";
-import type { Data, Extra } from "../graphs/data";
+import type { Data } from "../graphs/data";
 import type { Kernel } from "../kernels/kernel";
 import type { Selection } from "../graphs/panes";
 import type { Scene } from "../graphs/scene";
+import type { Extra } from "../../base/wire";
 
 export class Extras {
   /** By graph, kind and name. */

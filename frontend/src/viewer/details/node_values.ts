@@ -1,8 +1,9 @@
 /** The values of the selected node: computed by the kernel when somebody asks, or written into a report. */
 
 import { objectWith } from "../../base/read_message";
-import { NO_VALUES, type Axes, type NodeValue, type ShownValues, type ValuePart } from "../../base/values";
+import { NO_VALUES, type Axes, type ShownValues } from "../../base/values";
 import type { Kernel } from "../kernels/kernel";
+import type { NodeValue, ValuePart } from "../../base/wire";
 
 /** A node of a graph, and the number of the stage that the graph is compared with. */
 export interface Place {

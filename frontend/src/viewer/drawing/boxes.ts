@@ -1,9 +1,9 @@
 /** Boxes with the chips that a view puts on them; the twin of `fxlab.drawing.rendering.box`. */
 
 import type { Box } from "../../base/protocol";
-import type { Look, Metrics, Word } from "../graphs/data";
 import { Group } from "../graphs/hierarchy";
 import type { Chip, View } from "../graphs/view";
+import type { Look, Metrics, Word } from "../../base/wire";
 
 export interface PlacedChip {
   id: string;

@@ -6,8 +6,8 @@
 import type { Edge } from "../../base/protocol";
 import { holds, type Rectangle } from "../../graph/viewport";
 import type { PlacedBox, PlacedChip } from "./boxes";
-import type { Metrics, Word } from "../graphs/data";
 import { escaped } from "./dot";
+import type { Metrics, Word } from "../../base/wire";
 
 interface Layout {
   width: number;

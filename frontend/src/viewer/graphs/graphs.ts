@@ -1,10 +1,10 @@
 /** The graphs that have arrived, ready to be shown: one, or two side by side. */
 
-import type { Pass } from "../../base/protocol";
 import { Counterparts } from "./counterparts";
 import type { Data } from "./data";
 import { Panes, type Opened } from "./panes";
 import { Scene } from "./scene";
+import type { Pass } from "../../base/wire";
 
 type Shown = Pick<Panes, "scene" | "beside">;
 

@@ -1,6 +1,7 @@
 /** The tree of a graph with what views look up in it; it is built by `fxlab.drawing.hierarchy`. */
 
-import type { Data, Facts, GraphData, GroupData } from "./data";
+import type { Data, Facts } from "./data";
+import type { GroupData, WrittenGraph as GraphData } from "../../base/wire";
 
 const HOSTS: ReadonlySet<string> = new Set(["placeholder", "output"]);
 

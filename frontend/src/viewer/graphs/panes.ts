@@ -2,10 +2,10 @@
 
 import type { SelectedNodes } from "../../base/protocol";
 import type { Counterparts } from "./counterparts";
-import type { Metrics } from "./data";
 import { Group, type Leaf } from "./hierarchy";
 import type { Scene } from "./scene";
 import { View } from "./view";
+import type { Metrics } from "../../base/wire";
 
 const MOST_COUNTERPARTS = 500;
 
@@ -248,7 +248,7 @@ function unlike(names: string[], scene: Scene, opened: Opened): string[] {
         found.push(...inside);
         continue;
       }
-      const { kind, class: name, size } = item.data;
+      const { kind, className: name, size } = item.data;
       const places = inside.map((leaf) => [leaf.position - item.start, ...scene.marksOf(leaf)]);
       const key = kind === "module" ? JSON.stringify([name, size, places]) : item.path;
       alike.set(key, [...(alike.get(key) ?? []), [item, inside]]);

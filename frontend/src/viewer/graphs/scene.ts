@@ -1,9 +1,9 @@
 /** One graph, with what is looked up in it; made when it is first shown. */
 
-import type { Data, Facts, GraphData } from "./data";
+import type { Data, Facts } from "./data";
 import { Hierarchy, type Leaf } from "./hierarchy";
 import { Search } from "../search/search";
-import type { Pass } from "../../base/protocol";
+import type { Pass, WrittenGraph as GraphData } from "../../base/wire";
 
 export class Scene {
   readonly hierarchy: Hierarchy;

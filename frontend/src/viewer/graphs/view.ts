@@ -1,7 +1,7 @@
 /** What of a graph is visible: boxes, edges and chips, as in `fxlab.drawing.view`. */
 
-import type { Metrics } from "./data";
 import { Group, type Hierarchy, type Leaf } from "./hierarchy";
+import type { Metrics } from "../../base/wire";
 
 export interface Chip {
   source: Leaf;

@@ -1,16 +1,17 @@
 /** What the viewer needs of who has the model: a widget's kernel, or the data of a report, which answer less. */
 
+import type { Arrangement, PanelState } from "../../base/protocol";
+import type { Data } from "../graphs/data";
 import type {
-  Arrangement,
+  Asked,
   Measured,
-  PanelState,
+  OverlayName,
   Passes,
+  StagesKnown,
   Status,
   Tables,
-  ToKernel,
-} from "../../base/protocol";
-import type { WrittenValues } from "../../base/values";
-import type { Data } from "../graphs/data";
+  WrittenValues,
+} from "../../base/wire";
 
 /** How the graph is looked at; a kernel keeps it, and may change it on behalf of a script. */
 export interface ViewState extends Arrangement {
@@ -25,32 +26,6 @@ export interface ViewState extends Arrangement {
   selected: { kind: "node" | "group"; name: string; before: boolean } | null;
 }
 
-/** The stages of the session, and the numbers of the graphs that have arrived. */
-export interface StagesKnown {
-  names: string[];
-  /** What the pass of each has changed; "" if that is nothing. */
-  changes: string[];
-  /** Another one after each change of the session. */
-  version: number;
-  /** By the number of the stage. */
-  alone: Record<string, number>;
-  /** By the number of the stage and that of the one that it is compared with, as in `2/1`. */
-  merged: Record<string, number>;
-  pairs: Record<string, number>;
-  /** The numbers of the codes that have arrived, and of their differences. */
-  codes: Record<string, number>;
-  codeDifferences: Record<string, number>;
-  /** The pass that is tried out, and the graph of what it would make of the last stage. */
-  preview: {
-    signature: string;
-    name: string;
-    text: string;
-    graph: number;
-    code?: number;
-    difference?: number;
-  } | null;
-}
-
 export interface KernelState {
   passes: Passes;
   tables: Tables;
@@ -58,7 +33,7 @@ export interface KernelState {
   status: Status;
   stages: StagesKnown;
   /** The overlays there are, measured or not. */
-  overlays: { name: string; title: string }[];
+  overlays: OverlayName[];
   view: ViewState;
   height: number | null;
   panels: PanelState;
@@ -90,7 +65,7 @@ export interface Kernel {
    * Asks for something. Throws at once if there is nobody to ask; fails if there was an error, which the
    * kernel shows itself.
    */
-  ask(message: ToKernel): Promise<Answer>;
+  ask(message: Asked): Promise<Answer>;
 }
 
 /** An error that is shown already. */

@@ -1,29 +1,11 @@
 /** What there is of a session where there is no kernel: the data of a report. */
 
-import {
-  PANELS_AT_FIRST,
-  type PanelState,
-  type Passes,
-  type Tables,
-  type ToKernel,
-} from "../../base/protocol";
+import { PANELS_AT_FIRST, type PanelState } from "../../base/protocol";
 import { objectWith } from "../../base/read_message";
-import type { WrittenValues } from "../../base/values";
-import { Data, type DataPart } from "../graphs/data";
-import type { Answer, Kept, Kernel, KernelState, StagesKnown, ViewState } from "./kernel";
+import { Data } from "../graphs/data";
+import type { Answer, Kept, Kernel, KernelState, ViewState } from "./kernel";
 import { fragmentOf, partsOf, VIEW_AT_FIRST, viewOf } from "../view_link";
-
-/** What is embedded in a report, as `fxlab/html_report/report.py` writes it. */
-export interface WrittenReport {
-  data: DataPart;
-  stages: StagesKnown;
-  passes: Passes;
-  tables: Tables;
-  /** If they were asked for. */
-  values?: WrittenValues | null;
-  /** The overlay that is shown at first. */
-  colours?: string;
-}
+import type { Asked, WrittenReport, WrittenValues } from "../../base/wire";
 
 const PANELS = "fxlab.panels";
 
@@ -83,7 +65,7 @@ export class ReportKernel implements Kernel {
     }
   }
 
-  ask(message: ToKernel): Promise<Answer> {
+  ask(message: Asked): Promise<Answer> {
     return Promise.reject(
       new Error(
         `A report shows a session as it was. To ${message.type.replace("-", " ")}, open the model with fxlab.inspect.`,

@@ -1,10 +1,10 @@
 /** The kernel of a widget: traits that carry what it says, and messages that it answers. */
 
 import type { AnyModel } from "@anywidget/types";
-import type { ToKernel } from "../../base/protocol";
 import { objectWith } from "../../base/read_message";
-import { Data, type DataPart } from "../graphs/data";
+import { Data } from "../graphs/data";
 import { ShownError, type Answer, type Kept, type Kernel, type KernelState, type ViewState } from "./kernel";
+import type { Asked, DataPart } from "../../base/wire";
 
 type Buffers = DataView<ArrayBuffer>[];
 type Waiting = { resolve: (answer: Answer) => void; reject: (reason: Error) => void };
@@ -75,7 +75,7 @@ export class WidgetKernel implements Kernel {
     }
   }
 
-  ask(message: ToKernel): Promise<Answer> {
+  ask(message: Asked): Promise<Answer> {
     const request = `${this.name}-${(this.requests += 1)}`;
     this.widget.send({ ...message, request });
     return new Promise((resolve, reject) => this.waiting.set(request, { resolve, reject }));

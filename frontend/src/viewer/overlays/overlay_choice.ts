@@ -1,11 +1,12 @@
 /** The overlay that colours the graphs on the screen, and its values, which may have to be measured. */
 
 import type { Overlay, State } from "../../base/protocol";
-import type { Data, OverlayData } from "../graphs/data";
+import type { Data } from "../graphs/data";
 import type { Graphs } from "../graphs/graphs";
 import type { Kernel } from "../kernels/kernel";
 import { overlayOn } from "./overlays";
 import type { Panes } from "../graphs/panes";
+import type { OverlayData } from "../../base/wire";
 
 export class OverlayChoice {
   /** Empty for the colours of kinds of nodes. */

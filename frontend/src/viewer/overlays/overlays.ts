@@ -1,11 +1,10 @@
 /** Overlays: a value for each box, worked out of those of its nodes. */
 
 import type { Overlay } from "../../base/protocol";
-import type { Cell } from "../../base/table";
-import type { OverlayData } from "../graphs/data";
 import { Group } from "../graphs/hierarchy";
 import type { Pane } from "../graphs/panes";
 import type { Scene } from "../graphs/scene";
+import type { Cell, OverlayData } from "../../base/wire";
 
 const MIXED = "mixed";
 

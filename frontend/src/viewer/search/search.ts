@@ -1,10 +1,11 @@
 /** Looking for nodes and groups by anything that is known of them. */
 
-import type { Pass, SearchAnswer, SearchResult, SourceFrame } from "../../base/protocol";
+import type { SearchAnswer, SearchResult } from "../../base/protocol";
 import type { Facts } from "../graphs/data";
 import type { Hierarchy } from "../graphs/hierarchy";
 import { OF_GROUPS, parseQuery, QueryError, quoted, type Term } from "./query";
 import { reachable } from "./reachability";
+import type { Pass, SourceFrame } from "../../base/wire";
 
 const MOST_RESULTS = 60;
 const LONGEST_MESSAGE = 1000;
@@ -123,11 +124,11 @@ export class Search {
       (terms) => terms.length > 0 && terms.every(({ field }) => OF_GROUPS.has(field)),
     );
     return [...this.known.hierarchy.groups.values()].flatMap(({ data }): SearchResult[] => {
-      const [path, name] = [data.path.toLowerCase(), data.class.toLowerCase()];
+      const [path, name] = [data.path.toLowerCase(), data.className.toLowerCase()];
       const isFound = ofGroups.some((terms) =>
         terms.every((term) => holdsOfGroup(term, path, name) !== term.negated),
       );
-      const text = [data.class, `${data.count} nodes`].filter(Boolean).join(" · ");
+      const text = [data.className, `${data.count} nodes`].filter(Boolean).join(" · ");
       return data.path && isFound ? [{ kind: "group", name: data.path, text }] : [];
     });
   }

@@ -1,8 +1,8 @@
 /** The passes that are on, and the nodes of a graph that they have changed. */
 
-import type { Pass } from "../../base/protocol";
 import type { Panes } from "../graphs/panes";
 import type { Kernel } from "../kernels/kernel";
+import type { Pass } from "../../base/wire";
 
 export class AppliedPasses {
   /** Keys of passes that were on -> their signatures. */

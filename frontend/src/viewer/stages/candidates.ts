@@ -1,7 +1,7 @@
 /** Where passes could change the graph: a kernel looks for it pass after pass, so that it hears of clicks between them. */
 
-import type { Pass, Passes } from "../../base/protocol";
 import type { Kernel } from "../kernels/kernel";
+import type { Pass, Passes } from "../../base/wire";
 
 export class Candidates {
   private isAsking = false;

@@ -1,24 +1,8 @@
 /** The generated Python of stages, read from what `fxlab/view_model/graph_data/codes.py` writes. */
 
-import type { Code, CodeChange, CodeLine } from "../../base/protocol";
+import type { Code, CodeLine } from "../../base/protocol";
 import type { Data } from "../graphs/data";
-import type { StagesKnown } from "../kernels/kernel";
-
-/** A line: its text, and the numbers of the names of its nodes. */
-export type WrittenLine = [text: string, ...names: number[]];
-
-export interface WrittenCode {
-  /** Where each range of lines begins, and how long it is. */
-  ranges: number[];
-  /** Whether torch has told which nodes lines are of. */
-  linked: boolean;
-}
-
-export interface WrittenDifference {
-  before: number;
-  after: number;
-  runs: [CodeChange, number][];
-}
+import type { StagesKnown, WrittenCode } from "../../base/wire";
 
 /** What is shown: the number of a stage, and of the one that it is compared with; or a preview. */
 interface Shown {

@@ -1,7 +1,8 @@
 /** Which stages are on the screen, and their graphs, which may have to be asked for. */
 
 import type { Comparison, Stages } from "../../base/protocol";
-import type { Kernel, StagesKnown } from "../kernels/kernel";
+import type { Kernel } from "../kernels/kernel";
+import type { StagesKnown } from "../../base/wire";
 
 export interface Choice {
   stage: number;
