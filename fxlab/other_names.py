@@ -20,7 +20,10 @@ def _by_other_name(rows: Mapping[str, str]) -> dict[str, str]:
 OF_FXLAB = _by_other_name(
     {
         "Transformation": "Pass GraphPass",
+        "assert_same": "assert_same_function assert_equal assert_equivalent",
         "benchmark": "bench time_models",
+        "capture": "backend",
+        "compare_weights": "diff_weights weight_diff",
         "comparison.RecordedRun": "RecordedRun",
         "compile_session": "inspect_compile trace_compile",
         "compiler.CompileRecord": "CompileRecord",
@@ -30,7 +33,7 @@ OF_FXLAB = _by_other_name(
         "drawing.Drawing": "Drawing",
         "evaluate": "eval_model",
         "find_matches": "match find_pattern match_pattern",
-        "first_divergence": "first_difference find_divergence find_first_divergence",
+        "first_divergence": "first_difference divergence find_divergence find_first_divergence",
         "from_callable": "as_pass transformation from_function graph_pass function_pass make_pass pass_",
         "from_pattern": "pattern pattern_pass pass_from_pattern",
         "graph_diff": "diff diff_graphs",
@@ -41,7 +44,9 @@ OF_FXLAB = _by_other_name(
         "graphs.changes_made.Changes": "Changes",
         "graphs.code_diff.CodeDiff": "CodeDiff",
         "overlays.Overlay": "Overlay",
+        "nodes": "node_table",
         "profile": "cost costs",
+        "record_run": "record",
         "trace": "trace_model to_graph",
         "trace_step": "trace_training_step trace_train_step training_step",
         "training_session": "train_session step_session",
@@ -54,7 +59,7 @@ OF_FXLAB = _by_other_name(
         "validation.MemoryUse": "MemoryUse",
         "validation.NodeValues": "NodeValues",
         "validation.Variants": "Variants",
-        "verdict": "verify check same is_same equivalent check_equivalence",
+        "verdict": "verify check same is_same same_function equivalent check_equivalence",
     }
 )
 """Name of a function or class elsewhere -> its name in fxlab."""
@@ -62,7 +67,7 @@ OF_FXLAB = _by_other_name(
 OF_SESSIONS = _by_other_name(
     {
         "__call__": "run forward",
-        "applied": "active active_passes applied_passes enabled",
+        "applied": "active active_passes applied_passes enabled stack",
         "apply": "enable switch_on turn_on on apply_pass",
         "as_model": "to_model",
         "can_redo": "has_redo",
@@ -87,12 +92,18 @@ OF_SESSIONS = _by_other_name(
 )
 OF_RESULTS = _by_other_name(
     {
-        "agrees": "ok passed same equal success is_same equivalent is_equal matches",
+        "agrees": "ok passed same equal success is_same same_function equivalent is_equal matches",
         "as_dict": "to_dict",
+        "close_group": "collapse",
         "first": "first_divergence first_difference divergence",
+        "filter": "search find",
+        "node": "name",
+        "open_group": "expand",
+        "pass_": "culprit",
         "reason": "message explanation",
         "same_bits": "identical bit_identical bitwise_equal bitwise",
-        "table": "to_pandas to_dataframe df dataframe",
+        "table": "to_pandas to_dataframe to_frame df dataframe",
+        "toggle": "switch",
     }
 )
 
@@ -129,7 +140,7 @@ ELSEWHERE = _rows(
         "fxlab.compare_outputs(reference, candidate, inputs) has the columns max_abs_diff and max_rel_diff.",
     ),
     (
-        "breaks recompiles",
+        "breaks recompiles graph_breaks",
         "story() lists graph breaks and recompiles, of a compile session and of fxlab.record_compile().",
     ),
     (
@@ -144,6 +155,16 @@ ELSEWHERE = _rows(
         "mode method backend",
         "Programs of torch.export and graphs of make_fx are taken as they are: fxlab.Session(program).",
     ),
+    ("save_html to_html", "session.report(path) writes what an inspector shows."),
+    ("rankdir", 'direction="right" draws from left to right.'),
+    (
+        "depth collapse collapsed level expand",
+        "opened=[...] names the groups that are open; budget limits boxes.",
+    ),
+    ("color_by colour_by color colors cmap", "overlay=values colours by a Series or a mapping of nodes."),
+    ("filename file output output_path", "path=... names the file to write."),
+    ("to_dot dot", "fxlab.draw(model).source is the graph in the DOT language."),
+    ("memory_timeline peak_memory", "fxlab.memory(model, inputs) has the bytes that are alive at each node."),
     ("tracer tracer_cls is_leaf", "leaf_modules says which modules stay one node."),
     (
         "cost costs flops macs",
@@ -185,7 +206,7 @@ class OtherNames:
         if name.startswith("_"):  # IPython, copy and pickle ask for these
             raise AttributeError(name)
         own = OF_RESULTS.get(name, "")
-        if own and hasattr(type(self), own):
+        if own in dir(self):
             found = getattr(self, own)
             return (lambda: found) if name.startswith("to_") and not callable(found) else found
         raise no_such_name(f"{type(self).__name__!r} object", name, dir(self))

@@ -105,9 +105,9 @@ class _Tensor:
 class _Weights:
     """All weights of a model, found by what they hold."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, model: nn.Module | Mapping[str, torch.Tensor]) -> None:
         found: dict[object, _Tensor] = {}
-        for name, tensor in named_tensors(module):
+        for name, tensor in named_tensors(model) if isinstance(model, nn.Module) else model.items():
             if not is_plain(tensor) or tensor.is_meta or not tensor.is_floating_point():
                 continue
             place = place_of(tensor) if tensor.numel() else id(tensor)
@@ -177,7 +177,9 @@ def _is_near(a: float, b: float) -> bool:
 
 
 def compare_weights(
-    reference: nn.Module, candidate: nn.Module, names: Mapping[str, str] = MappingProxyType({})
+    reference: nn.Module | Mapping[str, torch.Tensor],
+    candidate: nn.Module | Mapping[str, torch.Tensor],
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Weight]:
     """Tell of each weight of a model what it is in another.
 
@@ -188,7 +190,7 @@ def compare_weights(
     Parameters
     ----------
     reference, candidate
-        The models.
+        The models, or their weights by name.
     names
         Name in the reference -> name in the candidate, where that is known.
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import is_zipfile
+
+import torch
 
 from fxlab.comparison import weights
+from fxlab.models.weight_files import tensors_at
 from fxlab.sources import Model, module_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_PICKLED = ".pt", ".pth", ".bin", ".ckpt"
 
-def compare_weights(reference: Model, candidate: Model) -> pd.DataFrame:
+
+def compare_weights(
+    reference: Model | Mapping[str, torch.Tensor], candidate: Model | Mapping[str, torch.Tensor]
+) -> pd.DataFrame:
     """Tell of each parameter and buffer of a model what it is in another; nothing is run.
 
     Values decide, and names where values leave a choice: a weight is found under another name, transposed,
@@ -21,7 +31,8 @@ def compare_weights(reference: Model, candidate: Model) -> pd.DataFrame:
     Parameters
     ----------
     reference, candidate
-        Models in any form that :func:`fxlab.compare` takes.
+        Models in any form that :func:`fxlab.compare` takes; their weights by name, as of ``state_dict()``; or
+        the path of weights: a folder or file of safetensors, or a ``state_dict()`` that was saved.
 
     Returns
     -------
@@ -37,8 +48,40 @@ def compare_weights(reference: Model, candidate: Model) -> pd.DataFrame:
     >>> compare_weights(linear, other)["status"].tolist()
     ['equal', 'other values']
     """
-    found = weights.compare_weights(module_of(reference, "reference"), module_of(candidate, "candidate"))
-    return table_of(found)
+    return table_of(compared_weights(reference, candidate))
+
+
+def compared_weights(reference: Any, candidate: Any) -> list[weights.Weight]:
+    """Return the weights of the candidate, each with what it is in the reference."""
+    return weights.compare_weights(_held(reference, "reference"), _held(candidate, "candidate"))
+
+
+def _held(given: Any, name: str) -> torch.nn.Module | Mapping[str, torch.Tensor]:
+    """Return a model, or weights by name."""
+    if is_weights(given):
+        given = _read(Path(given), name)
+    if not isinstance(given, Mapping):
+        return module_of(given, name)
+    if odd := [key for key, value in given.items() if not isinstance(value, torch.Tensor)]:
+        raise TypeError(f"{name}: expected tensors by name, as of state_dict(), but {odd[0]!r} is none.")
+    return given
+
+
+def is_weights(given: object) -> bool:
+    """Tell whether this is the path of weights, and not of a model."""
+    if not isinstance(given, str | os.PathLike):
+        return False
+    return Path(given).suffix in (".safetensors", *_PICKLED) or Path(given).is_dir()
+
+
+def _read(path: Path, name: str) -> Any:
+    if path.suffix not in _PICKLED:
+        return tensors_at(path)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+        return found.get("state_dict", found) if isinstance(found, Mapping) else found
+    except Exception as error:  # whatever a file that is none makes torch raise
+        raise ValueError(f"{name}: {path} holds no weights that torch.load can read: {error}") from error
 
 
 def table_of(found: Iterable[weights.Weight]) -> pd.DataFrame:

@@ -78,7 +78,7 @@ def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torc
         raise ValueError(
             "weights: the model has weights already. Make it without: with torch.device('meta'): model = ..."
         )
-    in_files = _tensors_at(Path(path))
+    in_files = tensors_at(Path(path))
     found = _as_pretrained(model, in_files, Path(path)) if _is_of_transformers(model) else in_files
     _check(held, found, Path(path))
     made: dict[int, torch.Tensor] = {}  # tied weights are one tensor in the model, and so they are here
@@ -135,8 +135,8 @@ class _InFile(Source):
         return f"{Path(self.path).name}:{self.name}:{self.size}:{self.changed}"
 
 
-def _tensors_at(path: Path) -> dict[str, LazyTensor]:
-    """Return the tensors in the files of a folder, by name; none of their numbers is read."""
+def tensors_at(path: Path) -> dict[str, LazyTensor]:
+    """Return the tensors in a file of safetensors or in those of a folder, by name; no number is read."""
     if path.is_file():
         return _tensors_in(path)
     if not path.is_dir():

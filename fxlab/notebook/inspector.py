@@ -13,6 +13,7 @@ from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
+from fxlab.other_names import OtherNames
 from fxlab.overlays import Overlay
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.sources import is_session
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from fxlab.transformations import Transformation
 
 
-class Inspector(StackScreen):
+class Inspector(StackScreen, OtherNames):
     """A session on the screen: the graph, a switch for each pass, and what the passes changed.
 
     Parameters

@@ -102,3 +102,24 @@ def test_odd_pairs_of_outputs_are_refused(fxlab, models):
     ended = fxlab("compare", f"{code}:reference", f"{code}:right", "--outputs", "logits")
     assert ended.code == 2
     assert "expected pairs such as logits=0" in ended.err
+
+
+def test_files_of_weights_are_compared_without_code(fxlab, tmp_path):
+    weights = {"up.weight": torch.randn(4, 3), "up.bias": torch.randn(4)}
+    torch.save(weights, tmp_path / "a.pt")
+    other = {"layer.weight": weights["up.weight"].T.contiguous(), "layer.bias": weights["up.bias"]}
+    torch.save(other, tmp_path / "b.pt")
+    ended = fxlab("compare", tmp_path / "a.pt", tmp_path / "b.pt", "--json")
+    answer = json.loads(ended.out)
+    assert ended.code == 0
+    assert {row["weight"]: row["status"] for row in answer["weights"]} == {
+        "layer.weight": "transposed",
+        "layer.bias": "equal",
+    }
+    torch.save(weights | {"up.bias": -weights["up.bias"]}, tmp_path / "b.pt")
+    ended = fxlab("compare", tmp_path / "a.pt", tmp_path / "b.pt")
+    assert ended.code == 1
+    assert "up.bias" in ended.out
+    assert "up.weight" not in ended.out
+    (tmp_path / "b.pt").write_text("none")
+    assert fxlab("compare", tmp_path / "a.pt", tmp_path / "b.pt").code == 2

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+import fxlab
 from fxlab.comparison.weights import compare_weights
 
 
@@ -129,3 +131,31 @@ def test_names_that_are_given_decide():
     a = torch.randn(4, 6)
     rows = told(holder(left=a), holder(right=a + 1), names={"left": "right"})
     assert (rows["right"].status, rows["right"].reference) == ("other values", ("left",))
+
+
+def test_weights_by_name_and_in_files_are_compared_as_those_of_models(models, tmp_path):
+    model, other = models
+    with torch.no_grad():
+        other.layers[1].first.weight.mul_(1.5)
+    expected = fxlab.compare_weights(model, other).sort_index()
+    assert set(expected["status"]) == {"equal", "scaled"}
+    torch.save(model.state_dict(), tmp_path / "a.pt")
+    torch.save({"state_dict": other.state_dict(), "epoch": 3}, tmp_path / "b.ckpt")
+    save_file(dict(other.state_dict()), tmp_path / "model.safetensors")
+    for reference in (model.state_dict(), tmp_path / "a.pt"):
+        for candidate in (
+            other.state_dict(),
+            str(tmp_path / "b.ckpt"),
+            tmp_path / "model.safetensors",
+            tmp_path,
+        ):
+            assert fxlab.compare_weights(reference, candidate).sort_index().equals(expected)
+    assert fxlab.compare_weights(model, tmp_path).sort_index().equals(expected)
+
+
+def test_files_that_hold_no_weights_are_refused(models, tmp_path):
+    (tmp_path / "text.pt").write_text("no weights")
+    with pytest.raises(ValueError, match=r"reference: .*text\.pt holds no weights that torch\.load can read"):
+        fxlab.compare_weights(tmp_path / "text.pt", models[0])
+    with pytest.raises(TypeError, match=r"candidate: expected tensors by name, .* 'steps' is none"):
+        fxlab.compare_weights(models[0], {"steps": 3})

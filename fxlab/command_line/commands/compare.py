@@ -24,14 +24,30 @@ def _given(options: argparse.Namespace, path: str) -> tuple[Any, str, Source | N
     return source.model, source.words, source
 
 
+def _weights(reference: str, candidate: str, options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Compare files of weights, which have no code to run."""
+    from fxlab.comparison.weights_table import compared_weights, table_of
+
+    with ends_with(ExitCode.BAD_USAGE, TypeError, ValueError):
+        found = compared_weights(reference, candidate)
+    odd = [weight for weight in found if weight.is_odd]
+    facts = {"reference": reference, "candidate": candidate, "weights": len(found), "odd": len(odd)}
+    code = ExitCode.DIFFERENT if odd else ExitCode.DONE
+    return Answer(facts, {"weights": table_of(odd if options.format == "text" else found)}), code
+
+
 def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Load two models, trace what is no graph yet, and compare them."""
     from fxlab.comparison import compare as compared
+    from fxlab.comparison.weights_table import is_weights
     from fxlab.tracing import TraceError
 
+    paths = options.model, options.candidate
+    if not options.trust and all(is_weights(path) and not Path(path).is_dir() for path in paths):
+        return _weights(*paths, options)
     with Progress(3 + bool(options.output), verbose=options.verbose) as progress:
         with progress.step("load"):
-            given = [_given(options, path) for path in (options.model, options.candidate)]
+            given = [_given(options, path) for path in paths]
         inputs, others = None, None
         for *_, source in given:
             if inputs is None and source is not None:

@@ -8,6 +8,7 @@ from torch.fx import GraphModule
 
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
+from fxlab.other_names import OtherNames
 from fxlab.sources import Model, is_model, is_session, session_of_passes
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Record
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Bisection:
+class Bisection(OtherNames):
     """The result of :func:`fxlab.bisect`. ``str()`` of it is a line for people."""
 
     pass_: Transformation

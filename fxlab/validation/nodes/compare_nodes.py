@@ -11,6 +11,7 @@ from fxlab.checks import flag
 from fxlab.graphs.lineage import are_mostly_alike, is_made_of
 from fxlab.models.running import Inputs, generators_kept, takes_derivatives
 from fxlab.node_info import module_path, shape_and_dtype, target_text
+from fxlab.other_names import OtherNames
 from fxlab.sources import Model, is_session
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import graphs_to_run
@@ -120,7 +121,7 @@ def compare_nodes(
 
 
 @dataclass(frozen=True)
-class Divergence:
+class Divergence(OtherNames):
     """The node that :func:`fxlab.first_divergence` found. ``str()`` of it is one line for people."""
 
     node: str
@@ -129,6 +130,8 @@ class Divergence:
     """The name of the node of the original that it does not agree with."""
     judgement: Judgement
     """What was found of it, with the reason in words."""
+    module: str = ""
+    """Path of the module that it belongs to, in the transformed graph; empty for none."""
 
     def __str__(self) -> str:
         return f"{self.node}: {self.judgement.reason}"
@@ -199,16 +202,17 @@ def _first_of(first: GraphModule, second: GraphModule, inputs: Inputs) -> Diverg
         for pair in pairs.pairs():
             judgement = _worst(_judgements(pair))
             if judgement is not None and judgement.status is Status.DIFFERENT:
-                return Divergence(pair.name, pair.original_name, judgement)
+                return Divergence(pair.name, pair.original_name, judgement, module_path(pair.node))
     return None
 
 
 def _where_they_part(alignment: Alignment) -> Divergence | None:
     if alignment.agrees:
         return None
-    node = next((node.name for node in (*alignment.parted, *alignment.parted_original)), "output")
+    node = next(iter((*alignment.parted, *alignment.parted_original)), None)
     others = ", ".join(other.name for other in alignment.parted_original)
-    return Divergence(node, others, Judgement(Status.DIFFERENT, str(alignment), 0))
+    name, module = ("output", "") if node is None else (node.name, module_path(node))
+    return Divergence(name, others, Judgement(Status.DIFFERENT, str(alignment), 0), module)
 
 
 def _judgements(pair: Pair) -> list[Judgement]:
