@@ -15,7 +15,12 @@ from fxlab.models.safe_code import protect
 from fxlab.tracing.model_code.attributes import attribute_of
 
 
-def assemble(model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tensor]) -> GraphModule:
+def assemble(
+    model: nn.Module,
+    graph: Graph,
+    constants: Mapping[str, torch.Tensor],
+    branches: Mapping[str, GraphModule],
+) -> GraphModule:
     """Return a graph module that holds what a graph uses of a model.
 
     Modules, parameters and buffers are the model's own objects, at the same paths and in the same order; the
@@ -30,6 +35,8 @@ def assemble(model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tenso
         Its graph.
     constants
         Tensors that the graph uses and the model does not have, by name.
+    branches
+        Graphs that nodes of the graph call, by name.
     """
     result = GraphModule(nn.Module(), Graph(), class_name=type(model).__name__)
     result.train(model.training)
@@ -53,6 +60,9 @@ def assemble(model: nn.Module, graph: Graph, constants: Mapping[str, torch.Tenso
     for name, constant in constants.items():
         if name in used:
             result.register_buffer(name, constant, persistent=False)
+    for name, branch in branches.items():
+        if name in used:
+            result.add_module(name, branch)
     for node in readers:
         if (path := paths[str(node.target)]) != node.target:
             node.target = path

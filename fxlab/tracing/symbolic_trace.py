@@ -240,7 +240,8 @@ class _Pipeline:
         run, eager = self._recorded(rung)
         nodes = run.nodes() if run.mode_reads.places else {}
         with eager.only_run(), only_new_garbage():
-            module = assemble(self._model, run.recording.graph, run.recording.constants)
+            recorded = run.recording
+            module = assemble(self._model, recorded.graph, recorded.constants, recorded.branches)
             findings = [*run.recording.findings, *self._compare(module, run, eager)]
             findings += guard_sizes(run.conditions, module, run.fakes, eager if self._check else None)
             module.recompile()

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from itertools import count
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -14,7 +15,7 @@ import numpy as np
 import sympy
 import torch
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -22,9 +23,9 @@ from fxlab.operators import draws_random_numbers
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
 from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.recording.torch_calls import Call
-from fxlab.tracing.recording.vmap import VmapBody
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_state import Originals
 from fxlab.tracing.shapes.size_texts import size_text_in
@@ -92,8 +93,10 @@ class Recording:
         Constants, and what holds for the data of the run only.
     scopes : list
         The path and class of each module that is running, outermost first.
-    bodies : list of VmapBody
-        The functions that are being mapped, outermost first.
+    bodies : list of RecordedBody
+        The functions that are being mapped, or are a branch, outermost first.
+    branches : dict of str to GraphModule
+        The graphs of branches, by the name that ``get_attr`` nodes know them by.
     impure : set of torch.fx.Node
         Nodes that are kept although nothing uses what they give.
     asked : dict of torch.fx.Node to list
@@ -123,7 +126,8 @@ class Recording:
         self.constants: dict[str, torch.Tensor] = {}
         self.findings: list[Finding] = []
         self.scopes: list[tuple[str, type[nn.Module]]] = []
-        self.bodies: list[VmapBody] = []
+        self.bodies: list[RecordedBody] = []
+        self.branches: dict[str, GraphModule] = {}
         self.impure: set[Node] = set()
         self.asked: dict[Node, list[Any]] = {}
         self.latest: Node
@@ -138,6 +142,9 @@ class Recording:
         self._expected, self._is_trial = expected or {}, expected is not None
         self._names = {id(originals.of(tensor)): name for name, tensor in _state_of(model)}
         self._paths = {module: path for path, module in model.named_modules()}
+        self._taken = dict.fromkeys(
+            n.partition(".")[0] for n in (*self._names.values(), *self._paths.values())
+        )
         self._sizes_read: dict[sympy.Symbol, Node] = {}
         self._simple: set[Any] = set()
         self._checked_by: dict[Node, Node] = {}
@@ -188,6 +195,8 @@ class Recording:
     def brought_here(self, node: Node) -> Node:
         """Return what stands for a node in the graph that is being recorded."""
         graphs = [self.graph, *(body.graph for body in self.bodies)]
+        if node.graph not in graphs:  # of a function that is over
+            raise Obstacle.HIDDEN_TENSOR(where=self._place())
         for body in self.bodies[graphs.index(node.graph) :]:
             node = body.inherited(node)
         return node
@@ -252,6 +261,12 @@ class Recording:
         size.meta["val"] = node.meta["val"].shape[dim] if "val" in node.meta else None
         self._sizes_read[symbol] = size
         return size
+
+    def forget_symbols_of(self, graph: Graph) -> None:
+        """Forget the numbers that nodes of a function give, which nothing outside of it can read."""
+        self.symbols = {
+            symbol: found for symbol, found in self.symbols.items() if found[0].graph is not graph
+        }
 
     @contextmanager
     def checking(self, node: Node) -> Iterator[Node]:
@@ -339,6 +354,13 @@ class Recording:
         self.describe_place(node)
         return node
 
+    def branch_node(self, branch: GraphModule, name: str) -> Node:
+        """Return the node of the graph of a branch, which is kept with the graph that calls it."""
+        held = self.bodies[-1].branches if self.bodies else self.branches
+        free = next(f"{name}_{n}" for n in count() if f"{name}_{n}" not in held | self._taken)
+        held[free] = branch
+        return self.here.create_node("get_attr", free)
+
     def _get_attr(self, name: str) -> Node:
         return self.graph.create_node("get_attr", name)
 
@@ -394,7 +416,7 @@ class Recording:
 
     def describe(self, node: Node, value: Any) -> None:
         """Write into ``node.meta`` what a node gives, and where in the model it stands."""
-        if not self.bodies:  # what is mapped is no tensor of its own
+        if all(body.has_values for body in self.bodies):
             node.meta["val"] = self._value_in_meta(value)
         self.describe_place(node)
 

@@ -149,7 +149,7 @@ class Run:
             "branches": {str(condition) for condition, _ in fakes.branches},
             "sizes": tuple(str(fakes.expression(size)) for size in fakes.given),
             "findings": self.findings(),
-            "constants": tuple(map(id, recording.constants.values())),
+            "constants": tuple(map(id, (*recording.constants.values(), *recording.branches.values()))),
         }
 
     def findings(self) -> tuple[tuple[str, str, str], ...]:

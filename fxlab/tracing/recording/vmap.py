@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 
-from fxlab.models.graph_module import ensure_picklable
-from fxlab.models.safe_code import protect
 from fxlab.torch_private import pytree
+from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.output_objects import output_argument
 
 
@@ -38,7 +35,7 @@ class Vmapped:
         return mapped(*args)
 
 
-class VmapBody:
+class VmapBody(RecordedBody):
     """The graph of a function that is being mapped.
 
     Parameters
@@ -49,28 +46,18 @@ class VmapBody:
         Its mapped dimensions, as they were given.
     args
         Its positional arguments.
-
-    Attributes
-    ----------
-    graph : Graph
-        What is recorded.
-    given : list of torch.fx.Node or tensors
-        What the graph is to be called with.
     """
 
+    has_values = False
+
     def __init__(self, function: Callable[..., Any], in_dims: Any, args: tuple[Any, ...]) -> None:
-        self.graph = Graph()
-        self.given: list[Any] = []
+        super().__init__()
         self._function = function
-        self._in_dims: list[int | None] = []
         leaves, structure = pytree.tree_flatten(args)
-        dims = pytree._broadcast_to_and_flatten(in_dims, structure, is_leaf=lambda d: d is None)
-        self._is_mapped = [dim is not None for dim in dims or ()]
-        for leaf, dim in zip(leaves, dims or (), strict=True):
-            if dim is not None:
-                self.given.append(leaf)
-                self._in_dims.append(dim)
-        self._inherited: dict[Node, Node] = {}
+        dims = pytree._broadcast_to_and_flatten(in_dims, structure, is_leaf=lambda d: d is None) or ()
+        self._is_mapped = [dim is not None for dim in dims]
+        self._in_dims = [dim for dim in dims if dim is not None]
+        self.given += [leaf for leaf, is_mapped in zip(leaves, self._is_mapped, strict=True) if is_mapped]
 
     def run(
         self, bind: Callable[[torch.Tensor, Node], None], node_of: Callable[[Any], Any]
@@ -89,30 +76,14 @@ class VmapBody:
             leaves = pytree.tree_leaves(args)
             for leaf, is_mapped in zip(leaves, self._is_mapped, strict=True):
                 if is_mapped:
-                    bind(leaf, self._placeholder("x"))
+                    bind(leaf, self.placeholder("x"))
             result = self._function(*args, **kwargs)
             self.graph.output(output_argument(result, self.graph, node_of))
             return result
 
         return recorded
 
-    def inherited(self, node: Node) -> Node:
-        """Return the placeholder that stands for a node of the graph around this one."""
-        if node not in self._inherited:
-            first = next((n for n in self.graph.nodes if n.op != "placeholder"), None)
-            with self.graph.inserting_before(first) if first else nullcontext():
-                self._inherited[node] = self._placeholder(node.name)
-            self.given.append(node)
-            self._in_dims.append(None)
-        return self._inherited[node]
-
-    def _placeholder(self, name: str) -> Node:
-        node = self.graph.placeholder(name)
-        node.target = node.name  # which no other has
-        return node
-
     def target(self, out_dims: Any, randomness: str) -> Vmapped:
         """Return the target of the node that calls the graph."""
-        module = GraphModule(nn.Module(), protect(self.graph), class_name="Vmapped")
-        ensure_picklable(module)
-        return Vmapped(module, tuple(self._in_dims), out_dims, randomness)
+        dims = (*self._in_dims, *[None] * (len(self.given) - len(self._in_dims)))
+        return Vmapped(self.module("Vmapped"), dims, out_dims, randomness)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from itertools import zip_longest
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.exchanged import exchanged
 from fxlab.interrupts import RestoringStack
 from fxlab.models.device_errors import device_errors_raised
 from fxlab.models.model_state import ModelState
@@ -100,9 +101,9 @@ class Eager:
         return True
 
     def accepts(self, sizes: Mapping[Size, int]) -> bool:
-        """Tell whether the model runs on inputs of other sizes."""
+        """Tell whether the model runs on inputs of other sizes, as ``torch.cond`` does with both branches."""
         for values in self.resized(sizes):
-            with suppress(EagerError):
+            with suppress(EagerError), exchanged(torch, {"cond": _both_branches}):
                 self.run(values)
                 return True
         return False
@@ -158,6 +159,15 @@ class Eager:
             call = _with_state(module, self._state) if self._state else module
             inputs = inputs_of(self.arguments, values)
             return [run(call, inputs, gradients=self._gradients) for _ in range(times)][-1]
+
+
+def _both_branches(cond: Callable[..., Any]) -> Callable[..., Any]:
+    def call(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+        if isinstance(pred, torch.Tensor):
+            cond(~pred, true_fn, false_fn, operands)
+        return cond(pred, true_fn, false_fn, operands)
+
+    return call
 
 
 class _KeptState:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
@@ -74,11 +75,9 @@ class OfFunction(ForceField):
         return torch.func.grad(lambda at: self.energy(at))(positions)
 
 
-class Conditional(ForceField):
+class Loop(ForceField):
     def forward(self, positions):
-        return torch.cond(
-            positions.sum() > 0, lambda x: self.inner(x), lambda x: -self.inner(x), (positions,)
-        )
+        return while_loop(lambda x: x.sum() < 9, lambda x: (x.exp(),), (positions,))[0]
 
 
 class Backward(ForceField):
@@ -90,7 +89,7 @@ class Backward(ForceField):
 
 @pytest.mark.parametrize(
     ("model", "cause"),
-    [(OfFunction(), "torch.func"), (Conditional(), "cond"), (Backward(), "backward")],
+    [(OfFunction(), "torch.func"), (Loop(), "while_loop"), (Backward(), "backward")],
 )
 def test_what_cannot_be_recorded_is_named(model, cause):
     with pytest.raises(fxlab.TraceError, match=cause) as raised:
@@ -105,9 +104,9 @@ def test_a_leaf_module_may_take_derivatives_by_torch_func():
 
 
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
-@pytest.mark.parametrize("leaf_modules", [[Conditional], None], ids=["named", "found"])
-def test_a_part_may_be_given_functions_by_torch_cond(leaf_modules):
-    model = nn.Sequential(Conditional(), nn.ReLU())
+@pytest.mark.parametrize("leaf_modules", [[Loop], None], ids=["named", "found"])
+def test_a_part_may_give_functions_to_an_operator(leaf_modules):
+    model = nn.Sequential(Loop(), nn.ReLU())
     traced = fxlab.symbolic_trace(model, POSITIONS, leaf_modules=leaf_modules)
     assert "dynamic shapes" in traced.meta["trace"].rung
     for other in (POSITIONS[:4] - 5, POSITIONS + 5):

@@ -1,10 +1,12 @@
-"""Calls of autograd's functions and of ``torch.vmap``, which torch hides from modes."""
+"""Calls of autograd's functions, ``torch.vmap`` and ``torch.cond``, which torch hides from modes."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -12,11 +14,16 @@ from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
 
 from fxlab.exchanged import exchanged
+from fxlab.torch_private import pytree
 from fxlab.tracing.findings import Found
-from fxlab.tracing.recording.run import Run
+from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.recording.bodies import Branch
+from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.recording.vmap import VmapBody
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.fake_data import call_on_data, has_data
+from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.tracing.torch_private import apis
 
 
@@ -92,3 +99,74 @@ def vmap_seen(run: Run) -> Iterator[None]:
 
     with exchanged(apis, {"vmap_impl": lambda original: partial(call, original)}):
         yield
+
+
+@contextmanager
+def cond_seen(run: Run) -> Iterator[None]:
+    """Let calls of ``torch.cond`` be seen, and record both branches as graphs of their own."""
+
+    def call(original: Callable[..., Any], pred: Any, *args: Any, **kwargs: Any) -> Any:
+        if not run.is_seen():
+            return original(pred, *args, **kwargs)
+        given = signature(original).bind(pred, *args, **kwargs).arguments
+        functions = given["true_fn"], given["false_fn"]
+        operands = given.get("operands", ())
+        if not isinstance(pred, torch.Tensor):
+            return functions[0 if pred else 1](*operands)
+        return _cond(run, pred, [partial(function, *operands) for function in functions])
+
+    with exchanged(torch, {"cond": lambda original: partial(call, original)}):
+        yield
+
+
+def _cond(run: Run, pred: torch.Tensor, functions: list[Callable[[], Any]]) -> Any:
+    """Record both branches, and a call of the operator that chooses one."""
+    recording = run.recording
+    run.tape.spoil()  # a branch is not compared with that of another mode
+    with run.unseen():
+        before = [(weakref.ref(tensor), versions_of((tensor,), {})) for tensor in recording.nodes]
+    branches: list[Branch] = []
+    results: list[tuple[torch.Tensor, ...]] = []
+    structures: list[Any] = []
+    for function in functions:
+        branch = Branch(branches[0].given if branches else [])
+        branches.append(branch)
+        recording.bodies.append(branch)
+        try:
+            result, structure = branch.run(function, recording.node_of_output)
+        finally:
+            recording.bodies.pop()
+            recording.forget_symbols_of(branch.graph)
+        with run.unseen():
+            if any(
+                known() is not None and versions != versions_of((known(),), {}) for known, versions in before
+            ):
+                raise Obstacle.BRANCH(reason="writes into a tensor that it has not made")
+        results.append(result)
+        structures.append(structure)
+    for node in branches[1].given:
+        branches[0].inherited(node)
+    with run.unseen():
+        if structures[0] != structures[1] or [*map(_kind, results[0])] != [*map(_kind, results[1])]:
+            raise Obstacle.BRANCH(reason="gives tensors of other shapes or dtypes than the other")
+        result, other = results if _value_of(run, pred) is not False else results[::-1]
+        for tensor, another in zip(result, other, strict=True):
+            if another.requires_grad and not tensor.requires_grad:
+                tensor.requires_grad_()
+    graphs = [
+        recording.branch_node(branch.module(name), name)
+        for branch, name in zip(branches, ("true_graph", "false_graph"), strict=True)
+    ]
+    call = Call("call_function", torch.ops.higher_order.cond, (pred, *graphs, tuple(branches[0].given)), {})
+    return pytree.tree_unflatten(run.recorded(call, result, False), structures[0])
+
+
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(map(expression_of, tensor.shape)), tensor.dtype, tensor.device, tensor.layout
+
+
+def _value_of(run: Run, pred: torch.Tensor) -> bool | None:
+    """Return the condition, if there is data in the run."""
+    if run.real is not None:
+        return bool(pred)
+    return bool(call_on_data(torch.Tensor.item, (pred,), {})) if has_data(pred) else None
