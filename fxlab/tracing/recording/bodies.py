@@ -14,10 +14,16 @@ from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.safe_code import protect
 from fxlab.torch_private import pytree
 from fxlab.tracing.obstacles import Obstacle
+from fxlab.tracing.recording.output_objects import output_argument
 
 
 class RecordedBody:
     """The graph of a function while it runs; what it uses of the graph around it is given to it.
+
+    Parameters
+    ----------
+    function
+        The function.
 
     Attributes
     ----------
@@ -29,28 +35,54 @@ class RecordedBody:
         The graphs of branches inside, by the name that ``get_attr`` nodes know them by.
     """
 
-    has_values = True
-    """Whether its tensors are tensors of their own, and not what is mapped of them."""
+    has_values = False
+    """Whether its tensors are tensors of their own, and not what torch puts in their place."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
         self.graph = Graph()
         self.given: list[Any] = []
         self.branches: dict[str, GraphModule] = {}
         self._inherited: dict[Node, Node] = {}
+
+    def inputs(self, leaves: list[Any]) -> list[torch.Tensor]:
+        """Return the tensors among the arguments of the function that are inputs of the graph."""
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def recorded(
+        self, bind: Callable[[torch.Tensor, Node], None], node_of: Callable[[Any], Any]
+    ) -> Callable[..., Any]:
+        """Return a function that records what the given one does, with its results as the graph's.
+
+        Parameters
+        ----------
+        bind
+            Called with each input and its placeholder.
+        node_of
+            Tensor or symbolic number -> its node in the graph.
+        """
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for leaf in self.inputs(pytree.tree_leaves((args, kwargs))):
+                bind(leaf, self._placeholder("x"))
+            result = self._function(*args, **kwargs)
+            self.graph.output(output_argument(result, self.graph, node_of))
+            return result
+
+        return call
 
     def inherited(self, node: Node) -> Node:
         """Return the placeholder that stands for a node of the graph around this one."""
         if node not in self._inherited:
             first = next((n for n in self.graph.nodes if n.op != "placeholder"), None)
             with self.graph.inserting_before(first) if first else nullcontext():
-                self._inherited[node] = self.placeholder(node.name)
+                self._inherited[node] = self._placeholder(node.name)
             if self.has_values and "val" in node.meta:
                 self._inherited[node].meta["val"] = node.meta["val"]
             self.given.append(node)
         return self._inherited[node]
 
-    def placeholder(self, name: str) -> Node:
-        """Add an input."""
+    def _placeholder(self, name: str) -> Node:
         node = self.graph.placeholder(name)
         node.target = node.name  # which no other has
         return node
@@ -70,18 +102,22 @@ class Branch(RecordedBody):
 
     Parameters
     ----------
+    function
+        The function, without arguments.
     given
         What the branch before is called with, so that both are called with the same.
     """
 
-    def __init__(self, given: list[Node]) -> None:
-        super().__init__()
+    has_values = True
+
+    def __init__(self, function: Callable[[], Any], given: list[Node]) -> None:
+        super().__init__(function)
         for node in given:
             self.inherited(node)
 
-    def run(self, function: Callable[[], Any], node_of: Callable[[Any], Any]) -> tuple[Any, Any]:
+    def run(self, node_of: Callable[[Any], Any]) -> tuple[Any, Any]:
         """Call the function, end the graph with its results, and return these and their structure."""
-        leaves, structure = pytree.tree_flatten(function())
+        leaves, structure = pytree.tree_flatten(self._function())
         if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
             raise Obstacle.BRANCH(reason="gives something that is no tensor")
         nodes = tuple(map(node_of, leaves))

@@ -46,7 +46,12 @@ from fxlab.tracing.recording.handlers.refusals import (
     refuse_functions_of_functions,
 )
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, Handler, TorchCall
-from fxlab.tracing.recording.handlers.transforms import autograd_functions_seen, cond_seen, vmap_seen
+from fxlab.tracing.recording.handlers.transforms import (
+    autograd_functions_seen,
+    cond_seen,
+    derivatives_seen,
+    vmap_seen,
+)
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
@@ -76,6 +81,7 @@ HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
     autograd_functions_seen,
     vmap_seen,
     cond_seen,
+    derivatives_seen,
     derivatives_refused,
     addresses_of_storages_seen,
     storages_seen,

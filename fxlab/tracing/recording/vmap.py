@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from fxlab.torch_private import pytree
 from fxlab.tracing.recording.bodies import RecordedBody
-from fxlab.tracing.recording.output_objects import output_argument
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,42 +47,18 @@ class VmapBody(RecordedBody):
         Its positional arguments.
     """
 
-    has_values = False
-
     def __init__(self, function: Callable[..., Any], in_dims: Any, args: tuple[Any, ...]) -> None:
-        super().__init__()
-        self._function = function
+        super().__init__(function)
         leaves, structure = pytree.tree_flatten(args)
-        dims = pytree._broadcast_to_and_flatten(in_dims, structure, is_leaf=lambda d: d is None) or ()
-        self._is_mapped = [dim is not None for dim in dims]
-        self._in_dims = [dim for dim in dims if dim is not None]
-        self.given += [leaf for leaf, is_mapped in zip(leaves, self._is_mapped, strict=True) if is_mapped]
+        self._dims = pytree._broadcast_to_and_flatten(in_dims, structure, is_leaf=lambda d: d is None) or []
+        self.given += self.inputs(leaves)
 
-    def run(
-        self, bind: Callable[[torch.Tensor, Node], None], node_of: Callable[[Any], Any]
-    ) -> Callable[..., Any]:
-        """Return the function to map, which records what the given one does.
-
-        Parameters
-        ----------
-        bind
-            Called with each mapped tensor and its placeholder.
-        node_of
-            Tensor or symbolic number -> its node in the graph.
-        """
-
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            leaves = pytree.tree_leaves(args)
-            for leaf, is_mapped in zip(leaves, self._is_mapped, strict=True):
-                if is_mapped:
-                    bind(leaf, self.placeholder("x"))
-            result = self._function(*args, **kwargs)
-            self.graph.output(output_argument(result, self.graph, node_of))
-            return result
-
-        return recorded
+    def inputs(self, leaves: list[Any]) -> list[torch.Tensor]:
+        """Return the tensors that are mapped."""
+        return [leaf for leaf, dim in zip(leaves, self._dims, strict=False) if dim is not None]
 
     def target(self, out_dims: Any, randomness: str) -> Vmapped:
         """Return the target of the node that calls the graph."""
-        dims = (*self._in_dims, *[None] * (len(self.given) - len(self._in_dims)))
+        mapped = [dim for dim in self._dims if dim is not None]
+        dims = (*mapped, *[None] * (len(self.given) - len(mapped)))
         return Vmapped(self.module("Vmapped"), dims, out_dims, randomness)

@@ -1,9 +1,12 @@
 """Gradients through a trace, and those that a model computes itself."""
 
+import pickle
+
 import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops import while_loop
+from torch.func import jacrev
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
@@ -70,9 +73,65 @@ def test_a_graph_that_takes_derivatives_has_a_verdict():
     assert session.verdict().agrees
 
 
+DERIVATIVES = {
+    "grad": lambda m, x: torch.func.grad(m.energy)(x),
+    "of several arguments": lambda m, x: torch.func.grad(lambda a, b: (m.inner(a) * b).sum(), (0, 1))(
+        x, x[:, :1]
+    ),
+    "with more than the value": lambda m, x: torch.func.grad(
+        lambda a: (m.energy(a), {"h": a * 2}), has_aux=True
+    )(x),
+    "grad_and_value": lambda m, x: torch.func.grad_and_value(m.energy)(x),
+    "of dictionaries": lambda m, x: torch.func.grad(lambda d: (d["a"] * d["b"]).sum())({"a": x, "b": x + 1}),
+    "numbers and keywords": lambda m, x: torch.func.grad(lambda a, n, *, k: (a**n * k).sum())(
+        x, 3, k=x.exp()
+    ),
+    "jacrev, imported by name": lambda m, x: jacrev(m.inner)(x[0]),
+    "jacfwd": lambda m, x: torch.func.jacfwd(lambda a: m.inner(a).tanh())(x[0]),
+    "hessian": lambda m, x: torch.func.hessian(m.energy)(x[0]),
+    "mapped": lambda m, x: torch.vmap(torch.func.grad(m.energy))(x),
+    "of a derivative": lambda m, x: torch.func.grad(lambda a: torch.func.grad(m.energy)(a).pow(2).sum())(x),
+    "for each sample": lambda m, x: torch.vmap(
+        torch.func.grad(lambda p, a: torch.func.functional_call(m.inner, p, (a,)).pow(2).sum()), (None, 0)
+    )(dict(m.inner.named_parameters()), x),
+}
+
+
+class Derives(ForceField):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, positions):
+        return self.function(self, positions)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch itself calls it
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+@pytest.mark.parametrize("case", DERIVATIVES)
+def test_derivatives_of_torch_func_are_nodes(case):
+    model = Derives(DERIVATIVES[case])
+    traced = fxlab.symbolic_trace(model, POSITIONS)
+    assert traced.meta["trace"].rung == "dynamic shapes"
+    again = pickle.loads(pickle.dumps(traced))
+    for positions in (POSITIONS, torch.randn(7, 3)):
+        expected = torch.utils._pytree.tree_leaves(model(positions))
+        for module in (traced, again):
+            actual = torch.utils._pytree.tree_leaves(module(positions))
+            assert all(map(torch.equal, actual, expected))
+            assert [one.requires_grad for one in actual] == [one.requires_grad for one in expected]
+
+
+def test_passes_around_a_derivative_are_judged():
+    session = fxlab.Session(Derives(lambda m, x: torch.func.grad(m.energy)(x / 2.0)), POSITIONS)
+    session.apply("change-true-div-to-mul-by-inverse")
+    assert session.transformed_nodes().index.tolist() == ["truediv"]
+    assert session.verdict().same_bits
+
+
 class OfFunction(ForceField):
     def forward(self, positions):
-        return torch.func.grad(lambda at: self.energy(at))(positions)
+        return torch.func.vjp(self.energy, positions)[1](torch.ones(()))[0]
 
 
 class Loop(ForceField):

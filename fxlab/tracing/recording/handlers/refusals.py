@@ -16,7 +16,7 @@ from fxlab.tracing.recording.run import Run
 from fxlab.tracing.torch_private import eager_transforms
 
 _DERIVATIVES = ("grad_increment_nesting", "jvp_increment_nesting")
-"""What each derivative of ``torch.func`` goes through."""
+"""Functions that all derivatives of ``torch.func`` go through."""
 
 
 def refuse_functions_of_functions(run: Run, call: TorchCall) -> Any:
@@ -41,7 +41,7 @@ def derivatives_refused(run: Run) -> Iterator[None]:
     def nested(original: Any) -> Any:
         if not run.is_seen():
             return original()
-        called = "a derivative of torch.func (grad, vjp, jvp, jacrev, jacfwd, hessian)"
+        called = "a derivative of torch.func that is not called by its name there (vjp, jvp, linearize)"
         raise Obstacle.HIDDEN_BY_TORCH(called=called)
 
     with exchanged(eager_transforms, dict.fromkeys(_DERIVATIVES, lambda original: partial(nested, original))):

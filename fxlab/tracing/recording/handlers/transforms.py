@@ -1,23 +1,26 @@
-"""Calls of autograd's functions, ``torch.vmap`` and ``torch.cond``, which torch hides from modes."""
+"""Calls that torch hides from modes: autograd's functions, ``torch.vmap``, ``torch.cond``, derivatives."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from inspect import signature
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
 
-from fxlab.exchanged import exchanged
+from fxlab.exchanged import Make, exchanged
 from fxlab.torch_private import pytree
 from fxlab.tracing.findings import Found
+from fxlab.tracing.model_code.model_files import files_of, names_in
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.recording.bodies import Branch
+from fxlab.tracing.recording.bodies import Branch, RecordedBody
+from fxlab.tracing.recording.derivatives import DERIVATIVES, DerivativeBody
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.recording.vmap import VmapBody
@@ -87,18 +90,64 @@ def vmap_seen(run: Run) -> Iterator[None]:
         if not run.is_seen():
             return original(function, in_dims, out_dims, randomness, chunk, *args, **kwargs)
         body = VmapBody(function, in_dims, args)
-        run.recording.bodies.append(body)
-        try:
-            recorded = body.run(run.recording.nodes.__setitem__, run.recording.node_of_output)
-            with run.unseen():  # what torch does around the function
-                result = original(run.seen(recorded), in_dims, out_dims, randomness, None, *args, **kwargs)
-        finally:
-            run.recording.bodies.pop()
+        result = _followed(
+            run, body, lambda f: original(f, in_dims, out_dims, randomness, None, *args, **kwargs)
+        )
         node = Call("call_function", body.target(out_dims, randomness), tuple(body.given), {})
         return run.recorded(node, result, False)
 
     with exchanged(apis, {"vmap_impl": lambda original: partial(call, original)}):
         yield
+
+
+@contextmanager
+def derivatives_seen(run: Run) -> Iterator[None]:
+    """Let derivatives of ``torch.func`` be seen, and what they take the derivative of be recorded."""
+
+    def make(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def build(*build_args: Any, **build_kwargs: Any) -> Callable[..., Any]:
+            options = signature(original).bind(*build_args, **build_kwargs).arguments
+            function = options.pop(next(iter(options)))
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if not run.is_seen():
+                    return original(function, **options)(*args, **kwargs)
+                body = DerivativeBody(function, args, kwargs)
+                result = _followed(run, body, lambda f: original(f, **options)(*args, **kwargs))
+                node = Call("call_function", body.target(name, options), tuple(body.given), {})
+                return run.recorded(node, result, False)
+
+            return call
+
+        return build
+
+    with _wherever_imported(run, torch.func, {name: partial(make, name) for name in DERIVATIVES}):
+        yield
+
+
+@contextmanager
+def _wherever_imported(run: Run, owner: ModuleType, makes: Mapping[str, Make]) -> Iterator[None]:
+    """Exchange functions of a module of torch, also where the model's files have imported them by name."""
+    by_function = {id(getattr(owner, name)): make for name, make in makes.items()}
+    with ExitStack() as stack:
+        for file in files_of(run.model):
+            names = {name: by_function[id(v)] for name, v in names_in(file).items() if id(v) in by_function}
+            stack.enter_context(exchanged(file, names))
+        stack.enter_context(exchanged(owner, makes))
+        yield
+
+
+def _followed(run: Run, body: RecordedBody, call: Callable[[Callable[..., Any]], Any]) -> Any:
+    """Give a function to torch, and record what it does, but nothing that torch does around it."""
+    recording = run.recording
+    recording.bodies.append(body)
+    try:
+        recorded = body.recorded(recording.nodes.__setitem__, recording.node_of_output)
+        with run.unseen():
+            return call(run.seen(recorded))
+    finally:
+        recording.bodies.pop()
+        recording.forget_symbols_of(body.graph)
 
 
 @contextmanager
@@ -115,7 +164,7 @@ def cond_seen(run: Run) -> Iterator[None]:
             return functions[0 if pred else 1](*operands)
         return _cond(run, pred, [partial(function, *operands) for function in functions])
 
-    with exchanged(torch, {"cond": lambda original: partial(call, original)}):
+    with _wherever_imported(run, torch, {"cond": lambda original: partial(call, original)}):
         yield
 
 
@@ -129,11 +178,11 @@ def _cond(run: Run, pred: torch.Tensor, functions: list[Callable[[], Any]]) -> A
     results: list[tuple[torch.Tensor, ...]] = []
     structures: list[Any] = []
     for function in functions:
-        branch = Branch(branches[0].given if branches else [])
+        branch = Branch(function, branches[0].given if branches else [])
         branches.append(branch)
         recording.bodies.append(branch)
         try:
-            result, structure = branch.run(function, recording.node_of_output)
+            result, structure = branch.run(recording.node_of_output)
         finally:
             recording.bodies.pop()
             recording.forget_symbols_of(branch.graph)

@@ -1,0 +1,76 @@
+"""Calls of the derivatives of ``torch.func`` as nodes: what is differentiated is a graph of its own."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from fxlab.torch_private import pytree
+from fxlab.tracing.recording.bodies import RecordedBody
+
+DERIVATIVES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
+"""Names in ``torch.func``."""
+
+
+class Given(enum.Enum):
+    """The place of a tensor among arguments."""
+
+    TENSOR = "tensor"
+
+
+@dataclass(frozen=True, eq=False)
+class Derivative:
+    """The target of a node that differentiates a graph."""
+
+    graph_module: GraphModule
+    """What is differentiated; it holds no tensors, what it uses of the model is given to it."""
+    name: str
+    """Of the function in ``torch.func``."""
+    options: Mapping[str, Any]
+    arguments: Any
+    """Of what is differentiated: positional and by name, with a :class:`Given` for each tensor."""
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, *given: Any) -> Any:
+        """Differentiate the graph at the first of the arguments; it is given the others as well."""
+        tensors = iter(given)
+        args, kwargs = pytree.tree_map_only(Given, lambda _: next(tensors), self.arguments)
+        others = tuple(tensors)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            leaves = pytree.tree_leaves((args, kwargs))
+            return self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), *others)
+
+        return getattr(torch.func, self.name)(function, **self.options)(*args, **kwargs)
+
+
+class DerivativeBody(RecordedBody):
+    """The graph of a function that is being differentiated.
+
+    Parameters
+    ----------
+    function
+        What ``torch.func`` was given.
+    args, kwargs
+        Its arguments.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        super().__init__(function)
+        arguments = args, dict(kwargs)
+        self.given += self.inputs(pytree.tree_leaves(arguments))
+        self._arguments = pytree.tree_map_only(torch.Tensor, lambda _: Given.TENSOR, arguments)
+
+    def target(self, name: str, options: Mapping[str, Any]) -> Derivative:
+        """Return the target of the node that differentiates the graph."""
+        return Derivative(self.module("Differentiated"), name, dict(options), self._arguments)
