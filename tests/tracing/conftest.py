@@ -1,4 +1,4 @@
-"""After the tests of each file: torch is as it was, and nothing of the file leads to a tensor of a run."""
+"""After the tests of each file: torch is as it was, no run is left, and nothing leads to a tensor of one."""
 
 import gc
 import os
@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 
 import fxlab
 from fxlab.exchanged import exchanged_names
+from fxlab.tracing.recording.run import Run
 from fxlab.tracing.shapes.fake_mode import FakeMode
 
 _PLACES = (
@@ -68,3 +69,5 @@ def nothing_is_left_behind(request):
     names = ((place.__name__, name, value) for place in _PLACES for name, value in [*vars(place).items()])
     assert [(place, name) for place, name, value in names if _is_of_fxlab(value)] == []
     assert _left_in(dict(vars(request.module))) == set()
+    gc.collect()
+    assert not [run for run in gc.get_objects() if type(run) is Run]

@@ -17,7 +17,7 @@ from torch.fx.passes.infra.pass_base import PassBase
 from fxlab.compiler.heard_calls import Call, Patches, attribute_of
 from fxlab.compiler.pipelines.pass_recorder import PassRecorder
 from fxlab.interrupts import RestoringStack
-from fxlab.tracing.model_code.exchanged_code import code_that_calls
+from fxlab.tracing.model_code.exchanged_code import exchanged_code
 
 
 @contextmanager
@@ -51,8 +51,7 @@ def listening_to_passes(
             "run_decompositions is not seen",
         )
         for function in functions:
-            stack.callback(setattr, function, "__code__", function.__code__)
-            function.__code__ = code_that_calls(around.function, function)
+            stack.enter_context(exchanged_code(function, around.function))
         yield patches.remarks
 
 

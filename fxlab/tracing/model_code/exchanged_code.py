@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import CodeType, FunctionType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 
-def code_that_calls(call: Callable[..., Any], function: FunctionType) -> CodeType:
-    """Return code for a function that hands what it is called with to another.
-
-    Calls are seen by it whatever name a module knows the function by.
+@contextmanager
+def exchanged_code(function: FunctionType, call: Callable[..., Any]) -> Iterator[None]:
+    """Let another function make the calls of a function, whatever name a module knows it by.
 
     Parameters
     ----------
+    function
+        The function, whose ``__code__`` is exchanged.
     call
         Given the function, what does what it does, its positional and its keyword arguments.
-    function
-        The function, whose ``__code__`` is to be exchanged.
     """
     code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
     original = FunctionType(code, function.__globals__, function.__name__, defaults, closure)
     original.__kwdefaults__ = function.__kwdefaults__
+    calls = [call]
 
     def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return call(function, original, args, kwargs)
+        return calls[0](function, original, args, kwargs) if calls else original(*args, **kwargs)
 
     template = _template.__code__
     constants = tuple(called if constant == _CALLED else constant for constant in template.co_consts)
     # A function can only be given code that takes as many variables from outside.
-    return template.replace(co_consts=constants, co_freevars=code.co_freevars)
+    function.__code__ = template.replace(co_consts=constants, co_freevars=code.co_freevars)
+    try:
+        yield
+    finally:
+        function.__code__ = code
+        calls.clear()  # torch keeps code in stack traces, and Python collects no cycle that has code in it
 
 
 _CALLED = "what is called"

@@ -1,14 +1,19 @@
-"""Python builtins that would turn symbolic sizes into plain numbers while a model is recorded.
+"""Python's own functions that would turn symbolic numbers into plain ones while a model is recorded.
 
-In the files of a model ``len`` and ``range`` follow symbolic sizes. Questions about sizes that are asked in
-this file are taken to be the model's.
+In the files of a model ``len``, ``range``, ``int``, ``float`` and ``math.sqrt`` follow symbolic numbers.
+Questions about sizes that are asked in this file are taken to be the model's.
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
+import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -25,12 +30,99 @@ _ATTENTION = functional.scaled_dot_product_attention
 
 @contextmanager
 def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
-    """Put ``len`` and ``range`` that know symbolic sizes into the files that a model is written in."""
-    own = {"len": instead(_len), "range": instead(_range)}
-    files = {file: own.keys() - names_in(file).keys() for file in files_of(model)}
-    seeing = (exchanged(file, {name: own[name] for name in names}) for file, names in files.items())
+    """Put functions that know symbolic numbers into the files that a model is written in."""
+    seeing = (
+        exchanged(file, {n: instead(v) for n, v in _own_names(file).items()}) for file in files_of(model)
+    )
     with RestoringStack(exchanged(functional, {_ATTENTION.__name__: instead(_attention)}), *seeing):
         yield
+
+
+def _own_names(file: ModuleType) -> dict[str, Any]:
+    """Return what is to stand under which names of a file."""
+    names = names_in(file)
+    own: dict[str, Any] = {"len": _len, "range": _range} | {name: _TYPES[name] for name in _only_called(file)}
+    found = {name: value for name, value in own.items() if name not in names}
+    found |= {name: _MATH for name, value in names.items() if value is math}
+    return found | {name: _sqrt for name, value in names.items() if value is math.sqrt}
+
+
+@lru_cache(maxsize=1024)
+def _only_called(file: ModuleType) -> frozenset[str]:
+    """Return which types of numbers a file calls, and compares with nothing.
+
+    Another class in their place is called and inherited from alike, but is not the same object.
+    """
+    try:
+        tree = ast.parse(inspect.getsource(file))
+    except (OSError, TypeError, SyntaxError):
+        return frozenset()
+    allowed: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            allowed.add(id(node.func))
+            if node.func.id in ("isinstance", "issubclass", "map"):
+                allowed.update(id(part) for argument in node.args for part in ast.walk(argument))
+        hint = getattr(node, "annotation", None) or getattr(node, "returns", None)
+        allowed.update(map(id, ast.walk(hint)) if hint is not None else ())
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in _TYPES]
+    return frozenset({node.id for node in names} - {node.id for node in names if id(node) not in allowed})
+
+
+class _FollowsSymbols(type):
+    """The class of a type of numbers that leaves symbolic ones symbolic, and is that type in all else."""
+
+    plain: type
+    symbolic: type
+    converted: Callable[[Any], Any]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) != 1 or kwargs:
+            return cls.plain(*args, **kwargs)
+        (number,) = args
+        if isinstance(number, FakeTensor) and number.numel() == 1 and number.dtype is not torch.bool:
+            number = number.item()
+        return cls.converted(number) if isinstance(number, _SYMBOLIC) else cls.plain(number)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.plain | cls.symbolic)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls.plain)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.plain
+
+    def __hash__(cls) -> int:
+        return hash(cls.plain)
+
+
+_SYMBOLIC = torch.SymInt, torch.SymFloat
+
+
+class _Int(int, metaclass=_FollowsSymbols):
+    plain, symbolic, converted = int, torch.SymInt, staticmethod(torch.sym_int)
+
+
+class _Float(float, metaclass=_FollowsSymbols):
+    plain, symbolic, converted = float, torch.SymFloat, staticmethod(torch.sym_float)
+
+
+_TYPES = {"int": _Int, "float": _Float}
+
+
+class _Math(ModuleType):
+    """The module ``math``, with a square root of symbolic numbers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _sqrt if name == "sqrt" else getattr(math, name)
+
+
+_MATH = _Math("math")
+
+
+def _sqrt(number: Any) -> Any:
+    return torch.sym_sqrt(number) if isinstance(number, _SYMBOLIC) else math.sqrt(number)
 
 
 def as_python_number(kind: Callable[[Any], Any], number: Any) -> Any:

@@ -169,8 +169,10 @@ def record(
         try:
             output = run.model(**inputs) if isinstance(inputs, dict) else run.model(*inputs)
         finally:
+            # Its traceback leads to tensors, which lead to the sizes by C++, where no cycle is collected.
+            unanswered, run.sizes.unanswered = run.sizes.unanswered, None
             run.one_thread.require()
-    run.errors.require_none(run.sizes.unanswered)
+    run.errors.require_none(unanswered)
     with torch.enable_grad():
         _write_replaced_buffers(run, buffers)
     for name in run.twin.changed():

@@ -96,3 +96,38 @@ def test_inputs_without_any_element_keep_the_others_dynamic():
     assert_agree(traced, Joins(), (torch.randn(5, 4), torch.randn(5, 0)))
     with pytest.raises(AssertionError, match=r"y\.shape\[1\] = 0"):
         traced(torch.randn(3, 2), torch.randn(3, 2))
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")  # of the branch
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda x, n: x[: int(n.max())],
+        lambda x, n: x[: int(n.float().mean())],
+        lambda x, n: x * float(n.float().mean()),
+        lambda x, n: x if float(n.max()) < 9 else x / 2,
+        lambda x, n: x[:, : isinstance(int(n[0]), int) + 1],
+    ],
+)
+def test_numbers_that_are_read_out_of_tensors_are_followed(cut):
+    class Cuts(nn.Module):
+        def forward(self, x, n):
+            return cut(x, n)
+
+    traced = symbolic_trace(Cuts(), (torch.randn(7, 2), torch.tensor([4, 2])))
+    for lengths in ([2, 1], [5, 5]):
+        assert_agree(traced, Cuts(), (torch.randn(7, 2), torch.tensor(lengths)))
+
+
+def test_a_file_that_asks_for_the_very_class_keeps_its_own(tmp_path, monkeypatch):
+    (tmp_path / "asks_for_a_class.py").write_text(
+        "from torch import nn\n\n\nclass Asks(nn.Module):\n    def forward(self, x):\n"
+        "        n = int(x.shape[0])\n        return x * n if type(3) is int else x\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from asks_for_a_class import Asks
+
+    with pytest.warns(UserWarning, match="fixed|only|traced"):
+        traced = symbolic_trace(Asks(), (torch.randn(3, 4),))
+    x = torch.randn(3, 4)
+    assert torch.equal(traced(x), Asks()(x))

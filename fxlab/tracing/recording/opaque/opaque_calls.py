@@ -18,7 +18,7 @@ from torch.fx.node import has_side_effect
 
 from fxlab.interrupts import RestoringStack
 from fxlab.torch_private import pytree
-from fxlab.tracing.model_code.exchanged_code import code_that_calls
+from fxlab.tracing.model_code.exchanged_code import exchanged_code
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.recording.opaque.bound_methods import NeedsModuleError
 from fxlab.tracing.report import REFUSAL, TraceError
@@ -80,8 +80,7 @@ class WholeParts:
         with RestoringStack() as stack:
             for function in self._functions:
                 # Its code is exchanged, as there is no telling by which names a model knows it.
-                stack.callback(setattr, function, "__code__", function.__code__)
-                function.__code__ = code_that_calls(call, function)
+                stack.enter_context(exchanged_code(function, call))
             yield
 
     def run(
