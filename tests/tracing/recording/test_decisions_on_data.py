@@ -60,7 +60,7 @@ class Deciding:
 
     @staticmethod
     def as_many_items(x):
-        return x + sum(range(len(x[0].ceil().long().tolist()))) * int(x[0, 0])
+        return x + sum(range(len(x[0].ceil().long().tolist()))) * x[0, 0].__int__()
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,15 @@ class OfOneNumber:
 
     @staticmethod
     def as_factor(x, n):
-        return x * int(n)
+        return x * n.__int__()
 
     @staticmethod
     def as_float(x, n):
-        return x * float(n)
+        return x * n.__float__()
 
     @staticmethod
     def as_bound(x, n):
-        return x[:, int(n) :]
+        return x[:, n.__int__() :]
 
     @staticmethod
     def as_count(x, n):

@@ -444,7 +444,7 @@ class Decided(Pictures):
     """Decides on data in a method: how many items there are is not asked."""
 
     def features(self, x, lengths):
-        return self.tower(x[: int(lengths[0] / 2)]) + int(lengths[1])
+        return self.tower(x[: (lengths[0] / 2).__int__()]) + lengths[1].__int__()
 
 
 def test_a_method_hides_no_modules_for_a_decision_on_data_alone():
