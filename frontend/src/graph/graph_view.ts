@@ -18,9 +18,9 @@ export interface GraphActions {
   search(): void;
   /** Goes back to what was selected before. */
   back(): void;
-  /** Goes to the graph beside this one, if there is one. */
+  /** Goes to the next graph, if there are several. */
   cross(): void;
-  /** Links this graph and the one beside it, or lets them go. */
+  /** Links this graph and those beside it, or lets them go. */
   link(): void;
   /** Somebody has moved or zoomed the graph. */
   moved(gliding: boolean): void;
@@ -122,9 +122,10 @@ export class GraphView {
     this.camera.bring(this.highlights.selected);
   }
 
-  /** Shows what another graph shows, at the same place and size, as far as it is here too. */
+  /** Shows what another graph shows, at the same place and size, above all what is selected in both. */
   lookLike(other: GraphView, gliding = false): void {
-    this.camera.lookLike(other.camera, gliding);
+    const [theirs, own] = [other.highlights.selected, this.highlights.selected];
+    this.camera.lookLike(other.camera, gliding, theirs, own);
   }
 
   /** Says something to a screen reader. */

@@ -54,8 +54,8 @@ export class DetailsPanel {
       this.wasPressed ||= focused.closest(".fxi-rewrite") !== null;
       this.element.focus({ preventScroll: true });
     }
-    const { kind, name, path, before = false } = details;
-    const shown = JSON.stringify([kind, name ?? path, before]);
+    const { kind, name, path, pane = 0 } = details;
+    const shown = JSON.stringify([kind, name ?? path, pane]);
     // Who reads something goes on reading it when more is known.
     const scrolled = shown === this.shown ? this.body.scrollTop : 0;
     this.shown = shown;

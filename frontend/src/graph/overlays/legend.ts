@@ -85,7 +85,7 @@ export class Legend {
     this.wanted = null;
   }
 
-  /** Explains a picture, or two side by side, and how they are painted. */
+  /** Explains pictures, and how they are painted. */
   show(pictures: Picture[], passes: Pass[], painted: Painted[]): void {
     const [picture] = pictures;
     if (!picture) return;

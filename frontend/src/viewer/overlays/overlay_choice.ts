@@ -33,8 +33,8 @@ export class OverlayChoice {
       const values = this.valuesOf(data, number);
       return values ? overlayOn(values, graphs.scene(number), panes.all[i]!) : null;
     });
-    const [overlay = null, before = null] = shown.includes(null) ? [] : shown;
-    return { offered: this.offered(data, measured[0]), overlay, before, paints: data.paints };
+    const [overlay = null, ...beside] = shown.every((one) => one !== null) ? shown : [];
+    return { offered: this.offered(data, measured[0]), overlay, beside, paints: data.paints };
   }
 
   /** A report offers what was measured, a kernel what can be. */
