@@ -26,6 +26,9 @@ import { Header } from "./header";
 import { Selection } from "./selection";
 import type { Pass, Passes } from "../base/wire";
 
+/** In bytes: the page reads a file of overlays as a whole. */
+const LARGEST_FILE = 20_000_000;
+
 export class App {
   readonly element: HTMLElement;
   private readonly connection: Connection;
@@ -92,6 +95,7 @@ export class App {
         show: (stages) => this.connection.send({ type: "show-stage", ...inRow(stages) }),
       },
       (name) => this.connection.send({ type: "show-overlay", name }),
+      (file) => void this.addOverlays(file),
       [
         this.arrangementTool("nodes", "Sizes, masks and checks one by one", "bookkeeping", [false, true]),
         this.arrangementTool("across", "Lines lead to the right", "direction", ["down", "right"]),
@@ -324,6 +328,12 @@ export class App {
         text: "It was stopped or restarted. Run the cell again to continue.",
       },
     });
+  }
+
+  private async addOverlays(file: File): Promise<void> {
+    const { name, size } = file;
+    if (size > LARGEST_FILE) return this.fail("Reading the overlay failed", `${name} has more than 20 MB.`);
+    this.connection.send({ type: "add-overlays", file: name, text: await file.text() });
   }
 
   /** Shows an error of the page's own. */

@@ -10,6 +10,7 @@ import { paintTogether } from "../graph/overlays/overlay";
 import { Panes, type PaneActions } from "../graph/panes";
 import { savedPicture, type Drawing, type Side } from "../graph/saving/saved_picture";
 import { Toolbar, type Tool } from "../graph/toolbar";
+import { takeFiles } from "./overlay_files";
 import type { Pass } from "../base/wire";
 
 export class GraphArea {
@@ -21,15 +22,20 @@ export class GraphArea {
   private passes: Pass[] = [];
   private chosen: string | null = null;
 
-  /** `showOverlay` is called with the overlay that somebody chooses; `tools` come last in the toolbar. */
+  /**
+   * `showOverlay` is called with the overlay that somebody chooses, `addOverlays` with a file of some; `tools` come
+   * last in the toolbar.
+   */
   constructor(
     private readonly model: Model,
     actions: Omit<PaneActions, "moved">,
     showOverlay: (name: string) => void,
+    addOverlays: (file: File) => void,
     tools: Tool[],
   ) {
     this.panes = new Panes({ ...actions, moved: () => this.showPercent() });
-    this.legend = new Legend(showOverlay, () => this.toolbar.refresh());
+    const pick = takeFiles(this.panes.element, addOverlays);
+    this.legend = new Legend(showOverlay, pick, () => this.toolbar.refresh());
     this.graph.element.append(this.legend.element);
     this.toolbar = new Toolbar(
       this.legend.choice,

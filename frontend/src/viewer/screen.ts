@@ -13,6 +13,7 @@ import { Graphs } from "./graphs/graphs";
 import type { Panes, Selection } from "./graphs/panes";
 import { ShownError, type Kernel, type ViewState } from "./kernels/kernel";
 import { OverlayChoice } from "./overlays/overlay_choice";
+import { overlaysIn } from "./overlays/overlay_file";
 import { PageModel } from "./page_model";
 import { NodeFilter } from "./search/node_filter";
 import { changedBy } from "./stages/applied_passes";
@@ -157,6 +158,13 @@ export abstract class Screen extends PageModel {
     this.keepView();
   }
 
+  /** Offers the overlays of a file, and shows the first. */
+  protected addOverlays(file: string, text: string): Promise<void> {
+    const given = overlaysIn(file, text);
+    this.overlay.add(given, this.panes!.scene);
+    return this.chooseOverlay(given[0]!.name);
+  }
+
   /** Keeps the colours true after the graph has changed; an overlay that cannot be measured goes. */
   private async measureAnew(): Promise<void> {
     const { overlay, choice } = this;
@@ -280,7 +288,7 @@ export abstract class Screen extends PageModel {
       between,
       opened: [...this.panes.opened.keys()],
       query: this.filter.query,
-      overlay: this.overlay.name,
+      overlay: this.overlay.keptName,
       selected: this.selection,
       ...this.state.arrangement,
     });

@@ -136,6 +136,8 @@ export class Viewer extends Screen {
         });
       case "filter":
         return this.lightUp(message.query);
+      case "add-overlays":
+        return this.addOverlays(message.file, message.text);
     }
   }
 
