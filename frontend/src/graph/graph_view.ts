@@ -1,6 +1,6 @@
 /** The graph: a picture that can be moved, zoomed, pointed at and walked through. */
 
-import { focusedIn, h } from "../base/dom";
+import { focusedIn, h, onResize } from "../base/dom";
 import type { Box, Picture } from "../base/protocol";
 import { Camera } from "./camera";
 import { Highlights } from "./highlights";
@@ -60,7 +60,7 @@ export class GraphView {
   private live: LivePicture | null = null;
   private lastWheelElsewhere = 0;
   private readonly stop = new AbortController();
-  private readonly resize: ResizeObserver | null;
+  private readonly stopResize: () => void;
 
   constructor(private readonly actions: GraphActions) {
     this.element = h("div", { class: "fxi-graph", tabindex: 0, role: "application" });
@@ -73,13 +73,12 @@ export class GraphView {
     const { layer, waiting, tooltip, hint, announcer } = this;
     this.element.append(layer, waiting, tooltip.element, hint, announcer);
     this.listen();
-    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.measure());
-    this.resize?.observe(this.element);
+    this.stopResize = onResize(this.element, () => this.measure());
   }
 
   dispose(): void {
     this.stop.abort();
-    this.resize?.disconnect();
+    this.stopResize();
     this.camera.dispose();
   }
 

@@ -1,6 +1,6 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
-import { breakable, fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { breakable, button, fill, focusedIn, h, icon, iconButton, nodeLink } from "../base/dom";
 import { numbered } from "../base/format";
 import { shortNames } from "../base/names";
 import { markColour } from "../graph/live_picture";
@@ -134,10 +134,8 @@ export class DetailsPanel {
           "nav",
           { class: "fxi-crumbs", "aria-label": "Enclosing groups" },
           details.crumbs.map(({ label, path }) =>
-            h(
-              "button",
+            button(
               {
-                type: "button",
                 class: "fxi-link",
                 title: path,
                 onclick: () => this.actions.selectGroup(path),
@@ -213,13 +211,11 @@ export class DetailsPanel {
       : count > 1
         ? `Exclude these ${count} rewrites`
         : "Exclude this rewrite";
-    const button = h(
-      "button",
+    const press = button(
       {
-        type: "button",
         class: "fxi-button",
         onclick: () => {
-          if (button.closest("[aria-busy=true]")) return;
+          if (press.closest("[aria-busy=true]")) return;
           this.wasPressed = true;
           this.actions.limit(signature, node, isExcluded);
         },
@@ -229,7 +225,7 @@ export class DetailsPanel {
     );
     const name = found?.pass.name ?? signature.slice(0, 12);
     const label = isExcluded ? `Excluded from ${name}` : isOneOfSeveral ? name : "";
-    return h("div", { class: "fxi-rewrite" }, label && h("span", {}, label), button);
+    return h("div", { class: "fxi-rewrite" }, label && h("span", {}, label), press);
   }
 
   private arguments(details: Details): HTMLElement | null {
@@ -260,17 +256,7 @@ export class DetailsPanel {
   }
 
   private link({ name }: Link, shown = name): HTMLElement {
-    return h(
-      "button",
-      {
-        type: "button",
-        class: "fxi-link",
-        title: `Go to ${name}`,
-        "aria-label": name,
-        onclick: () => this.actions.jump(name),
-      },
-      shown,
-    );
+    return nodeLink(name, () => this.actions.jump(name), shown);
   }
 
   /** Returns what lights up all that lies before a node, or behind it. */
@@ -280,10 +266,8 @@ export class DetailsPanel {
       field === "inputs"
         ? `Highlight everything upstream of ${name}`
         : `Highlight everything downstream of ${name}`;
-    return h(
-      "button",
+    return button(
       {
-        type: "button",
         class: "fxi-link fxi-onward",
         title,
         onclick: () => this.actions.lightUp(field, name),

@@ -1,6 +1,6 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { fill, focusedIn, h, icon } from "../base/dom";
+import { button, fill, focusedIn, h, icon } from "../base/dom";
 import { numbered } from "../base/format";
 import { StageSlider } from "./stage_slider";
 import type { Comparison, LookedAt, Stages } from "../base/protocol";
@@ -31,10 +31,8 @@ export class StageBar {
   ) {
     const title = "Move and zoom all graphs together (l)";
     const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
-    this.link = h(
-      "button",
+    this.link = button(
       {
-        type: "button",
         class: "fxi-button fxi-together",
         title,
         "aria-label": "Move together",
@@ -110,10 +108,8 @@ export class StageBar {
         ),
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
-      h(
-        "button",
+      button(
         {
-          type: "button",
           class: "fxi-way",
           "aria-pressed": String(pressed),
           title,
@@ -177,10 +173,8 @@ export class StageBar {
   }
 
   private filter(): HTMLElement {
-    return h(
-      "button",
+    return button(
       {
-        type: "button",
         class: "fxi-button fxi-only-changed",
         "aria-pressed": String(this.onlyChanged),
         title: "Only passes that changed something",

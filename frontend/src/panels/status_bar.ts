@@ -1,6 +1,6 @@
 /** What is going on, and what went wrong. */
 
-import { fill, h, icon, iconButton } from "../base/dom";
+import { button, fill, h, icon, iconButton } from "../base/dom";
 import type { Status } from "../base/wire";
 
 const PATIENCE_S = 6;
@@ -21,11 +21,7 @@ export class BusyLine {
 
   /** `interrupt` stops what the kernel does, where the page can. */
   constructor(private interrupt: (() => Promise<unknown>) | null) {
-    this.button = h(
-      "button",
-      { type: "button", class: "fxi-button", hidden: true, onclick: () => this.cancel() },
-      "Cancel",
-    );
+    this.button = button({ class: "fxi-button", hidden: true, onclick: () => this.cancel() }, "Cancel");
     this.element = h(
       "div",
       { class: "fxi-busy", role: "status", hidden: true },

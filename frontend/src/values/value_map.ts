@@ -1,6 +1,6 @@
 /** A map of two dimensions of a tensor, in colours, with a cursor that reads its cells. */
 
-import { fill, h } from "../base/dom";
+import { fill, h, onResize } from "../base/dom";
 import { withUnit } from "../base/format";
 import { cellsOf } from "../base/values";
 import { colourOf, scaleOf, type Colours, type Scale } from "./colour_scale";
@@ -59,7 +59,7 @@ export class ValueMap {
       this.caption,
     );
     // Its colours are those of the place where it stands, which it may get after it was filled.
-    if (typeof ResizeObserver !== "undefined") new ResizeObserver(() => this.appear()).observe(this.field);
+    onResize(this.field, () => this.appear());
   }
 
   /** Goes to an element once a map that has it is shown. */

@@ -1,6 +1,6 @@
 /** Says that what is shown is a preview of a pass, which can be applied or left. */
 
-import { fill, h } from "../../base/dom";
+import { button, fill, h } from "../../base/dom";
 import type { Preview } from "../../base/protocol";
 
 export interface PreviewActions {
@@ -33,19 +33,15 @@ export class PreviewBar {
     fill(this.words, h("strong", {}, `Preview of ${preview.name}`), `: ${preview.text}, nothing is applied`);
     fill(
       this.buttons,
-      h(
-        "button",
+      button(
         {
-          type: "button",
           class: "fxi-button fxi-primary",
           onclick: () => this.busy || this.actions.apply(preview.signature),
         },
         "Apply",
       ),
-      h(
-        "button",
+      button(
         {
-          type: "button",
           class: "fxi-button",
           title: "Cancel (Esc)",
           onclick: () => this.busy || this.actions.cancel(),
