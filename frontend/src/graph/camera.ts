@@ -18,6 +18,7 @@ import {
   zoomAt,
   type Point,
   type Rectangle,
+  type Size,
   type Viewport,
 } from "./viewport";
 
@@ -219,7 +220,7 @@ export class Camera {
     const [there, here] = [areasOf(other.live, theirs), areasOf(live, own)];
     const isHeld = here.length > 0 && there.some((area) => overlap(area, other.visible));
     const shift = isHeld
-      ? difference(headOf(there, other.visible), headOf(here, other.visible))
+      ? difference(headOf(there, other.visible), headOf(here, this.roomAt(other.viewport.scale)))
       : shiftNear(
           seen,
           [...other.live.areas].flatMap(([id, area]): [Rectangle, Rectangle][] => {
@@ -244,6 +245,11 @@ export class Camera {
     this.layer.classList.toggle("fxi-gliding", gliding);
     this.set(this.live ? keepInSight(viewport, wholeOf(this.live), this.place) : viewport);
     this.events.moved(gliding);
+  }
+
+  /** How much of a picture the window shows in a size. */
+  private roomAt(scale: number): Size {
+    return { width: this.place.width / scale, height: this.place.height / scale };
   }
 
   private placeNow(): Place {

@@ -116,9 +116,11 @@ export class GraphView {
     this.camera.hold(boxes);
   }
 
-  /** Brings what is selected into the window. */
-  bringSelected(): void {
-    this.camera.bring(this.highlights.selected);
+  /** Brings what is selected into the window: all of it, or only if nothing of it is there. */
+  bringSelected(all = true): void {
+    const { selected } = this.highlights;
+    if (all) this.camera.bring(selected);
+    else this.camera.hold(selected);
   }
 
   /** Shows what another graph shows, at the same place and size, above all what is selected in both. */

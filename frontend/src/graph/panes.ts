@@ -162,7 +162,12 @@ export class Panes {
     const leader = (this.list[this.leader] ?? this.list[0]!).graph;
     leader.bringSelected();
     this.follow(leader);
-    for (const graph of this.others(leader)) graph.bringSelected();
+    this.bringOthers(leader);
+  }
+
+  /** Brings into sight what stands for what is selected; together, it stands at the same height if it can. */
+  private bringOthers(leader: GraphView): void {
+    for (const graph of this.others(leader)) graph.bringSelected(!this.isLinked);
   }
 
   /** Says which stages are shown. */
@@ -189,7 +194,7 @@ export class Panes {
     });
     if (!box || !leader || !isOther) return;
     if (this.isLinked) this.follow(leader, true);
-    for (const graph of this.others(leader)) graph.bringSelected();
+    this.bringOthers(leader);
   }
 
   /** Lights up what is found in each graph. */
@@ -204,8 +209,9 @@ export class Panes {
 
   focus(boxes: string[], gently: boolean, pane: number): void {
     const graph = this.list[pane]?.graph;
-    graph?.camera.focus(boxes, gently);
-    for (const other of this.others(graph)) other.bringSelected();
+    if (!graph) return;
+    graph.camera.focus(boxes, gently);
+    this.bringOthers(graph);
   }
 
   /** Lets the graphs move together, or each by itself; at first all go where one is. */
@@ -221,7 +227,7 @@ export class Panes {
     for (const graph of this.others(leader)) graph.lookLike(leader, gliding);
   }
 
-  private others(graph: GraphView | undefined): GraphView[] {
+  private others(graph: GraphView): GraphView[] {
     return this.list.map((pane) => pane.graph).filter((other) => other !== graph);
   }
 

@@ -148,7 +148,8 @@ export function shiftNear(point: Point, parts: [here: Rectangle, there: Rectangl
 /** Returns the point of rectangles by which they stand side by side with others: of those too far apart, the first's. */
 export function headOf(areas: Rectangle[], window: Size): Point {
   const all = around(areas)!;
-  const { x, y, width, height } = all.height > window.height ? areas[0]! : all;
+  const isTogether = all.height <= window.height && all.width <= window.width;
+  const { x, y, width, height } = isTogether ? all : areas[0]!;
   return { x: x + width / 2, y: y + Math.min(height, NEAR) / 2 };
 }
 
