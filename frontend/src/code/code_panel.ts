@@ -86,8 +86,8 @@ export class CodePanel {
     this.copy = copyButton("Copy the code", () => textOf(this.code));
     this.element = h(
       "div",
-      { class: "fxi-code-panel" },
-      h("div", { class: "fxi-code-bar" }, this.words, this.everything, this.layout, this.copy),
+      { class: "fxi-code-panel fxi-column" },
+      h("div", { class: "fxi-code-bar fxi-row" }, this.words, this.everything, this.layout, this.copy),
       this.grid,
     );
     this.grid.addEventListener("click", (event) => this.clicked(event));

@@ -1,7 +1,7 @@
 /** Which part of the graph the window shows, and how it gets there. */
 
 import type { LivePicture } from "./live_picture";
-import { areasOf, placement, wholeOf, withBox, type Look, type Place, type Wish } from "./placement";
+import { areasOf, filled, placement, wholeOf, withBox, type Look, type Place, type Wish } from "./placement";
 import {
   around,
   bringAll,
@@ -159,7 +159,7 @@ export class Camera {
     const wanted = nodes.length ? nodes : boxes;
     const areas = this.live ? areasOf(this.live, wanted) : [];
     const everything = around(areas);
-    if (!everything) return;
+    if (!everything || !this.live) return;
     if (this.place.width === 0) {
       this.awaited = boxes;
       return;
@@ -171,11 +171,12 @@ export class Camera {
       return this.settle();
     }
     const room = fit(everything, this.place, 1);
-    if (areas.length > 1 && room.scale >= SMALL_SCALE) return this.go(room);
+    const goTo = (viewport: Viewport): void => this.go(filled(viewport, wholeOf(this.live!), this.place));
+    if (areas.length > 1 && room.scale >= SMALL_SCALE) return goTo(room);
     const first = areas[0]!;
     const scale = Math.max(this.viewport.scale, NEAR_SCALE);
     if (scale === this.viewport.scale && overlap(first, visible)) return this.reveal(first);
-    this.go(centre(first, this.place, scale));
+    goTo(centre(first, this.place, scale));
   }
 
   /** Brings boxes into the window, all of them if they can be read then. */

@@ -53,12 +53,12 @@ class Pane {
     });
     this.head = h(
       "div",
-      { class: "fxi-pane-head", hidden: true },
-      h("div", { class: "fxi-pane-stage" }, this.title, icon("chevron"), this.choice),
+      { class: "fxi-pane-head fxi-row", hidden: true },
+      h("div", { class: "fxi-pane-stage fxi-row" }, this.title, icon("chevron"), this.choice),
       this.note,
       iconButton("close", "Close this pane", () => choose(null)),
     );
-    this.element = h("div", { class: "fxi-pane", role: "group" }, this.head, graph.element);
+    this.element = h("div", { class: "fxi-pane fxi-column", role: "group" }, this.head, graph.element);
     this.call(null);
   }
 

@@ -42,7 +42,7 @@ export class DetailsPanel {
     this.values = new ValueSection({ ...actions.values, jump: actions.jump });
     this.element = h(
       "section",
-      { class: "fxi-panel fxi-details", "aria-label": "Details", tabindex: -1 },
+      { class: "fxi-panel fxi-column fxi-details", "aria-label": "Details", tabindex: -1 },
       this.body,
     );
   }
@@ -132,7 +132,7 @@ export class DetailsPanel {
       details.crumbs.length > 0 &&
         h(
           "nav",
-          { class: "fxi-crumbs", "aria-label": "Enclosing groups" },
+          { class: "fxi-crumbs fxi-wrap", "aria-label": "Enclosing groups" },
           details.crumbs.map(({ label, path }) =>
             button(
               {
@@ -169,7 +169,7 @@ export class DetailsPanel {
     if (signatures.length === 0) return null;
     return h(
       "div",
-      { class: "fxi-changed-by" },
+      { class: "fxi-changed-by fxi-row fxi-wrap" },
       "Changed by",
       signatures.map((signature) => {
         const found = this.passOf(signature);
@@ -187,7 +187,7 @@ export class DetailsPanel {
   private became(changes: string[] = []): HTMLElement | null {
     if (changes.length === 0) return null;
     const chips = changes.map((change) => h("span", { class: "fxi-chip" }, change));
-    return h("div", { class: "fxi-changed-by" }, "In the comparison", chips);
+    return h("div", { class: "fxi-changed-by fxi-row fxi-wrap" }, "In the comparison", chips);
   }
 
   private rewrites(details: Details): HTMLElement | null {
@@ -195,7 +195,7 @@ export class DetailsPanel {
     if (rewrites.length === 0) return null;
     return h(
       "div",
-      { class: "fxi-rewrites" },
+      { class: "fxi-rewrites fxi-column" },
       rewrites.map((rewrite) => this.rewrite(rewrite, name, rewrites.length > 1)),
     );
   }
@@ -225,7 +225,7 @@ export class DetailsPanel {
     );
     const name = found?.pass.name ?? signature.slice(0, 12);
     const label = isExcluded ? `Excluded from ${name}` : isOneOfSeveral ? name : "";
-    return h("div", { class: "fxi-rewrite" }, label && h("span", {}, label), press);
+    return h("div", { class: "fxi-rewrite fxi-row fxi-wrap" }, label && h("span", {}, label), press);
   }
 
   private arguments(details: Details): HTMLElement | null {

@@ -14,7 +14,7 @@ export class FilterBar {
     this.end = iconButton("close", "Clear filter", end, "Esc");
     this.element = h(
       "div",
-      { class: "fxi-found-bar", role: "group", "aria-label": "Filter", hidden: true },
+      { class: "fxi-found-bar fxi-row", role: "group", "aria-label": "Filter", hidden: true },
       this.words,
       this.end,
     );

@@ -14,10 +14,15 @@ type Wish = Omit<LookedAt, "stage">;
 const NOTHING: Wish = { compared: "", beside: false, between: [] };
 
 export class StageBar {
-  readonly element = h("div", { class: "fxi-stages", role: "group", "aria-label": "Stage", hidden: true });
+  readonly element = h("div", {
+    class: "fxi-stages fxi-row",
+    role: "group",
+    "aria-label": "Stage",
+    hidden: true,
+  });
 
   private readonly slider = new StageSlider((stage) => this.goTo(stage));
-  private readonly choices = h("div", { class: "fxi-stage-choices" });
+  private readonly choices = h("div", { class: "fxi-stage-choices fxi-row" });
   private readonly link: HTMLButtonElement;
   private stages: Stages | null = null;
   /** Whether only stages are listed of which the pass has changed something. */

@@ -24,7 +24,7 @@ export class BusyLine {
     this.button = button({ class: "fxi-button", hidden: true, onclick: () => this.cancel() }, "Cancel");
     this.element = h(
       "div",
-      { class: "fxi-busy", role: "status", hidden: true },
+      { class: "fxi-busy fxi-row", role: "status", hidden: true },
       h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
       this.text,
       this.time,
@@ -104,7 +104,12 @@ export class Banner {
     fill(
       this.element,
       icon("alert"),
-      h("div", { class: "fxi-banner-words" }, h("strong", {}, error.title), h("span", {}, error.text)),
+      h(
+        "div",
+        { class: "fxi-banner-words fxi-column" },
+        h("strong", {}, error.title),
+        h("span", {}, error.text),
+      ),
       iconButton("close", "Dismiss", () => (this.element.hidden = true)),
     );
     this.element.hidden = false;

@@ -61,7 +61,7 @@ export function remarkItem({ what, place, code, means, advice }: Remark): HTMLEl
     (place || code) &&
       h(
         "p",
-        { class: "fxi-remark-line" },
+        { class: "fxi-remark-line fxi-wrap" },
         place && h("span", { class: "fxi-remark-place", title: place }, short),
         code && h("code", {}, code),
       ),

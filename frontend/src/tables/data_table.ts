@@ -104,8 +104,8 @@ export class DataTable {
         this.look();
       },
     });
-    this.bar = h("div", { class: "fxi-filter-bar" }, this.filter, this.found);
-    this.element = h("div", { class: "fxi-table-frame" }, this.chart, this.bar, this.scroll);
+    this.bar = h("div", { class: "fxi-filter-bar fxi-row" }, this.filter, this.found);
+    this.element = h("div", { class: "fxi-table-frame fxi-column" }, this.chart, this.bar, this.scroll);
   }
 
   show(table: Table): void {

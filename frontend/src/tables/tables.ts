@@ -37,7 +37,7 @@ const TITLES: Record<string, string> = {
 
 export class TablesPanel {
   readonly element: HTMLElement;
-  private readonly body = h("div", { class: "fxi-tab-body", role: "tabpanel", tabindex: -1 });
+  private readonly body = h("div", { class: "fxi-tab-body fxi-column", role: "tabpanel", tabindex: -1 });
   private readonly tabs = h("div", { class: "fxi-tabs", role: "tablist", "aria-label": "Tables" });
   /** Tabs for which the line has no room. */
   private readonly more: HTMLDetailsElement;
@@ -74,8 +74,21 @@ export class TablesPanel {
     this.more = menu({ title: "More tables" }, "More", this.moreItems);
     this.more.classList.add("fxi-more-tabs");
     const space = h("span", { class: "fxi-space" });
-    const head = h("header", { class: "fxi-panel-head" }, this.tabs, this.more, space, this.copy, this.fold);
-    this.element = h("section", { class: "fxi-panel fxi-tables", "aria-label": "Tables" }, head, this.body);
+    const head = h(
+      "header",
+      { class: "fxi-panel-head fxi-row" },
+      this.tabs,
+      this.more,
+      space,
+      this.copy,
+      this.fold,
+    );
+    this.element = h(
+      "section",
+      { class: "fxi-panel fxi-column fxi-tables", "aria-label": "Tables" },
+      head,
+      this.body,
+    );
     this.tabs.addEventListener("keydown", (event) => this.onKey(event));
     this.stopResize = onResize(head, () => this.makeRoom());
   }

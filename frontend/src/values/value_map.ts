@@ -25,7 +25,7 @@ export class ValueMap {
   private readonly left = h("div", { class: "fxi-map-left", "aria-hidden": "true" });
   private readonly below = h("div", { class: "fxi-map-below", "aria-hidden": "true" });
   private readonly reading = h("output", { class: "fxi-map-reading", "aria-live": "polite" });
-  private readonly legend = h("div", { class: "fxi-map-legend" });
+  private readonly legend = h("div", { class: "fxi-map-legend fxi-row fxi-wrap" });
   private readonly caption = h("p", { class: "fxi-muted" });
   private map: TensorMap | null = null;
   private cells: Float32Array | Float64Array = new Float32Array();

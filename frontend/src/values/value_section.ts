@@ -31,7 +31,7 @@ export class ValueSection {
   private readonly map = new ValueMap((index) => this.lookAt(index));
   private readonly axes: AxesControls;
   private readonly numbers = h("div", { class: "fxi-values-numbers" });
-  private readonly choice = h("div", { class: "fxi-values-choice" });
+  private readonly choice = h("div", { class: "fxi-values-choice fxi-row fxi-wrap" });
   private readonly problem = h("p", { class: "fxi-values-problem", role: "status" });
   private shown: ShownValues | null = null;
   private value: NodeValue | null = null;
@@ -76,7 +76,7 @@ export class ValueSection {
     const words = state !== "ready" && text;
     const kind = state === "failed" ? "fxi-values-problem" : "fxi-muted";
     return [
-      h("div", { class: "fxi-values-head" }, h("h3", {}, "Values"), press, cancel),
+      h("div", { class: "fxi-values-head fxi-row fxi-wrap" }, h("h3", {}, "Values"), press, cancel),
       ...(words ? [h("p", { class: kind, role: "status" }, state === "failed" && icon("alert"), words)] : []),
     ];
   }

@@ -62,10 +62,10 @@ export class PassList {
     this.options = new OptionSwitches((name, on) => actions.setOption(name, on));
     this.element = h(
       "section",
-      { class: "fxi-panel fxi-passes", "aria-label": "Passes" },
+      { class: "fxi-panel fxi-column fxi-passes", "aria-label": "Passes" },
       h(
         "header",
-        { class: "fxi-panel-head" },
+        { class: "fxi-panel-head fxi-row" },
         h("h2", {}, "Passes"),
         h("span", { class: "fxi-space" }),
         this.offers.button,
@@ -284,7 +284,7 @@ export class PassList {
       pass.arguments.length > 0 &&
         h(
           "div",
-          { class: "fxi-arguments" },
+          { class: "fxi-arguments fxi-wrap" },
           pass.arguments.map(({ name, value }) =>
             h("code", { title: `${name}=${value}` }, `${name}=${value}`),
           ),

@@ -86,7 +86,7 @@ export class PassSummaries {
       ),
       h(
         "div",
-        { class: "fxi-reason-nodes" },
+        { class: "fxi-reason-nodes fxi-column" },
         elidedList(
           nodes.map((name, i) => this.node(pass, name, short[i]!, kind, busy, fixed)),
           ENDS,
@@ -106,7 +106,7 @@ export class PassSummaries {
   ): HTMLElement {
     return h(
       "li",
-      { class: "fxi-reason-node" },
+      { class: "fxi-reason-node fxi-row" },
       nodeLink(name, () => this.actions.jump(name), shown),
       pass.canExclude &&
         kind !== "refused" &&

@@ -13,7 +13,7 @@ export class PreviewBar {
   private readonly buttons = h("div", { class: "fxi-preview-buttons" });
   readonly element = h(
     "div",
-    { class: "fxi-preview", role: "group", "aria-label": "Preview", hidden: true },
+    { class: "fxi-preview fxi-row fxi-wrap", role: "group", "aria-label": "Preview", hidden: true },
     this.words,
     this.buttons,
   );
