@@ -134,14 +134,7 @@ export class DetailsPanel {
           "nav",
           { class: "fxi-crumbs fxi-wrap", "aria-label": "Enclosing groups" },
           details.crumbs.map(({ label, path }) =>
-            button(
-              {
-                class: "fxi-link",
-                title: path,
-                onclick: () => this.actions.selectGroup(path),
-              },
-              label,
-            ),
+            button({ class: "fxi-link", title: path, onclick: () => this.actions.selectGroup(path) }, label),
           ),
         ),
       h(
@@ -267,11 +260,7 @@ export class DetailsPanel {
         ? `Highlight everything upstream of ${name}`
         : `Highlight everything downstream of ${name}`;
     return button(
-      {
-        class: "fxi-link fxi-onward",
-        title,
-        onclick: () => this.actions.lightUp(field, name),
-      },
+      { class: "fxi-link fxi-onward", title, onclick: () => this.actions.lightUp(field, name) },
       field === "inputs" ? "all upstream" : "all downstream",
     );
   }

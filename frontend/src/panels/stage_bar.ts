@@ -37,12 +37,7 @@ export class StageBar {
     const title = "Move and zoom all graphs together (l)";
     const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
     this.link = button(
-      {
-        class: "fxi-button fxi-together",
-        title,
-        "aria-label": "Move together",
-        onclick: action,
-      },
+      { class: "fxi-button fxi-together", title, "aria-label": "Move together", onclick: action },
       icon("link"),
       h("span", {}, "Move together"),
     );
@@ -114,12 +109,7 @@ export class StageBar {
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
       button(
-        {
-          class: "fxi-way",
-          "aria-pressed": String(pressed),
-          title,
-          onclick: () => !pressed && action(),
-        },
+        { class: "fxi-way", "aria-pressed": String(pressed), title, onclick: () => !pressed && action() },
         label,
       );
     const ways =

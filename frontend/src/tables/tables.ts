@@ -333,11 +333,7 @@ export class TablesPanel {
     if (!outputs.isSettled && !outputs.isFinal)
       verdict.append(
         button(
-          {
-            class: "fxi-button",
-            title: "Compare both with a run in float64",
-            onclick: this.actions.judge,
-          },
+          { class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge },
           "Check rounding",
         ),
       );

@@ -41,11 +41,7 @@ export class PreviewBar {
         "Apply",
       ),
       button(
-        {
-          class: "fxi-button",
-          title: "Cancel (Esc)",
-          onclick: () => this.busy || this.actions.cancel(),
-        },
+        { class: "fxi-button", title: "Cancel (Esc)", onclick: () => this.busy || this.actions.cancel() },
         "Cancel",
       ),
     );
