@@ -6,7 +6,8 @@ import type { CodeChange } from "../src/base/wire";
 
 const NAMES = ["Original", "Merge linears"];
 const STAGES: Stages = {
-  ...{ names: NAMES, shown: 1, compared: "below", before: 0, beside: false, comparisons: [0], changes: [] },
+  ...{ names: NAMES, shown: 1, compared: "below", before: 0, comparisons: [0], changes: [] },
+  ...{ beside: false, between: [], row: [1], addable: [] },
   preview: null,
 };
 const HOSTILE = "<img src=x onerror=hacked>";
@@ -191,17 +192,16 @@ describe("the code of a page", () => {
     const kernel = new FakeKernel(undefined, { on: 2 });
     const page = await Page.of(kernel);
     await page.sends({ type: "show-code", on: true });
-    await page.sends({ type: "show-stage", stage: 2, compared: 0, beside: true });
+    await page.sends({ type: "show-stage", stage: 2, compared: 0, beside: true, between: [] });
     const { before, after, runs } = page.get("code");
     expect(runs.some(([kind]) => kind !== "same")).toBe(true);
     const length = (...kinds: string[]): number =>
       runs.reduce((sum, [kind, count]) => (kinds.includes(kind) ? sum + count : sum), 0);
     expect(length("same", "changed", "removed")).toBe(before!.length);
     expect(length("same", "changed", "added")).toBe(after.length);
-    const shown = page.get("before").picture!;
-    expect(shown).toBeDefined();
+    expect(page.get("beside")).toHaveLength(1);
     const node = before!.flatMap(({ nodes }) => nodes).at(-2)!;
-    await page.sends({ type: "select-node", name: node, show: true, before: true });
+    await page.sends({ type: "select-node", name: node, show: true, pane: 1 });
     expect(page.get("selected").before).toEqual([node]);
   });
 
@@ -219,7 +219,7 @@ describe("the code of a page", () => {
     kernel.held.add("code");
     await page.sends({ type: "show-code", on: true });
     expect(page.get("code").state).toBe("pending");
-    await page.sends({ type: "show-stage", stage: 0, compared: "", beside: false });
+    await page.sends({ type: "show-stage", stage: 0, compared: "", beside: false, between: [] });
     kernel.release();
     await page.sends({ type: "overview" });
     expect(page.get("code").state).toBe("ready");
@@ -232,7 +232,7 @@ describe("the code of a page", () => {
     const path = Object.values(page.get("picture").boxes).find(
       ({ kind }) => kind === "cluster" || kind === "group",
     )!.path;
-    await page.sends({ type: "select-group", path, before: false });
+    await page.sends({ type: "select-group", path, pane: 0 });
     expect(page.get("selected").shown.length).toBeGreaterThan(1);
     expect(page.get("selected").before).toEqual(page.get("selected").shown);
     await page.sends({ type: "clear-selection" });

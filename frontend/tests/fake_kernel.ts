@@ -1,6 +1,6 @@
 /** A kernel that answers from golden vectors, late or never if that is wished for; and layouts without Graphviz. */
 
-import { PANELS_AT_FIRST, type State, type ToApp } from "../src/base/protocol";
+import { PANELS_AT_FIRST, type Picture, type State, type ToApp } from "../src/base/protocol";
 import { VIEW_AT_FIRST } from "../src/viewer/view_link";
 import { Data } from "../src/viewer/graphs/data";
 import type { Layouts } from "../src/viewer/drawing/layout";
@@ -139,7 +139,8 @@ export class FakeKernel implements Kernel {
     const beside = view.beside && on > 0;
     const compared = typeof view.compared === "number" && view.compared >= on ? "below" : view.compared;
     this.tell("passes");
-    this.put("view", { ...view, stage: null, compared: beside ? compared : "", beside });
+    const between = view.between.filter((stage) => beside && stage < on);
+    this.put("view", { ...view, stage: null, compared: beside ? compared : "", beside, between });
     this.tell("stages");
     this.tell("overlays");
   }
@@ -332,9 +333,14 @@ export class Page {
       .sort();
   }
 
+  /** The picture in a pane. */
+  picture(pane: number): Picture {
+    return pane ? this.get("beside")[pane - 1]! : this.get("picture");
+  }
+
   /** Id of the box that draws a node alone. */
-  boxOf(name: string, before = false): string | undefined {
-    const picture = before ? this.get("before").picture! : this.get("picture");
+  boxOf(name: string, pane = 0): string | undefined {
+    const picture = this.picture(pane);
     return Object.keys(picture.boxes).find(
       (id) => picture.boxes[id]!.node === name && picture.boxes[id]!.kind !== "chip",
     );

@@ -84,21 +84,21 @@ describe.each(MODELS)("of %s", (name) => {
 
   it.each(vectors.heads)("lines lead $direction, shapes said: $shapes", ({ head, ...arrangement }) => {
     const view = new View(graphs.scene(0).hierarchy, new Set(), data.metrics);
-    const written = outline(view, placeBoxes(view, data.looks, data.metrics), { ...PLAIN, ...arrangement });
+    const written = outline(view, placeBoxes(view, data, data.metrics), { ...PLAIN, ...arrangement });
     expect(written.split("\n").slice(0, head.length)).toEqual(head);
   });
 
   it("two stages side by side are the same, and so is what stands for a node in the other", () => {
     const { pair, sides, counterparts } = vectors.pair;
-    const bare = graphs.panesOfPair(pair, new Map());
+    const bare = graphs.panesOf([pair], new Map());
     const opened = bare.all.flatMap(({ scene }, i) => {
       const paths = pathsOf(scene.hierarchy);
       return numbersIn(sides[i]!.opened).map((number) => paths[number]!);
     });
-    const panes = graphs.panesOfPair(pair, new Map(opened.map((path) => [path, ""])));
+    const panes = graphs.panesOf([pair], new Map(opened.map((path) => [path, ""])));
     panes.all.forEach(({ view }, i) => expectView(view, sides[i]!, vectors, data));
     const after = panes.scene.hierarchy.nodes.map((node) => node.name);
-    expect(after.map((node) => panes.beside!.counterparts.of([node], false).sort())).toEqual(
+    expect(after.map((node) => panes.counterparts!.of([node], 1, 0).sort())).toEqual(
       counterparts.map((names) => names.sort()),
     );
   });
@@ -136,9 +136,7 @@ describe.each(MODELS)("of %s", (name) => {
     );
     const changed = last().nodes.flatMap(({ name, marks }) => (marks.length > 0 ? [name] : []));
     [panesWith(numbersIn(overview)), panesWith([])].forEach((panes, i) =>
-      expect(said(panes.reveal(changed, false)), "opened for what has changed").toEqual(
-        numbersIn(revealed[i]!),
-      ),
+      expect(said(panes.reveal(changed, 0)), "opened for what has changed").toEqual(numbersIn(revealed[i]!)),
     );
     paths.slice(1).forEach((path, i) => {
       const [opened, without] = walks[i]!.map(numbersIn);
@@ -176,7 +174,7 @@ function expectView(view: View, expected: GoldenView, { lines }: Vectors, data: 
     read.map(({ source, box }) => `${source.position}:${of(box)}`).join(" "),
   ]);
   expect(Object.fromEntries(chips)).toEqual(expected.chips);
-  const written = outline(view, placeBoxes(view, data.looks, data.metrics), PLAIN)
+  const written = outline(view, placeBoxes(view, data, data.metrics), PLAIN)
     .replace(/[gn]-[0-9a-f]{12}/g, (id) => short.get(id)!)
     .split("\n");
   expect(written).toEqual(numbersIn(expected.outline).map((line) => lines[line]!));

@@ -6,6 +6,7 @@ import { App } from "../src/app/app";
 import { PANELS_AT_FIRST } from "../src/base/protocol";
 import { LivePicture } from "../src/graph/live_picture";
 import { overlap, type Rectangle } from "../src/graph/viewport";
+import { inRow } from "../src/panels/stage_bar";
 import { FakeKernel, FakeLayouts, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 import type { StagesKnown, Tables } from "../src/base/wire";
@@ -37,7 +38,7 @@ let app: App;
 /** The stages when all passes are on, and what was written down of them. */
 let known: StagesKnown;
 
-/** Where a graph is: beside the panels that are open, in half of the room if another is beside it. */
+/** Where a graph is: beside the panels that are open, in a part of the room if others are beside it. */
 function windowOf(element: Element): Rectangle {
   if (!element.matches(".fxi-graph")) return { x: 0, y: 0, ...room };
   const { passes, details, tables } = element.closest<HTMLElement>(".fxi-main")!.dataset;
@@ -45,10 +46,9 @@ function windowOf(element: Element): Rectangle {
   const left = passes === "open" ? 280 : 28;
   const width = room.width - left - (isWide ? (details === "open" ? 320 : 28) : 0);
   const height = room.height - 120 - (tables === "open" ? 230 : 34);
-  const isPair = element.closest(".fxi-panes")!.querySelectorAll(".fxi-graph").length > 1;
-  const isSecond = isPair && element.closest(".fxi-pane-shown") !== null;
-  const across = isPair ? width / 2 : width;
-  return { x: left + (isSecond ? across : 0), y: 120, width: across, height };
+  const graphs = [...element.closest(".fxi-panes")!.querySelectorAll(".fxi-graph")];
+  const across = width / graphs.length;
+  return { x: left + graphs.indexOf(element) * across, y: 120, width: across, height };
 }
 
 function resized(): void {
@@ -111,18 +111,19 @@ async function rest(): Promise<void> {
   resized();
 }
 
-const graphOf = (before = false): HTMLElement =>
-  app.element.querySelector<HTMLElement>(`.fxi-pane-${before ? "before" : "shown"} .fxi-graph`)!;
+/** The pane with the number 0 is the last. */
+const graphOf = (pane = 0): HTMLElement =>
+  [...app.element.querySelectorAll<HTMLElement>(".fxi-graph")].at(pane - 1)!;
 
 /** What is in the window: its boxes, and how much of it the picture fills. */
-function seen(before = false) {
-  const element = graphOf(before);
+function seen(pane = 0) {
+  const element = graphOf(pane);
   const { width, height } = windowOf(element);
   const numbers = element
     .querySelector<HTMLElement>(".fxi-layer")!
     .style.transform.match(/-?[\d.]+(?:e-?\d+)?/g)!;
   const [x, y, scale] = numbers.map(Number) as [number, number, number];
-  const picture = before ? page.get("before").picture! : page.get("picture");
+  const picture = page.picture(pane);
   const live = new LivePicture(picture);
   const visible = { x: -x / scale, y: -y / scale, width: width / scale, height: height / scale };
   const boxes = [...live.areas].filter(([, area]) => overlap(area, visible)).map(([id]) => id);
@@ -156,8 +157,8 @@ const groups = (kind: string): string[] =>
     box.openable && (box.kind === "cluster") === (kind === "cluster") && box.path ? [box.path] : [],
   );
 
-function click(id: string): void {
-  const element = graphOf().querySelector(`.node[data-box="${id}"], [data-box="${id}"]`)!;
+function click(id: string, pane = 0): void {
+  const element = graphOf(pane).querySelector(`.node[data-box="${id}"], [data-box="${id}"]`)!;
   const at = { bubbles: true, button: 0, pointerId: 1 };
   element.dispatchEvent(new MouseEvent("pointerdown", at));
   window.dispatchEvent(new MouseEvent("pointerup", at));
@@ -173,7 +174,7 @@ describe("a pass that is switched on and off", () => {
       await page.sends({ type: "open-level" }, { type: "open-level" });
       await rest();
       const name = nodes()[Math.floor(place * nodes().length)]!;
-      await page.sends({ type: "select-node", name, show: true, before: false });
+      await page.sends({ type: "select-node", name, show: true, pane: 0 });
       await rest();
       const was = seen();
       await switchTo(known.names.length - 1);
@@ -207,7 +208,7 @@ const GESTURES: Record<string, (below: (limit: number) => number) => unknown> = 
   },
   find: (below) => {
     const name = nodes()[below(nodes().length)];
-    if (name) page.viewer.send({ type: "select-node", name, show: true, before: false });
+    if (name) page.viewer.send({ type: "select-node", name, show: true, pane: 0 });
   },
   open: (below) => {
     const closed = groups("group");
@@ -230,16 +231,32 @@ const GESTURES: Record<string, (below: (limit: number) => number) => unknown> = 
   },
   beside: (below) => {
     const { shown } = page.get("stages");
-    if (
-      known.merged[`${shown}/${shown - 1}`] !== undefined &&
-      known.pairs[`${shown}/${shown - 1}`] !== undefined
-    )
-      page.viewer.send({ type: "show-stage", stage: shown, compared: "below", beside: below(2) > 0 });
+    const compared = below(shown + 1);
+    if (known.pairs[`${shown}/${compared}`] !== undefined)
+      page.viewer.send({
+        ...{ type: "show-stage", stage: shown, compared, between: [] },
+        beside: known.merged[`${shown}/${compared}`] === undefined || below(2) > 0,
+      });
+  },
+  row: (below) => {
+    const row = inRow(kernel.state.stages.names.map((_, stage) => stage).filter(() => below(3) > 0)).row;
+    const isThere = row.slice(1).every((stage, i) => known.pairs[`${stage}/${row[i]}`] !== undefined);
+    if (row.length > 1 && isThere) page.viewer.send({ type: "show-stage", ...inRow(row) });
+  },
+  other: (below) => {
+    const pane = below(page.get("beside").length + 1);
+    const { boxes, picture } = seen(pane);
+    const some = boxes.filter((id) => picture.boxes[id]!.kind === "op");
+    if (some.length) click(some[below(some.length)]!, pane);
+  },
+  shut: (below) => {
+    const shut = [...app.element.querySelectorAll<HTMLElement>(".fxi-pane-head:not([hidden]) button")];
+    if (shut.length > 2) shut[below(shut.length)]!.click();
   },
   stage: (below) => {
     const stage = below(kernel.state.stages.names.length);
     if (known.alone[stage] !== undefined)
-      page.viewer.send({ type: "show-stage", stage, compared: "", beside: false });
+      page.viewer.send({ type: "show-stage", stage, compared: "", beside: false, between: [] });
   },
 };
 
@@ -265,15 +282,24 @@ describe("any gestures", () => {
         expect(drawn.length, `${what}: boxes in sight`).toBeGreaterThan(0);
         expect(filled, `${what}: filled`).toBeGreaterThan(0.5);
         if (fits) expect(isWhole, `${what}: a picture that fits is whole`).toBe(true);
-        const { box, before } = page.get("details");
-        if (box) expect(seen(before).boxes, `${what}: what is selected is in sight`).toContain(box);
+        const { box, pane = 0, counterparts = [] } = page.get("details");
+        if (box) expect(seen(pane).boxes, `${what}: what is selected is in sight`).toContain(box);
         const changed = Object.keys(picture.boxes).filter((id) => picture.boxes[id]!.marks.length > 0);
         if (kernel.state.stages.names.length > on && changed.length)
           expect(
             changed.some((id) => boxes.includes(id)),
             `${what}: a change in sight`,
           ).toBe(true);
-        if (page.get("before").picture) expect(seen(true).boxes.length, `${what}: beside`).toBeGreaterThan(0);
+        page.get("beside").forEach((_, i) => {
+          const { boxes: beside } = seen(i + 1);
+          expect(beside.length, `${what}: boxes in pane ${i + 1}`).toBeGreaterThan(0);
+          const others = box && pane !== i + 1 ? (counterparts[i + 1] ?? []) : [];
+          if (others.length)
+            expect(
+              others.some((id) => beside.includes(id)),
+              `${what}: what stands for it in pane ${i + 1}`,
+            ).toBe(true);
+        });
       }
       expect(page.error).toBe("");
     },

@@ -10,10 +10,8 @@ const STAGES: Stages = {
   names: ["Original", "Fuse", "Merge"],
   changes: ["", "", ""],
   shown: 2,
-  compared: "below",
-  beside: true,
-  before: 1,
-  comparisons: [0, 1],
+  ...{ compared: "below", before: 1, comparisons: [0, 1] },
+  ...{ beside: true, between: [], row: [1, 2], addable: [0] },
 };
 const BEFORE = column(["x", "conv", "norm", "relu"]);
 const AFTER = column(["x", "conv", "relu"], {
@@ -33,6 +31,7 @@ beforeEach(() => {
     search: vi.fn(),
     back: vi.fn(),
     linked: vi.fn(),
+    show: vi.fn(),
     moved: vi.fn(),
   };
   panes = new Panes(actions as PaneActions);
@@ -45,8 +44,9 @@ afterEach(() => {
   document.body.replaceChildren();
 });
 
+/** The pane of the stage that is shown is the last. */
 const pane = (name: "before" | "shown"): HTMLElement =>
-  panes.element.querySelector<HTMLElement>(`.fxi-pane-${name}`)!;
+  [...panes.element.querySelectorAll<HTMLElement>(".fxi-pane")].at(name === "shown" ? -1 : 0)!;
 const graph = (name: "before" | "shown"): HTMLElement => pane(name).querySelector<HTMLElement>(".fxi-graph")!;
 const selected = (name: "before" | "shown"): (string | undefined)[] =>
   [...pane(name).querySelectorAll<SVGElement>(".fxi-selected")].map((e) => e.dataset["box"]);
@@ -56,16 +56,16 @@ const press = (name: "before" | "shown", key: string): boolean =>
 
 function showBoth(): void {
   panes.setStages(STAGES);
-  panes.showBefore(BEFORE);
+  panes.showBeside([BEFORE]);
 }
 
 describe("one graph", () => {
   it("has no heading and no border", () => {
-    panes.setStages({ ...STAGES, beside: false });
+    panes.setStages({ ...STAGES, beside: false, row: [2] });
     expect(panes.element.querySelectorAll(".fxi-graph")).toHaveLength(1);
     expect(panes.element.querySelector("[role=separator]")).toBeNull();
     expect(pane("shown").querySelector<HTMLElement>(".fxi-pane-head")!.hidden).toBe(true);
-    expect(graph("shown").getAttribute("aria-label")).not.toContain("other graph");
+    expect(graph("shown").getAttribute("aria-label")).not.toContain("next graph");
   });
 
   it("has nowhere to cross to", () => {
@@ -84,18 +84,18 @@ describe("two stages side by side", () => {
     ]);
     expect(pane("before").getAttribute("aria-label")).toBe("1. Fuse");
     expect(graph("shown").getAttribute("aria-label")).toContain("2. Merge");
-    panes.setStages({ ...STAGES, before: 0, compared: 0 });
+    panes.setStages({ ...STAGES, before: 0, compared: 0, row: [0, 2] });
     expect(pane("before").getAttribute("aria-label")).toBe("Original");
   });
 
   it("show what is selected in both, and name what stands for it", () => {
     showBoth();
-    panes.setSelected({ box: "conv", before: false, counterparts: ["conv", "norm"] });
+    panes.setSelected({ box: "conv", pane: 0, counterparts: [[], ["conv", "norm"]] });
     expect(selected("shown")).toEqual(["conv"]);
     expect(selected("before")).toEqual(["conv", "norm"]);
     expect(note("before")).toBe("Counterparts: conv, norm");
     expect(note("shown")).toBe("");
-    panes.setSelected({ box: "norm", before: true, counterparts: [] });
+    panes.setSelected({ box: "norm", pane: 1, counterparts: [[]] });
     expect(selected("before")).toEqual(["norm"]);
     expect(selected("shown")).toEqual([]);
     expect(note("shown")).toBe("No counterpart");
@@ -105,26 +105,26 @@ describe("two stages side by side", () => {
 
   it("are crossed with a key, and walked through from the counterpart", () => {
     showBoth();
-    panes.setSelected({ box: "conv", before: false, counterparts: ["conv", "norm"] });
+    panes.setSelected({ box: "conv", pane: 0, counterparts: [[], ["conv", "norm"]] });
     graph("shown").focus();
     press("shown", "o");
     expect(document.activeElement).toBe(graph("before"));
     press("before", "ArrowDown");
-    expect(actions.select).toHaveBeenCalledWith(BEFORE.boxes["norm"], "norm", true);
+    expect(actions.select).toHaveBeenCalledWith(BEFORE.boxes["norm"], "norm", 1);
     press("before", "o");
     expect(document.activeElement).toBe(graph("shown"));
   });
 
   it("open the same group by its path", () => {
     showBoth();
-    panes.setSelected({ box: "conv", before: false, counterparts: [] });
+    panes.setSelected({ box: "conv", pane: 0, counterparts: [[], []] });
     press("shown", "Enter");
     expect(actions.open).toHaveBeenCalledWith("stem");
   });
 
   it("are cleared together", () => {
     showBoth();
-    panes.setSelected({ box: "conv", before: false, counterparts: ["conv"] });
+    panes.setSelected({ box: "conv", pane: 0, counterparts: [[], ["conv"]] });
     press("before", "Escape");
     expect(actions.clear).toHaveBeenCalledOnce();
     expect([...selected("before"), ...selected("shown")]).toEqual([]);
@@ -133,11 +133,11 @@ describe("two stages side by side", () => {
   it("become one again, which takes the focus along", () => {
     showBoth();
     graph("before").focus();
-    panes.showBefore(null);
+    panes.showBeside([]);
     expect(panes.element.querySelectorAll(".fxi-graph")).toHaveLength(1);
     expect(panes.element.querySelector("[role=separator]")).toBeNull();
     expect(document.activeElement).toBe(graph("shown"));
-    panes.setSelected({ box: "norm", before: true, counterparts: ["conv"] });
+    panes.setSelected({ box: "norm", pane: 1, counterparts: [["conv"]] });
     showBoth();
     expect(pane("before").querySelectorAll("[data-box=norm]").length).toBeGreaterThan(0);
   });
@@ -190,6 +190,13 @@ describe("two graphs that move together", () => {
     expect(Math.abs(placeOf("before", 2) - placeOf("shown", 2))).toBeGreaterThan(60);
   });
 
+  it("have what is selected at the same height, though nothing near it is in both", () => {
+    panes.setSelected({ box: "conv", pane: 0, counterparts: [[], ["relu"]] });
+    expect(placeOf("before", 3)).toBeCloseTo(placeOf("shown", 1));
+    press("shown", "+");
+    expect(placeOf("before", 3)).toBeCloseTo(placeOf("shown", 1));
+  });
+
   it("are let go with a key, each moves by itself, and are linked where the key is pressed", () => {
     press("before", "l");
     expect(actions.linked).toHaveBeenLastCalledWith(false);
@@ -219,9 +226,66 @@ describe("two graphs that move together", () => {
   });
 
   it("have nothing to link where there is one", () => {
-    panes.showBefore(null);
+    panes.showBeside([]);
     press("shown", "l");
     expect(actions.linked).not.toHaveBeenCalled();
+  });
+});
+
+describe("four stages in a row", () => {
+  const ROW: Stages = {
+    ...STAGES,
+    ...{ names: ["Original", "Fuse", "Merge", "Fold", "Clean"], shown: 4, before: 0, compared: 0 },
+    ...{ row: [0, 1, 2, 4], between: [1, 2], addable: [3] },
+  };
+  const heads = (): string[] => [...panes.element.querySelectorAll("h3")].map((e) => e.textContent!);
+  const selectedIn = (): (string | undefined)[][] =>
+    [...panes.element.querySelectorAll(".fxi-pane")].map((element) =>
+      [...element.querySelectorAll<SVGElement>(".node.fxi-selected")].map((e) => e.dataset["box"]),
+    );
+  const choose = (at: number, value: string): void => {
+    const select = panes.element.querySelectorAll<HTMLSelectElement>(".fxi-pane-head select")[at]!;
+    select.value = value;
+    select.dispatchEvent(new Event("change"));
+  };
+  beforeEach(() => {
+    panes.setStages(ROW);
+    panes.showBeside([BEFORE, AFTER, BEFORE]);
+  });
+
+  it("stand from left to right, the one that is shown last", () => {
+    expect(heads()).toEqual(["Original", "1. Fuse", "2. Merge", "4. Clean"]);
+    expect(panes.element.querySelectorAll("[role=separator]")).toHaveLength(6);
+  });
+
+  it("show what is selected in one, and what stands for it in all others", () => {
+    panes.setSelected({ box: "relu", pane: 2, counterparts: [["relu"], ["norm", "relu"], [], []] });
+    expect(selectedIn()).toEqual([["norm", "relu"], ["relu"], [], ["relu"]]);
+    const notes = [...panes.element.querySelectorAll(".fxi-pane-note")].map((e) => e.textContent);
+    expect(notes).toEqual(["Counterparts: norm, relu", "", "No counterpart", "Counterpart: relu"]);
+  });
+
+  it("change their stages, and are closed one by one", () => {
+    choose(1, "3");
+    expect(actions.show).toHaveBeenLastCalledWith([0, 2, 4, 3]);
+    choose(3, "3");
+    expect(actions.show).toHaveBeenLastCalledWith([0, 1, 2, 3]);
+    panes.element.querySelectorAll<HTMLElement>(".fxi-pane-head button")[3]!.click();
+    expect(actions.show).toHaveBeenLastCalledWith([0, 1, 2]);
+    graph("shown").focus();
+    panes.setStages({ ...ROW, row: [0, 2, 4] });
+    panes.showBeside([BEFORE, BEFORE]);
+    expect(heads()).toEqual(["Original", "2. Merge", "4. Clean"]);
+    expect(document.activeElement, "who stays keeps the focus").toBe(graph("shown"));
+  });
+
+  it("are crossed one after another", () => {
+    graph("shown").focus();
+    const graphs = [...panes.element.querySelectorAll(".fxi-graph")];
+    for (const next of [graphs[0], graphs[1], graphs[2], graphs[3]]) {
+      document.activeElement!.dispatchEvent(new KeyboardEvent("keydown", { key: "o", bubbles: true }));
+      expect(document.activeElement).toBe(next);
+    }
   });
 });
 
@@ -235,7 +299,7 @@ describe("the colours of two stages", () => {
     total: 4,
     values,
   });
-  const legend = new Legend(vi.fn(), vi.fn());
+  const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
   const heat = (name: "before" | "shown", id: string): string =>
     pane(name).querySelector<SVGElement>(`.node[data-box=${id}]`)!.style.getPropertyValue("--heat");
 
@@ -322,7 +386,7 @@ describe("the colours of two stages", () => {
 
 describe("the legend of two stages", () => {
   it("explains the marks of both", () => {
-    const legend = new Legend(vi.fn(), vi.fn());
+    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
     const [after, before] = [
       column(["merged"], { merged: { marks: [0] } }),
       column(["norm"], { norm: { marks: [1] } }),

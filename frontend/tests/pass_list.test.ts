@@ -173,7 +173,7 @@ describe("a card", () => {
     links().at(-1)!.click();
     expect(actions["jump"]).toHaveBeenLastCalledWith("encoder_layer_35_query");
     find(".fxi-more")[0]!.click();
-    expect(links().map((link) => link.title)).toEqual(nodes);
+    expect(links().map((link) => link.getAttribute("aria-label"))).toEqual(nodes);
     expect(document.activeElement).toBe(links()[6]);
   });
 });

@@ -61,7 +61,7 @@ describe("a report", () => {
     kernel.follow(changed);
     location.hash = "node=mul";
     window.dispatchEvent(new HashChangeEvent("hashchange"));
-    const selected = { kind: "node", name: "mul", before: false };
+    const selected = { kind: "node", name: "mul", pane: 0 };
     expect(changed).toHaveBeenLastCalledWith("view", { ...VIEW_AT_FIRST, selected });
     location.hash = "nodes=mul";
     window.dispatchEvent(new HashChangeEvent("hashchange"));

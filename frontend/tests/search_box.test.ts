@@ -90,7 +90,7 @@ describe("the search field", () => {
 });
 
 describe("the bar above a graph in which nodes are lit up", () => {
-  const found: NodesFound = { query: "op:<b>", count: 17, message: "", boxes: {}, before: {} };
+  const found: NodesFound = { query: "op:<b>", count: 17, message: "", boxes: [{}] };
 
   it("says what is looked for, and can be left", () => {
     const end = vi.fn();
@@ -100,7 +100,7 @@ describe("the bar above a graph in which nodes are lit up", () => {
     expect(bar.element.querySelector("[role=status]")!.textContent).toBe("17 nodes match op:<b>");
     bar.show({ ...found, count: 1 });
     expect(bar.element.textContent).toBe("1 node matches op:<b>");
-    bar.show({ ...found, before: { a: 2, b: 3 } });
+    bar.show({ ...found, boxes: [{}, { a: 2, b: 3 }] });
     expect(bar.element.textContent).toBe("17 nodes match op:<b>, 5 in the other graph");
     bar.show({ ...found, message: "Why." });
     expect(bar.element.textContent).toBe("op:<b>: Why.");

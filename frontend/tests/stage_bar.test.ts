@@ -1,18 +1,20 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import type { Stages } from "../src/base/protocol";
-import { StageBar, possible } from "../src/panels/stage_bar";
+import type { LookedAt, Stages } from "../src/base/protocol";
+import { inRow, StageBar, possible } from "../src/panels/stage_bar";
 
 const ALONE: Stages = {
   names: ["Original", "Fuse", "Merge"],
   changes: ["", "1 rewrite: 1 conv changed", "2 rewrites: 6 linears become 2"],
   shown: 2,
   compared: "",
-  beside: false,
-  before: null,
+  ...{ beside: false, between: [], row: [2], addable: [0, 1], before: null },
   comparisons: [0, 1],
 };
-const BESIDE: Stages = { ...ALONE, compared: "below", beside: true, before: 1 };
+const BESIDE: Stages = { ...ALONE, compared: "below", beside: true, before: 1, row: [1, 2], addable: [0] };
 
+const wish = (stage: number, compared: LookedAt["compared"] = "", beside = false): LookedAt => ({
+  ...{ stage, compared, beside, between: [] },
+});
 const show = vi.fn();
 const link = vi.fn();
 const bar = new StageBar(show, link);
@@ -34,13 +36,13 @@ describe("the switch between one graph and two", () => {
     bar.update(ALONE);
     expect(button("One graph").getAttribute("aria-pressed")).toBe("true");
     button("Side by side").click();
-    expect(show).toHaveBeenCalledWith(2, "below", true);
+    expect(show).toHaveBeenCalledWith(wish(2, "below", true));
   });
 
   it("leaves the comparison as it is", () => {
     bar.update({ ...BESIDE, compared: 0, before: 0 });
     button("One graph").click();
-    expect(show).toHaveBeenCalledWith(2, 0, false);
+    expect(show).toHaveBeenCalledWith(wish(2, 0, false));
     button("Side by side").click();
     expect(show).toHaveBeenCalledOnce();
   });
@@ -91,19 +93,47 @@ describe("choosing a stage and what it is compared with", () => {
       ["1", "vs. 1. Fuse"],
     ]);
     choose("Compare with", "1");
-    expect(show).toHaveBeenLastCalledWith(2, 1, false);
+    expect(show).toHaveBeenLastCalledWith(wish(2, 1, false));
     choose("Compare with", "below");
-    expect(show).toHaveBeenLastCalledWith(2, "below", false);
+    expect(show).toHaveBeenLastCalledWith(wish(2, "below", false));
   });
 
   it("keeps two stages when another is chosen, and shows one when nothing is compared", () => {
     bar.update(BESIDE);
     choose("Stage of the graph", "1");
-    expect(show).toHaveBeenLastCalledWith(1, "below", true);
+    expect(show).toHaveBeenLastCalledWith(wish(1, "below", true));
     choose("Compare with", "");
-    expect(show).toHaveBeenLastCalledWith(2, "", false);
+    expect(show).toHaveBeenLastCalledWith(wish(2, "", false));
     choose("Compare with", "0");
-    expect(show).toHaveBeenLastCalledWith(2, 0, true);
+    expect(show).toHaveBeenLastCalledWith(wish(2, 0, true));
+  });
+});
+
+describe("the choice of panes", () => {
+  it("adds the latest stage below, or else the next above", () => {
+    bar.update(ALONE);
+    expect(button("Add a pane")).toBeUndefined();
+    bar.update(BESIDE);
+    button("Add a pane").click();
+    expect(show.mock.lastCall![0]).toMatchObject({ stage: 2, compared: 0, beside: true, between: [1] });
+    bar.update({ ...BESIDE, shown: 1, before: 0, row: [0, 1], addable: [2] });
+    button("Add a pane").click();
+    expect(show.mock.lastCall![0]).toMatchObject({ stage: 2, compared: 0, beside: true, between: [1] });
+    bar.update({ ...BESIDE, compared: 0, before: 0, between: [1], row: [0, 1, 2], addable: [] });
+    expect(button("Add a pane")).toBeUndefined();
+  });
+
+  it("keeps what stands between two stages as long as it does", () => {
+    bar.update({ ...BESIDE, compared: 0, before: 0, between: [1], row: [0, 1, 2], addable: [] });
+    choose("Stage of the graph", "1");
+    expect(show).toHaveBeenLastCalledWith(wish(1, 0, true));
+    button("One graph").click();
+    expect(show).toHaveBeenLastCalledWith(wish(2, 0, false));
+  });
+
+  it("takes stages in any order, each once", () => {
+    expect(inRow([3, 0, 3, 1])).toEqual({ ...wish(3, 0, true), between: [1], row: [0, 1, 3] });
+    expect(inRow([2])).toEqual({ ...wish(2), row: [2] });
   });
 });
 
@@ -113,8 +143,7 @@ describe("the slider through the stages", () => {
     changes: ["", "", "2 rewrites: 6 linears become 2", "", "1 rewrite: 1 cos removed"],
     shown: 4,
     compared: "",
-    beside: false,
-    before: null,
+    ...{ beside: false, between: [], row: [4], addable: [], before: null },
     comparisons: [0, 1, 2, 3],
   };
   const slider = bar.element.querySelector<HTMLInputElement>("input[type=range]")!;
@@ -125,7 +154,7 @@ describe("the slider through the stages", () => {
   /** Slides to a stage that the kernel then shows, whatever it compares it with. */
   const settleAt = (stages: Stages, stage: number): void => {
     slideTo(stage);
-    const [shown, compared, beside] = show.mock.lastCall!;
+    const { stage: shown, compared, beside } = show.mock.lastCall![0] as LookedAt;
     bar.update({
       ...stages,
       shown,
@@ -166,11 +195,11 @@ describe("the slider through the stages", () => {
   it("asks for one stage after another, and leaves out what was passed meanwhile", () => {
     bar.update(MANY);
     for (const stage of [3, 2, 1]) slideTo(stage);
-    expect(show.mock.calls).toEqual([[3, "", false]]);
+    expect(show.mock.calls).toEqual([[wish(3)]]);
     bar.update({ ...MANY, shown: 3 });
     expect(slider.value, "it stays where the person has it").toBe("1");
     bar.settle();
-    expect(show.mock.calls.slice(1)).toEqual([[1, "", false]]);
+    expect(show.mock.calls.slice(1)).toEqual([[wish(1)]]);
     bar.update({ ...MANY, shown: 1 });
     bar.settle();
     expect(show).toHaveBeenCalledTimes(2);
@@ -209,7 +238,9 @@ describe("the slider through the stages", () => {
     const from: Stages = { ...MANY, compared, beside: true, before: 2 };
     bar.update(from);
     for (const [stage] of expected) settleAt(from, stage);
-    expect(show.mock.calls).toEqual(expected);
+    expect(show.mock.calls).toEqual(
+      expected.map(([stage, against, beside]) => [wish(stage, against, beside)]),
+    );
   });
 });
 
@@ -247,8 +278,8 @@ describe("the switch that leaves out stages without changes", () => {
     expect([slider.max, slider.value]).toEqual(["1", "1"]);
     slider.value = "0";
     slider.dispatchEvent(new Event("input"));
-    expect(show).toHaveBeenLastCalledWith(0, "", false);
-    bar.update({ ...SOME, shown: 3, comparisons: [0, 1, 2] });
+    expect(show).toHaveBeenLastCalledWith(wish(0, "", false));
+    bar.update({ ...SOME, shown: 3, row: [3], comparisons: [0, 1, 2] });
     bar.settle();
     expect(listed()).toEqual(["0", "2", "3"]);
     button("Only changes").click();
@@ -263,7 +294,7 @@ it.each<["" | "below" | number, ("" | "below" | number)[]]>([
   [2, ["", "below", "below", 2, 2]],
 ])("compared with %j, a comparison stays while there is one", (compared, expected) => {
   for (const beside of [false, true]) {
-    const found = expected.map((_, stage) => possible({ compared, beside }, stage));
+    const found = expected.map((_, stage) => possible({ compared, beside, between: [] }, stage));
     expect(found.map((wish) => wish.compared)).toEqual(expected);
     expect(found.map((wish) => wish.beside)).toEqual(expected.map((kept) => beside && kept !== ""));
   }

@@ -10,7 +10,7 @@ import type { NodeValue, ValuePart } from "../src/base/wire";
 
 async function selected(kernel = new FakeKernel(), name = "stem_conv"): Promise<Page> {
   const page = await Page.of(kernel);
-  await page.sends({ type: "select-node", name, show: true, before: false });
+  await page.sends({ type: "select-node", name, show: true, pane: 0 });
   return page;
 }
 
@@ -33,7 +33,7 @@ describe("the values of a node", () => {
     page.viewer.send({ type: "show-values" });
     await settled();
     expect(page.get("values").state).toBe("pending");
-    await page.sends({ type: "select-node", name: "stem_norm", show: true, before: false });
+    await page.sends({ type: "select-node", name: "stem_norm", show: true, pane: 0 });
     kernel.release();
     await settled();
     expect(page.get("values")).toMatchObject({ state: "none", value: null });
@@ -46,7 +46,7 @@ describe("the values of a node", () => {
     const page = await selected(kernel);
     await page.sends({ type: "show-values", inputs: "batch 7" });
     await page.sends({ type: "show-part", tensor: 1, rows: null, columns: null, index: [] });
-    await page.sends({ type: "select-node", name: "stem_norm", show: true, before: false });
+    await page.sends({ type: "select-node", name: "stem_norm", show: true, pane: 0 });
     await page.sends({ type: "show-values" });
     expect(kernel.askedFor("value")).toMatchObject([{ inputs: "batch 7" }, { inputs: "batch 7" }]);
     expect(kernel.askedFor("value-part")).toMatchObject([{ inputs: "batch 7" }]);
@@ -58,7 +58,7 @@ describe("the values of a node", () => {
     await page.sends({ type: "show-values", inputs: "batch 7" });
     kernel.switchTo(1);
     await settled();
-    await page.sends({ type: "select-node", name: "stem_conv", show: true, before: false });
+    await page.sends({ type: "select-node", name: "stem_conv", show: true, pane: 0 });
     await page.sends({ type: "show-values" });
     expect(kernel.askedFor("value").at(-1)).toMatchObject({ inputs: "" });
   });
@@ -112,7 +112,7 @@ describe("the values of a node", () => {
     expect(page.get("values")).toMatchObject({ state: "ready", part: partOf(0), isFixed: true });
     await page.sends({ type: "show-part", tensor: 1, rows: null, columns: null, index: [] });
     expect(page.get("values").part).toEqual(partOf(1));
-    await page.sends({ type: "select-node", name: "stem_norm", show: true, before: false });
+    await page.sends({ type: "select-node", name: "stem_norm", show: true, pane: 0 });
     expect(page.get("values")).toMatchObject({ state: "absent", text });
     expect(kernel.asked).toEqual([]);
   });

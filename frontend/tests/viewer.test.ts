@@ -2,7 +2,7 @@
 
 import { PLAIN } from "../src/viewer/graphs/arrangement";
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Box, ToApp } from "../src/base/protocol";
+import type { Box, NodesFound, ToApp } from "../src/base/protocol";
 import { Data } from "../src/viewer/graphs/data";
 import { Scene } from "../src/viewer/graphs/scene";
 import { FakeKernel, Page, settled } from "./fake_kernel";
@@ -22,17 +22,21 @@ async function start(
 }
 
 const focusIn = (told: ToApp[]) => told.filter((message) => message.type === "focus");
-const select = (name: string, show = true, before = false) =>
-  ({ type: "select-node", name, show, before }) as const;
-const showStage = (stage: number, compared: "" | "below" | number = "", beside = false) =>
-  ({ type: "show-stage", stage, compared, beside }) as const;
+const select = (name: string, show = true, pane = 0) => ({ type: "select-node", name, show, pane }) as const;
+const showStage = (
+  stage: number,
+  compared: "" | "below" | number = "",
+  beside = false,
+  between: number[] = [],
+) => ({ type: "show-stage", stage, compared, beside, between }) as const;
 const signatureOf = (i: number) => kernel.state.passes.passes[i]!.signature;
-const drawn = (before = false): string[] => {
-  const picture = before ? page.get("before").picture! : page.get("picture");
-  return Object.values(picture.boxes).flatMap(({ node, kind }) => (node && kind !== "chip" ? [node] : []));
+const drawn = (pane = 0): string[] => {
+  return Object.values(page.picture(pane).boxes).flatMap(({ node, kind }) =>
+    node && kind !== "chip" ? [node] : [],
+  );
 };
-const words = (before = false): Set<string> => {
-  const picture = before ? page.get("before").picture! : page.get("picture");
+const words = (pane = 0): Set<string> => {
+  const picture = page.picture(pane);
   return new Set(
     Object.values(picture.boxes).flatMap(({ marks }) => marks.map((i) => picture.signatures[i]!)),
   );
@@ -45,7 +49,7 @@ describe("the first picture", () => {
     expect(page.opened).toEqual(["head", "stem"]);
     expect(page.get("details").kind).toBe("model");
     expect(words()).toEqual(new Set());
-    expect(page.get("before")).toEqual({});
+    expect(page.get("beside")).toEqual([]);
     expect(page.error).toBe("");
   });
 
@@ -125,7 +129,7 @@ describe("passes", () => {
     const merged = page.boxOf("query_key_merged")!;
     expect(page.get("picture").boxes[merged]!.marks).toEqual([1]);
     const [focus] = focusIn(page.told.slice(first));
-    expect(focus).toMatchObject({ gently: true, before: false });
+    expect(focus).toMatchObject({ gently: true, pane: 0 });
     expect(focus!.boxes).toContain(merged);
     kernel.switchTo(1);
     await settled();
@@ -275,12 +279,12 @@ describe("what is selected", () => {
     expect(page.boxOf("relu")).toBeUndefined();
     expect(page.get("details").box).toBe(page.groupBox("head"));
     const [focus] = focusIn(await page.sends(select("relu")));
-    expect(focus).toEqual({ type: "focus", boxes: [page.boxOf("relu")], gently: false, before: false });
+    expect(focus).toEqual({ type: "focus", boxes: [page.boxOf("relu")], gently: false, pane: 0 });
     expect(page.get("details").box).toBe(page.boxOf("relu"));
   });
 
   it("may be a group, or nothing", async () => {
-    await page.sends({ type: "select-group", path: "head", before: false });
+    await page.sends({ type: "select-group", path: "head", pane: 0 });
     expect(page.get("details")).toMatchObject({ kind: "group", path: "head", subtitle: "Head" });
     expect(page.get("details").users.map(({ name }) => name)).toEqual(["truediv"]);
     await page.sends({ type: "clear-selection" });
@@ -290,7 +294,7 @@ describe("what is selected", () => {
 
   it("stays when it is asked for something that is not there, which is said", async () => {
     await page.sends(select("mul"));
-    await page.sends({ type: "select-group", path: "relu", before: false });
+    await page.sends({ type: "select-group", path: "relu", pane: 0 });
     expect(page.error).toBe("Selecting the group failed: This stage has no group named relu.");
     await page.sends(select("nobody"));
     expect(page.error).toContain("This stage has no node named nobody.");
@@ -375,10 +379,10 @@ describe("a filter", () => {
     expect(page.opened).toEqual(["head", "stem"]);
     const boxes = ["head_query", "head_key"].map((name) => page.boxOf(name)!);
     expect(found()).toEqual({
-      ...{ query: "linear", count: 2, message: "", before: {} },
-      boxes: { [boxes[0]!]: 1, [boxes[1]!]: 1 },
+      ...{ query: "linear", count: 2, message: "" },
+      boxes: [{ [boxes[0]!]: 1, [boxes[1]!]: 1 }],
     });
-    expect(focusIn(told)).toEqual([{ type: "focus", boxes, gently: false, before: false }]);
+    expect(focusIn(told)).toEqual([{ type: "focus", boxes, gently: false, pane: 0 }]);
     await filter("");
     expect(page.opened).toEqual(["stem"]);
     expect(found()).toEqual({});
@@ -392,7 +396,7 @@ describe("a filter", () => {
   it("counts what is found in a closed group", async () => {
     await filter("linear");
     await page.sends({ type: "close", path: "head" });
-    expect(found()).toMatchObject({ count: 2, boxes: { [page.groupBox("head")!]: 2 } });
+    expect(found()).toMatchObject({ count: 2, boxes: [{ [page.groupBox("head")!]: 2 }] });
     expect(page.opened).toEqual(["stem"]);
   });
 
@@ -401,7 +405,7 @@ describe("a filter", () => {
     await page.sends({ type: "close", path: "head" }, { type: "close", path: "stem" });
     await filter("linear");
     expect(page.opened).toEqual([]);
-    expect(found()).toMatchObject({ boxes: { [page.groupBox("head")!]: 2 } });
+    expect(found()).toMatchObject({ boxes: [{ [page.groupBox("head")!]: 2 }] });
   });
 
   it("stays while groups and stages change, and is asked of each graph that is shown", async () => {
@@ -409,7 +413,7 @@ describe("a filter", () => {
     expect(found()).toMatchObject({ query: "by:fuse", count: 0 });
     kernel.switchTo(1);
     await settled();
-    expect(found()).toMatchObject({ count: 1, boxes: { [page.boxOf("stem_conv")!]: 1 } });
+    expect(found()).toMatchObject({ count: 1, boxes: [{ [page.boxOf("stem_conv")!]: 1 }] });
     await page.sends({ type: "close", path: "head" });
     expect(found()).toMatchObject({ query: "by:fuse", count: 1 });
     await page.sends(showStage(0));
@@ -432,10 +436,10 @@ describe("a filter", () => {
     await page.sends({ type: "close", path: "stem" }, { type: "close", path: "head" });
     await filter("op:call_module linear");
     expect(found()).toMatchObject({ count: 1, message: "" });
-    expect(Object.keys((found() as { before: object }).before)).toHaveLength(2);
+    expect(Object.keys((found() as NodesFound).boxes[1]!)).toHaveLength(2);
     const told = await filter("name:stem_norm");
-    expect(found()).toMatchObject({ count: 0, boxes: {}, before: { [page.boxOf("stem_norm", true)!]: 1 } });
-    expect(focusIn(told)[0]!.before).toBe(true);
+    expect(found()).toMatchObject({ count: 0, boxes: [{}, { [page.boxOf("stem_norm", 1)!]: 1 }] });
+    expect(focusIn(told)[0]!.pane).toBe(1);
   });
 
   it("that cannot be drawn leaves the one that was there", async () => {
@@ -482,7 +486,7 @@ describe("stages", () => {
           ...{ shown: stage, compared: before, before, beside },
           comparisons: Array.from({ length: stage }, (_, i) => i),
         });
-        expect(Boolean(page.get("before").picture)).toBe(beside);
+        expect(page.get("beside")).toHaveLength(beside ? 1 : 0);
       }
     expect(page.error).toBe("");
   });
@@ -529,7 +533,7 @@ describe("stages", () => {
     kernel.release();
     await settled();
     expect(page.get("stages")).toMatchObject({ shown: 0, beside: false });
-    expect(page.get("before")).toEqual({});
+    expect(page.get("beside")).toEqual([]);
   });
 
   it("that there are none of are no reason to leave the one that is shown", async () => {
@@ -563,7 +567,7 @@ describe("stages", () => {
     await page.sends(showStage(2, "below", true));
     await page.sends({ type: "show-node", name: "stem_norm", stage: 1 });
     expect(page.get("stages")).toMatchObject({ shown: 1, compared: "below", before: 0, beside: true });
-    expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", pane: 1 });
   });
 });
 
@@ -576,62 +580,62 @@ describe("two stages side by side", () => {
   it("have each its own nodes, and what became of them", () => {
     expect(drawn()).toContain("query_key_merged");
     expect(drawn()).not.toContain("stem_norm");
-    expect(drawn(true)).toContain("stem_norm");
-    expect(drawn(true)).not.toContain("query_key_merged");
+    expect(drawn(1)).toContain("stem_norm");
+    expect(drawn(1)).not.toContain("query_key_merged");
     expect(words()).toContain("added");
     expect(words()).not.toContain("removed");
-    expect(words(true)).toContain("removed");
-    expect(words(true)).not.toContain("added");
+    expect(words(1)).toContain("removed");
+    expect(words(1)).not.toContain("added");
   });
 
   it("open and close the same groups", async () => {
     await page.sends({ type: "close", path: "head" });
     expect(drawn()).not.toContain("relu");
-    expect(drawn(true)).not.toContain("relu");
+    expect(drawn(1)).not.toContain("relu");
     page.layouts.error = new Error("too much");
     await page.sends({ type: "open", path: "head" });
     page.layouts.error = null;
     await page.sends({ type: "close", path: "stem" });
-    for (const before of [false, true]) expect(drawn(before)).not.toContain("relu");
+    for (const pane of [0, 1]) expect(drawn(pane)).not.toContain("relu");
     await page.sends({ type: "open", path: "head" });
     expect(drawn()).toContain("relu");
-    expect(drawn(true)).toContain("relu");
+    expect(drawn(1)).toContain("relu");
   });
 
   it("name what stands for a node, and a group, on the other side", async () => {
-    const counterparts = () => page.get("details").counterparts;
-    await page.sends(select("stem_norm", false, true));
+    const counterparts = () => page.get("details").counterparts!.flat();
+    await page.sends(select("stem_norm", false, 1));
     expect(counterparts()).toEqual([page.boxOf("stem_conv")]);
     await page.sends(select("stem_conv"));
-    expect(counterparts()).toEqual([page.boxOf("stem_conv", true), page.boxOf("stem_norm", true)]);
+    expect(counterparts()).toEqual([page.boxOf("stem_conv", 1), page.boxOf("stem_norm", 1)]);
     await page.sends(select("query_key_merged"));
-    expect(counterparts()).toEqual([page.boxOf("head_query", true), page.boxOf("head_key", true)]);
-    await page.sends(select("head_key", false, true));
+    expect(counterparts()).toEqual([page.boxOf("head_query", 1), page.boxOf("head_key", 1)]);
+    await page.sends(select("head_key", false, 1));
     expect(counterparts()).toEqual([page.boxOf("head_key"), page.boxOf("query_key_merged")]);
     await page.sends(select("relu"));
     await page.sends({ type: "close", path: "head" });
     expect(counterparts()).toEqual([page.groupBox("head")]);
-    for (const before of [false, true]) {
-      await page.sends({ type: "select-group", path: "stem", before });
+    for (const pane of [0, 1]) {
+      await page.sends({ type: "select-group", path: "stem", pane });
       expect(counterparts()).toEqual([page.groupBox("stem")]);
       const nodes = page.get("details").fields.find(({ label }) => label === "Nodes")!.value;
-      expect(nodes).toBe(before ? "3" : "2");
+      expect(nodes).toBe(pane ? "3" : "2");
     }
   });
 
   it("show a node together with what stands for it", async () => {
     await page.sends({ type: "close", path: "head" });
-    const told = await page.sends(select("head_query", true, true));
+    const told = await page.sends(select("head_query", true, 1));
     expect(focusIn(told)).toEqual([
-      { type: "focus", boxes: [page.boxOf("head_query", true)], gently: false, before: true },
+      { type: "focus", boxes: [page.boxOf("head_query", 1)], gently: false, pane: 1 },
     ]);
     expect(page.boxOf("query_key_merged")).toBeDefined();
   });
 
   it("find a node that is gone on the side that has it", async () => {
     await page.sends(select("stem_norm"));
-    expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
-    expect(kernel.state.view.selected).toEqual({ kind: "node", name: "stem_norm", before: true });
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", pane: 1 });
+    expect(kernel.state.view.selected).toEqual({ kind: "node", name: "stem_norm", pane: 1 });
   });
 
   it("open what is different between them", async () => {
@@ -644,22 +648,89 @@ describe("two stages side by side", () => {
   });
 
   it("stay while there are two, and so does what is selected in the earlier one", async () => {
-    await page.sends(select("stem_norm", false, true));
+    await page.sends(select("stem_norm", false, 1));
     kernel.switchTo(1);
     await settled();
     expect(page.get("stages")).toMatchObject({ shown: 1, before: 0, beside: true });
-    expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", pane: 1 });
     kernel.switchTo(0);
     await settled();
     expect(page.get("stages")).toMatchObject({ shown: 0, before: null, beside: false });
-    expect(page.get("before")).toEqual({});
+    expect(page.get("beside")).toEqual([]);
     expect(page.get("details").kind).toBe("model");
   });
 
   it("forget what is selected in the earlier one when they become one graph", async () => {
-    await page.sends(select("stem_norm", false, true));
+    await page.sends(select("stem_norm", false, 1));
     await page.sends(showStage(2, 0, false));
     expect(page.get("details").kind).toBe("model");
+  });
+});
+
+describe("three stages in a row", () => {
+  beforeEach(async () => {
+    await start({ on: 2 });
+    await page.sends(showStage(2, 0, true, [1]));
+  });
+
+  it("ask for each pair once, and are the view that is kept", async () => {
+    const asked = kernel
+      .askedFor("graph")
+      .map((message) => message.type === "graph" && [message.stage, message.before]);
+    expect(asked).toEqual([
+      [1, 0],
+      [2, 1],
+    ]);
+    expect(page.get("stages")).toMatchObject({ row: [0, 1, 2], between: [1], addable: [], compared: 0 });
+    expect(kernel.state.view).toMatchObject({ compared: 0, beside: true, between: [1] });
+    expect(page.get("beside")).toHaveLength(2);
+  });
+
+  it("mark in the middle what differs from either side", () => {
+    const norm = page.get("picture").signatures;
+    expect(norm).toEqual(["added", "removed", "changed", "rewired"]);
+    const marks = (name: string, pane: number): string[] =>
+      page.picture(pane).boxes[page.boxOf(name, pane)!]!.marks.map((mark) => norm[mark]!);
+    expect(marks("stem_norm", 1)).toEqual(["removed"]);
+    expect(marks("stem_conv", 2)).toEqual(["changed"]);
+    expect(marks("head_query", 2)).toEqual(["changed"]);
+    expect(marks("query_key_merged", 0)).toEqual(["added"]);
+  });
+
+  it("light up in each what stands for a node of any", async () => {
+    await page.sends(select("query_key_merged"));
+    const both = (pane: number) => ["head_query", "head_key"].map((name) => page.boxOf(name, pane)!);
+    expect(page.get("details").counterparts).toEqual([[], both(1), both(2)]);
+    await page.sends(select("stem_norm", true, 1));
+    expect(page.get("details").counterparts).toEqual([
+      [page.boxOf("stem_conv")],
+      [],
+      [page.boxOf("stem_conv", 2)],
+    ]);
+    await page.sends(select("head_key", true, 2));
+    expect(page.get("details")).toMatchObject({ name: "head_key", pane: 2 });
+    expect(page.get("details").counterparts![0]).toContain(page.boxOf("query_key_merged"));
+  });
+
+  it("lose the one that is gone from the session, and go on", async () => {
+    kernel.switchTo(1);
+    await settled();
+    expect(page.get("stages")).toMatchObject({ row: [0, 1], between: [] });
+    kernel.look({ stage: 2, compared: 0, beside: true, between: [1] });
+    await settled();
+    expect(page.get("stages").row).toEqual([0, 1]);
+    expect(page.error).toBe("Showing the change failed: There is no stage 2.");
+  });
+
+  it("are those that a report has the pairs of", async () => {
+    kernel.isFixed = true;
+    const { pairs } = kernel.state.stages;
+    kernel.state.stages = {
+      ...kernel.state.stages,
+      pairs: { "2/0": pairs["2/0"] ?? 0, "2/1": pairs["2/1"]! },
+    };
+    await page.sends(showStage(2, 0, true, [1]));
+    expect(page.get("stages")).toMatchObject({ row: [0, 2], addable: [] });
   });
 });
 
@@ -711,7 +782,7 @@ describe("a preview", () => {
     });
     await settled();
     expect(page.get("stages")).toMatchObject({ shown: 2, beside: false });
-    expect(page.get("before")).toEqual({});
+    expect(page.get("beside")).toEqual([]);
     kernel.preview(null);
     await settled();
     expect(kernel.state.stages.version).toBe(version);
@@ -772,9 +843,9 @@ describe("overlays", () => {
   it("are those of each side", async () => {
     await page.sends(showStage(2, 0, true));
     await choose("sum");
-    const { overlay: shown, before } = page.get("overlays");
-    expect(shown!.total).not.toBe(before!.total);
-    expect(before!.values[page.boxOf("stem_norm", true)!]).toBeDefined();
+    const { overlay: shown, beside } = page.get("overlays");
+    expect(shown!.total).not.toBe(beside[0]!.total);
+    expect(beside[0]!.values[page.boxOf("stem_norm", 1)!]).toBeDefined();
     expect(kernel.askedFor("overlay").map((message) => "graph" in message && message.graph)).toEqual([4, 0]);
   });
 
@@ -848,18 +919,26 @@ describe("the view of a script", () => {
     await start({ on: 2 });
     kernel.look({
       ...{ stage: 2, compared: 0, beside: true, opened: ["stem"], query: "name:conv", overlay: "sum" },
-      selected: { kind: "node", name: "stem_norm", before: true },
+      selected: { kind: "node", name: "stem_norm", pane: 1 },
     });
     await settled();
     expect(page.get("stages")).toMatchObject({ shown: 2, compared: 0, beside: true });
     expect(page.opened).toEqual(["stem"]);
     expect(page.get("found")).toMatchObject({ query: "name:conv" });
     expect(page.get("overlays").overlay!.name).toBe("sum");
-    expect(page.get("details")).toMatchObject({ name: "stem_norm", before: true });
+    expect(page.get("details")).toMatchObject({ name: "stem_norm", pane: 1 });
     expect(kernel.state.view).toEqual({
       ...PLAIN,
-      ...{ stage: null, compared: 0, beside: true, opened: ["stem"], query: "name:conv", overlay: "sum" },
-      selected: { kind: "node", name: "stem_norm", before: true },
+      ...{
+        stage: null,
+        compared: 0,
+        beside: true,
+        between: [],
+        opened: ["stem"],
+        query: "name:conv",
+        overlay: "sum",
+      },
+      selected: { kind: "node", name: "stem_norm", pane: 1 },
     });
     kernel.look({ selected: null, query: "", overlay: "" });
     await settled();
@@ -883,7 +962,7 @@ describe("the view of a script", () => {
   it("shows a node that is hidden", async () => {
     await start();
     await page.sends({ type: "close", path: "head" });
-    kernel.look({ selected: { kind: "node", name: "relu", before: false } });
+    kernel.look({ selected: { kind: "node", name: "relu", pane: 0 } });
     await settled();
     expect(page.get("details").box).toBe(page.boxOf("relu"));
   });
@@ -1048,7 +1127,7 @@ describe("what became of a node where stages are compared", () => {
     await page.sends(showStage(2, 0));
     await page.sends(select("stem_norm"));
     expect(page.get("details")).toMatchObject({ name: "stem_norm", marks: [], became: ["removed"] });
-    await page.sends({ type: "select-group", path: "stem", before: false });
+    await page.sends({ type: "select-group", path: "stem", pane: 0 });
     expect(page.get("details").marks).toEqual([signatureOf(0)]);
     expect(page.get("details").became).toContain("removed");
     await page.sends(showStage(2));
@@ -1172,7 +1251,7 @@ describe("whatever is done", () => {
     const [own, others] = [nodesOf(2), nodesOf(before ?? 2)];
     for (const name of drawn())
       expect(own.has(name) || (!beside && compared !== "" && others.has(name))).toBe(true);
-    if (beside) for (const name of drawn(true)) expect(others.has(name)).toBe(true);
+    if (beside) for (const name of drawn(1)) expect(others.has(name)).toBe(true);
     const drawings = page.layouts.outlines.length;
     await settled();
     expect(page.layouts.outlines.length).toBe(drawings);

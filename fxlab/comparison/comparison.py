@@ -373,10 +373,12 @@ class Comparison(OtherNames):
         return session_of_both(self.alignment, pairs, parted, words, self.inputs, self.candidate_inputs)
 
     def inspect(self) -> Inspector:
-        """Show both in an inspector, the candidate as a stage beside the reference."""
+        """Show both in an inspector, side by side; what is selected in one is shown in the other."""
         from fxlab.notebook import inspect
 
-        return inspect(self.session)
+        inspector = inspect(self.session)
+        inspector.panes = [0, 1]
+        return inspector
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write both to one HTML file: see :func:`fxlab.report`.

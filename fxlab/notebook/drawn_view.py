@@ -49,10 +49,17 @@ class DrawnView:
         return self._graphs.merged(self.stage, self.before)
 
     @property
+    def row(self) -> list[int]:
+        """The numbers of the stages on the screen, from left to right."""
+        if self.before is None or not self._view["beside"] or self._graphs.state()["preview"]:
+            return [self.stage]
+        between = {stage for stage in self._view["between"] if self.before < stage < self.stage}
+        return [self.before, *sorted(between), self.stage]
+
+    @property
     def numbers(self) -> list[int]:
-        """The numbers of all graphs on the screen."""
-        beside = [] if self.before is None or not self._view["beside"] else [self._graphs.alone(self.before)]
-        return [self.number, *beside]
+        """The numbers of all graphs on the screen: of the stage that is shown, and of those beside it."""
+        return [self.number, *map(self._graphs.alone, self.row[:-1])]
 
     @property
     def opened(self) -> View:
@@ -73,10 +80,10 @@ class DrawnView:
 
     @property
     def dot(self) -> str:
-        """The same in the DOT language; two stages from left to right."""
+        """The same in the DOT language; several stages from left to right."""
         sides, overlays = [], []
-        for number in self.numbers[::-1]:
-            stage = self.stage if number == self.number else self.before or 0
+        shown, *beside = self.numbers
+        for stage, number in zip(self.row, [*beside, shown], strict=True):
             title = f"{stage}. {self._names[stage]}" if stage else self._names[0]
             sides.append(Side(title, self._opened(number), self._graphs.data.shown(number).marks))
             overlays.append(self._overlay(number))

@@ -32,7 +32,7 @@ def inspect(
     model
         A :class:`fxlab.Session`, which is shared: what is done on the screen is done to it; or what one
         is made of: a model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path
-        of one. A tuple of two models is shown as :func:`fxlab.compare` aligns them.
+        of one. A tuple of two models is shown side by side, as :func:`fxlab.compare` aligns them.
     inputs
         What the model is traced and compared on: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. Left out, they are made from the configuration of the model.
@@ -70,6 +70,8 @@ def inspect(
     from fxlab.session.session_of import session_of
 
     inspector = Inspector(session_of(model, inputs, passes, arguments))
+    if isinstance(model, tuple):
+        inspector.panes = [0, 1]
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector

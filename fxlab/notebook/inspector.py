@@ -11,7 +11,7 @@ import traitlets
 from fxlab.checks import described, positive_int
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
-from fxlab.notebook.page.view_state import NOTHING, checked_comparison, checked_view
+from fxlab.notebook.page.view_state import MOST_PANES, NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
 from fxlab.other_names import OtherNames
 from fxlab.overlays import Overlay
@@ -79,10 +79,10 @@ class Inspector(StackScreen, OtherNames):
             return self._look(selected=None)
         if not isinstance(name, str):
             raise TypeError(f"selected: expected the name of a node or None, got {described(name)}.")
-        for before, number in enumerate(self._drawn.numbers):
+        for pane, number in enumerate(self._drawn.numbers):
             for kind in ("node", "group"):
                 if name and name in self._names(number, kind):
-                    return self._look(selected={"kind": kind, "name": name, "before": bool(before)})
+                    return self._look(selected={"kind": kind, "name": name, "pane": pane})
         raise ValueError(f"The graph has no node named {clip(name, 200)!r}.")
 
     def toggle(self, pass_: Transformation | str) -> None:
@@ -123,9 +123,50 @@ class Inspector(StackScreen, OtherNames):
             raise ValueError(
                 "Side by side, a stage needs one to be compared with: below, original or a number."
             )
+        self._show_row(number, chosen, beside=beside)
+
+    @property
+    def panes(self) -> list[int]:
+        """The numbers of the stages on the screen, from left to right; set up to six to see them together.
+
+        A node that is selected in one is shown in all, with what stands for it there.
+
+        Examples
+        --------
+        >>> import torch, fxlab
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+        >>> inspector = fxlab.inspect(model.eval(), torch.ones(1, 3, 8, 8))
+        >>> fuse, remove = fxlab.FuseBatchNorm2dInConv2d(), fxlab.RemoveDeadCode()
+        >>> for p in (fuse, remove):
+        ...     _ = inspector.session.apply(p)
+        >>> inspector.panes = [0, 1, 2]
+        >>> inspector.panes
+        [0, 1, 2]
+        """
+        return self._drawn.row
+
+    @panes.setter
+    def panes(self, stages: Sequence[int]) -> None:
+        last = len(self.session.applied)
+        row = sorted({*stages}) if isinstance(stages, list | tuple | range) else []
+        if not 0 < len(row) <= MOST_PANES or not all(type(n) is int and 0 <= n <= last for n in row):
+            raise ValueError(
+                f"panes: expected the numbers of 1 to {MOST_PANES} stages from 0 to {last}, got {stages!r}."
+            )
+        is_row = len(row) > 1
+        self._show_row(row[-1], row[0] if is_row else NOTHING, row[1:-1], beside=is_row)
+
+    def _show_row(
+        self, number: int, compared: str | int, between: Sequence[int] = (), *, beside: bool
+    ) -> None:
         self._end_preview()
-        self._look(stage=number, compared=chosen, beside=beside)
-        self._send_what_is_on_screen()
+        self._look(stage=number, compared=compared, beside=beside, between=[*between])
+        drawn = self._drawn
+        for after, before in zip(drawn.row[1:], drawn.row, strict=False):
+            self._graphs.pair(after, before)
+        _ = drawn.numbers
+        self._send_graphs()
+        self._show_stages()
 
     def preview(self, pass_: Transformation | str) -> None:
         """Show what a pass would do to the present model; :meth:`end_preview` goes back.
@@ -269,14 +310,6 @@ class Inspector(StackScreen, OtherNames):
     def _names(self, number: int, kind: str) -> Any:
         hierarchy = self._graphs.data.hierarchy(number)
         return hierarchy.position_of if kind == "node" else hierarchy.groups
-
-    def _send_what_is_on_screen(self) -> None:
-        drawn = self._drawn
-        if drawn.before is not None and self._shown_view["beside"]:
-            self._graphs.pair(drawn.stage, drawn.before)
-        _ = drawn.numbers
-        self._send_graphs()
-        self._show_stages()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Add the picture and the tables, which viewers of saved notebooks show without a kernel."""

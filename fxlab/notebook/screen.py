@@ -122,13 +122,15 @@ class Screen(PageWidget):
         self._show_tables()
 
     def _look_at_last_stage(self) -> None:
-        """Look at the last stage, compared with nothing; two stages side by side stay side by side."""
-        last, compared, beside = len(self.session.applied), NOTHING, False
-        if self._shown_view["beside"] and last:
-            compared, beside = self._shown_view["compared"], True
+        """Look at the last stage, compared with nothing; stages side by side stay side by side."""
+        last, compared, view = len(self.session.applied), NOTHING, self._shown_view
+        beside = bool(view["beside"] and last)
+        if beside:
+            compared = view["compared"]
             if isinstance(compared, int) and compared >= last:
                 compared = BELOW
-        self._look(stage=None, compared=compared, beside=beside)
+        between = [stage for stage in view["between"] if beside and stage < last]
+        self._look(stage=None, compared=compared, beside=beside, between=between)
 
     def _look(self, **changes: Any) -> None:
         """Change what the page looks at; raises ``ValueError`` for what it cannot."""

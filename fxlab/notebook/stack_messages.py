@@ -111,5 +111,5 @@ class StackScreen(Screen):
         """Select what a node has become, if it was selected."""
         there = {other.name for other in unfolded(self.session.graph_module).graph.nodes}
         became = [name for name in names if name in there]
-        if became and self._shown_view["selected"] == {"kind": "node", "name": node, "before": False}:
-            self._look(selected={"kind": "node", "name": became[0], "before": False})
+        if became and self._shown_view["selected"] == {"kind": "node", "name": node, "pane": 0}:
+            self._look(selected={"kind": "node", "name": became[0], "pane": 0})

@@ -14,7 +14,6 @@ from blocks_page import cut_off
 from playwright.sync_api import Browser, Locator, Page, expect
 from report_page import ARTIFACTS, box, checked, details_title, make_session, opened, settle, show_table
 from torch import fx, nn
-from two_sides import expect_one_scale
 
 import fxlab
 from fxlab import (
@@ -121,29 +120,6 @@ def test_a_group_says_what_changed_in_it_between_the_two(page: Page) -> None:
     expect(page.locator(".fxi-layer .fxi-selected:not(.edge)")).to_have_count(2)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_group_opens_and_closes_on_both_sides(page: Page, number: int) -> None:
-    sides = (before(page), after(page))
-    page.get_by_role("button", name="Close opened groups").click()
-    settle(page)
-    closed = [len(words_on(side)) for side in sides]
-    find(page, "query_key_merged")
-    for of, count in zip(sides, closed, strict=True):
-        assert len(words_on(of)) > count
-    box(sides[number], "blocks.0").dblclick()
-    settle(page)
-    for of in sides:
-        expect(of.locator(".fxi-cluster-label").filter(has_text="blocks.0")).to_have_count(0)
-
-
-def test_both_are_coloured_on_one_scale_with_one_legend(page: Page) -> None:
-    page.get_by_text("Legend").click()
-    page.get_by_role("combobox", name="Colour by").select_option("parameters")
-    settle(page)
-    find(page, "query_key_merged_2")
-    expect_one_scale(page, before(page), after(page), box(after(page), "query_key_merged"))
-
-
 def place_of(side: Locator, title: str) -> tuple[float, float]:
     """Return where the middle of a box lies, from the middle of its window."""
     window = side.get_by_role("application").bounding_box()
@@ -210,6 +186,40 @@ def test_the_two_are_zoomed_together_until_they_are_let_go(page: Page) -> None:
     expect(graphs[0]).to_have_attribute("data-scale", scale(graphs[1]))
 
 
+def test_stages_stand_in_a_row_that_is_kept_in_the_address(page: Page) -> None:
+    page.get_by_role("button", name="Add a pane").click()
+    settle(page)
+    heads = page.locator(".fxi-pane-head h3")
+    expect(heads).to_have_text(["Original", "1. Merge linears", f"2. {DIVIDE}"])
+    expect(page.get_by_role("button", name="Add a pane")).to_have_count(0)
+    find(page, "query_key_merged_2")
+    middle, right = side(page, "1. Merge linears"), after(page)
+    expect(before(page).locator(".fxi-layer svg .node.fxi-selected")).to_have_count(2)
+    expect(before(page).get_by_role("status")).to_have_text("Counterparts: query, key")
+    expect(middle.get_by_role("status")).to_have_text("Counterpart: query_key_merged")
+    chosen = [of.locator(".node.fxi-selected .fx-shape").first.bounding_box() for of in (middle, right)]
+    assert chosen[0]
+    assert chosen[1]
+    assert chosen[0]["y"] == pytest.approx(chosen[1]["y"], abs=1)
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("combobox", name="Colour by").select_option("From a file …")
+    table = b"node,latency\nblocks_2_query,1\nblocks_2_key,3\nquery_key_merged_2,4\n"
+    chooser.value.set_files({"name": "device.csv", "mimeType": "text/csv", "buffer": table})
+    settle(page)
+    expect(page.get_by_role("combobox", name="Colour by")).to_have_value("latency")
+    expect(page.locator(".fxi-layer .node.fxi-heat.fxi-selected")).to_have_count(4)
+    page.reload()
+    settle(page)
+    expect(heads).to_have_count(3)
+    expect(details_title(page)).to_have_text("query_key_merged_2")
+    middle.get_by_role("button", name="Close this pane").click()
+    settle(page)
+    expect(heads).to_have_text(["Original", f"2. {DIVIDE}"])
+    before(page).get_by_role("combobox").select_option("1")
+    settle(page)
+    expect(heads).to_have_text(["1. Merge linears", f"2. {DIVIDE}"])
+
+
 def test_a_row_of_a_table_leads_to_a_node_that_is_gone(browser: Browser, tmp_path: Path) -> None:
     layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
     session = Session(fx.symbolic_trace(layers), passes=[FuseBatchNorm2dInConv2d()])
@@ -223,7 +233,7 @@ def test_a_row_of_a_table_leads_to_a_node_that_is_gone(browser: Browser, tmp_pat
     expect(page.get_by_role("alert")).to_be_hidden()
     expect(details_title(page)).to_have_text("_1")
     expect(box(before(page), "1")).to_have_class(re.compile("fxi-selected"))
-    expect(box(page.locator(".fxi-pane-shown"), "0")).to_have_class(re.compile("fxi-selected"))
+    expect(box(page.locator(".fxi-pane").last, "0")).to_have_class(re.compile("fxi-selected"))
     page.context.close()
 
 

@@ -12,7 +12,6 @@ from blocks_page import box, cut_off, open_blocks, put_back, switch
 from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
-from two_sides import expect_one_scale
 
 pytestmark = pytest.mark.browser
 
@@ -80,6 +79,20 @@ def test_what_is_selected_on_one_side_is_shown_on_the_other(page: LabPage, inspe
     expect(lit.filter(has_text="query_key_merged")).to_be_in_viewport()
     expect(after(inspector).get_by_role("status")).to_contain_text("key")
     page.brightness_by_theme(inspector, "beside-")
+
+
+def expect_one_scale(root: Locator, before: Locator, after: Locator, merged: Locator) -> None:
+    """Expect a merged linear, which is selected, to be as warm as the two that it was made of together."""
+    for side in (before, after):
+        expect(side.locator(".fxi-layer svg .node.fxi-heat").first).to_be_visible()
+    heat = "element => Number(element.style.getPropertyValue('--heat'))"
+    whole = merged.and_(root.locator(".fxi-selected")).evaluate(heat)
+    parts = before.locator(".node.fxi-selected")
+    expect(parts).to_have_count(2)
+    assert [parts.nth(i).evaluate(heat) for i in range(2)] == [pytest.approx(whole / 2, abs=0.001)] * 2
+    expect(root.locator(".fxi-scale")).to_have_count(1)
+    parts.first.hover()
+    expect(before.get_by_role("tooltip")).to_contain_text("Parameters: 72 (")
 
 
 def test_both_are_coloured_on_one_scale_with_one_legend(page: LabPage, inspector: Locator) -> None:
@@ -179,7 +192,7 @@ def test_a_group_opens_and_closes_on_both_sides(page: LabPage, inspector: Locato
 
 
 def test_the_border_between_them_is_moved(page: LabPage, inspector: Locator) -> None:
-    border = inspector.get_by_role("separator", name="Border between the two stages")
+    border = inspector.get_by_role("separator", name="Border between two stages")
     width = before(inspector).bounding_box()
     border.focus()
     page.page.keyboard.press("ArrowLeft")

@@ -509,6 +509,7 @@ def test_odd_tensors_have_fingerprints(tensor):
 def test_two_models_are_shown_beside_each_other_in_one_call(model, tmp_path):
     inspector = fxlab.inspect((model, Port(model, "gelu").eval()), {"ids": IDS})
     assert [pass_.name for pass_ in inspector.session.applied] == ["candidate"]
+    assert inspector.panes == [0, 1]
     assert "gelu_2" in inspector.session.applied[0].description
     inspector.close()
     assert fxlab.report(

@@ -376,12 +376,13 @@ views = st.fixed_dictionaries(
         "stage": st.none() | st.integers(0, 3),
         "compared": st.sampled_from(["", "below", 0, 1]),
         "beside": st.booleans(),
+        "between": st.lists(st.integers(0, 3), max_size=4),
         "opened": st.none() | st.lists(st.sampled_from(["stem", "head", "gone"])),
         "query": st.sampled_from(["", "mul"]),
         "overlay": st.just(""),
         "selected": st.none()
-        | st.just({"kind": "node", "name": "stem_norm", "before": True})
-        | st.just({"kind": "group", "name": "head", "before": False}),
+        | st.just({"kind": "node", "name": "stem_norm", "pane": 1})
+        | st.just({"kind": "group", "name": "head", "pane": 0}),
         "direction": st.sampled_from(["down", "right"]),
         "shapes": st.booleans(),
         "bookkeeping": st.booleans(),

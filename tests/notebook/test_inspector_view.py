@@ -17,7 +17,7 @@ from fxlab import Session
 from fxlab.notebook import Inspector
 from fxlab.notebook.page.view_state import AT_FIRST, LONGEST, MOST_OPENED
 
-RELU = {"kind": "node", "name": "relu", "before": False}
+RELU = {"kind": "node", "name": "relu", "pane": 0}
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def dot_of(page: Page) -> str:
         {"overlay": "flops"},
         {"overlay": "no such overlay"},
         {"selected": RELU},
-        {"selected": {"kind": "group", "name": "no such group", "before": True}},
+        {"selected": {"kind": "group", "name": "no such group", "pane": 1}},
     ],
     ids=str,
 )
@@ -80,6 +80,8 @@ def test_a_page_keeps_its_view_and_it_can_be_drawn(page: Page, change: dict[str,
         ({"compared": None}, "compared"),
         ({"compared": False}, "compared"),
         ({"beside": 1}, "beside"),
+        ({"between": [0, 1, 2, 3, 4]}, "between"),
+        ({"between": ["1"]}, "between"),
         ({"opened": "head"}, "opened"),
         ({"opened": [3]}, "opened"),
         ({"opened": ["x" * (LONGEST + 1)]}, "opened"),
@@ -93,7 +95,7 @@ def test_a_page_keeps_its_view_and_it_can_be_drawn(page: Page, change: dict[str,
         ({"bookkeeping": None}, "bookkeeping"),
         ({"selected": RELU | {"kind": "edge"}}, "selected"),
         ({"selected": RELU | {"name": None}}, "selected"),
-        ({"selected": RELU | {"before": 0}}, "selected"),
+        ({"selected": RELU | {"pane": -1}}, "selected"),
         ({"selected": RELU | {"more": 0}}, "selected"),
     ],
     ids=lambda value: str(value)[:40],
@@ -120,7 +122,7 @@ def test_nodes_and_groups_are_selected_from_python(page: Page):
     page.inspector.selected = "relu"
     assert (page.inspector.selected, view(page)["selected"]) == ("relu", RELU)
     page.inspector.selected = "head"
-    assert view(page)["selected"] == {"kind": "group", "name": "head", "before": False}
+    assert view(page)["selected"] == {"kind": "group", "name": "head", "pane": 0}
     page.inspector.selected = None
     assert (page.inspector.selected, view(page)["selected"]) == (None, None)
 
@@ -137,9 +139,9 @@ def test_a_wrong_selection_from_python_raises(page: Page, name, error):
 
 def test_a_node_that_is_gone_is_selected_in_the_stage_beside(beside: Page):
     beside.inspector.selected = "stem_norm"
-    assert view(beside)["selected"] == {"kind": "node", "name": "stem_norm", "before": True}
+    assert view(beside)["selected"] == {"kind": "node", "name": "stem_norm", "pane": 1}
     beside.inspector.selected = "stem_conv"
-    assert view(beside)["selected"]["before"] is False, "the later stage comes first"
+    assert view(beside)["selected"]["pane"] == 0, "the later stage comes first"
 
 
 def test_a_selection_is_none_once_its_node_is_gone(page: Page):
@@ -199,6 +201,29 @@ def test_a_stage_is_shown_alone_or_compared(beside: Page):
     assert view(beside) == AT_FIRST | {"stage": 0}
     assert beside.marked() == {}
     assert inspector.session.applied == (FUSE, MERGE), "looking changes nothing"
+
+
+def test_stages_are_shown_in_a_row(beside: Page):
+    inspector = beside.inspector
+    assert inspector.panes == [0, 2]
+    inspector.panes = [2, 0, 1, 0]
+    assert inspector.panes == [0, 1, 2]
+    assert view(beside) == AT_FIRST | {"stage": 2, "compared": 0, "beside": True, "between": [1]}
+    assert {"1/0", "2/1"} <= {*inspector._shown_stages["pairs"]}
+    titles = ["Original", *(f"{i}. {name}" for i, name in enumerate(inspector._shown_stages["names"][1:], 1))]
+    assert [title in inspector._drawn.dot for title in titles] == [True] * 3
+    inspector.selected = "head_query"
+    assert view(beside)["selected"] == {"kind": "node", "name": "head_query", "pane": 0}
+    beside.switches(MERGE, False)
+    assert inspector.panes == [0, 1], "of which the last is the last"
+    inspector.panes = [1]
+    assert inspector.panes == [1]
+    assert view(beside)["beside"] is False
+    shown = view(beside)
+    for wrong in ([], [2], [0, -1], [0, True], "01", range(7), None):
+        with pytest.raises(ValueError, match="panes: expected the numbers of 1 to 6 stages from 0 to 1, got"):
+            inspector.panes = wrong
+    assert view(beside) == shown
 
 
 @pytest.mark.parametrize(
@@ -365,5 +390,5 @@ def test_a_notebook_without_a_kernel_still_shows_the_picture(page: Page, session
 def test_a_page_is_told_what_a_script_has_changed_and_nothing_else() -> None:
     page = Page(Inspector(make_session()))
     page.inspector.selected = "x"
-    selected = {"kind": "node", "name": "x", "before": False}
+    selected = {"kind": "node", "name": "x", "pane": 0}
     assert page.received == [{"type": "look", "view": {"selected": selected}}]

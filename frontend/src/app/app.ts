@@ -6,7 +6,7 @@ import type { Arrangement, NodesFound, PanelState, Picture, Stages, State, ToApp
 import { isNodesFound } from "../base/read_message";
 import { CodePanel } from "../code/code_panel";
 import type { Tool } from "../graph/toolbar";
-import { StageBar } from "../panels/stage_bar";
+import { inRow, StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
 import { FilterBar } from "../panels/filter_bar";
 import { PassList } from "../panels/passes/pass_list";
@@ -26,6 +26,9 @@ import { Header } from "./header";
 import { Selection } from "./selection";
 import type { Pass, Passes } from "../base/wire";
 
+/** In bytes: the page reads a file of overlays as a whole. */
+const LARGEST_FILE = 20_000_000;
+
 export class App {
   readonly element: HTMLElement;
   private readonly connection: Connection;
@@ -40,7 +43,7 @@ export class App {
   private readonly tables: TablesPanel;
   private readonly search: SearchBox;
   private readonly stages = new StageBar(
-    (stage, compared, beside) => this.connection.send({ type: "show-stage", stage, compared, beside }),
+    (wish) => this.connection.send({ type: "show-stage", ...wish }),
     (on) => this.graphs.panes.setLinked(on),
   );
   private readonly preview = new PreviewBar({
@@ -78,19 +81,21 @@ export class App {
     this.graphs = new GraphArea(
       model,
       {
-        select: (box, id, before) => {
-          this.selection.selectBox(box, id, before);
+        select: (box, id, pane) => {
+          this.selection.selectBox(box, id, pane);
           this.tables.openDetails();
         },
         clear: () => this.selection.clear(),
         open: (path) => this.connection.send({ type: "open", path }),
         close: (path) => this.connection.send({ type: "close", path }),
-        jump: (name, before) => this.selection.jump(name, before),
+        jump: (name, pane) => this.selection.jump(name, pane),
         search: () => this.search.focus(),
         back: () => this.selection.goBack(),
         linked: (on) => this.stages.setLinked(on),
+        show: (stages) => this.connection.send({ type: "show-stage", ...inRow(stages) }),
       },
       (name) => this.connection.send({ type: "show-overlay", name }),
+      (file) => void this.addOverlays(file),
       [
         this.arrangementTool("nodes", "Sizes, masks and checks one by one", "bookkeeping", [false, true]),
         this.arrangementTool("across", "Lines lead to the right", "direction", ["down", "right"]),
@@ -132,11 +137,11 @@ export class App {
     });
     this.details = new DetailsPanel(
       {
-        jump: (name) => this.selection.jump(name, this.selection.isBefore),
-        selectGroup: (path) => this.selection.selectGroup(path, this.selection.isBefore),
+        jump: (name) => this.selection.jump(name, this.selection.pane),
+        selectGroup: (path) => this.selection.selectGroup(path, this.selection.pane),
         open: (path) => this.connection.send({ type: "open", path }),
         lightUp: (field, node) => this.lightUp(queryFor(field, node)),
-        locate: (box) => this.graphs.panes.focus([box], false, this.selection.isBefore),
+        locate: (box) => this.graphs.panes.focus([box], false, this.selection.pane),
         limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.selection.clear(),
         values: {
@@ -154,12 +159,12 @@ export class App {
       },
     );
     this.code = new CodePanel({
-      jump: (name, before) => this.selection.jump(name, before && model.get("stages").beside),
+      jump: (name, before) => this.selection.jump(name, before && model.get("stages").beside ? 1 : 0),
       look: (on) => this.connection.send({ type: "show-code", on }),
     });
     this.tables = new TablesPanel(
       {
-        jump: (name, stage) => this.selection.jump(name, false, stage),
+        jump: (name, stage) => this.selection.jump(name, 0, stage),
         showStage: (stage) => this.stages.goTo(stage),
         retry: () => this.connection.send({ type: "refresh" }),
         judge: () => this.connection.send({ type: "judge" }),
@@ -234,8 +239,8 @@ export class App {
     this.connection.follow({
       passes: (passes) => this.showPasses(passes),
       picture: (picture) => this.showPicture(picture),
-      before: () => {
-        this.graphs.showBefore();
+      beside: () => {
+        this.graphs.showBeside();
         this.selection.show();
       },
       tables: (tables) => tables?.outputs && this.tables.show(tables),
@@ -288,7 +293,7 @@ export class App {
   private receive(message: ToApp, buffers: DataView<ArrayBuffer>[]): void {
     switch (message.type) {
       case "focus":
-        return this.graphs.panes.focus(message.boxes, message.gently, message.before);
+        return this.graphs.panes.focus(message.boxes, message.gently, message.pane);
       case "found":
         if (message.request === this.searchRequest) this.search.show(message);
         return;
@@ -323,6 +328,12 @@ export class App {
         text: "It was stopped or restarted. Run the cell again to continue.",
       },
     });
+  }
+
+  private async addOverlays(file: File): Promise<void> {
+    const { name, size } = file;
+    if (size > LARGEST_FILE) return this.fail("Reading the overlay failed", `${name} has more than 20 MB.`);
+    this.connection.send({ type: "add-overlays", file: name, text: await file.text() });
   }
 
   /** Shows an error of the page's own. */

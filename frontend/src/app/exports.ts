@@ -1,6 +1,6 @@
 /** The menu that saves the graph as it is shown, or the passes as code. */
 
-import { download, h } from "../base/dom";
+import { button, download } from "../base/dom";
 import { closeMenu, menu } from "../base/menu";
 import type { FileSuffix } from "../base/protocol";
 import { rasterised } from "../graph/saving/png";
@@ -26,10 +26,8 @@ export class Exports {
       action: () => unknown,
       attributes: Record<string, string> = {},
     ): HTMLElement =>
-      h(
-        "button",
+      button(
         {
-          type: "button",
           class: "fxi-item",
           ...attributes,
           onclick: () => {

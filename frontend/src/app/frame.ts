@@ -1,6 +1,6 @@
 /** The frame around the panels: where each stands, how large it is, and which of them are folded. */
 
-import { focusedIn, h, icon, type IconName } from "../base/dom";
+import { button, focusedIn, h, icon, onResize, type IconName } from "../base/dom";
 import { PANELS_AT_FIRST, type PanelState } from "../base/protocol";
 import { splitter } from "../base/splitter";
 import { watchTheme } from "../base/theme";
@@ -48,9 +48,8 @@ class SidePanel {
     panel: HTMLElement,
   ) {
     this.label = h("span", {}, title);
-    this.button = h(
-      "button",
-      { type: "button", class: "fxi-fold", "aria-label": `${title} panel`, onclick: press },
+    this.button = button(
+      { class: "fxi-fold", "aria-label": `${title} panel`, onclick: press },
       icon(sign),
       this.label,
     );
@@ -79,7 +78,7 @@ export class Frame {
   private readonly passes: SidePanel;
   private readonly details: SidePanel;
   private readonly stopTheme: () => void;
-  private readonly resize: ResizeObserver | null;
+  private readonly stopResize: () => void;
   private panels = PANELS_AT_FIRST;
   private selected: "node" | "group" | null = null;
   private later: ReturnType<typeof setTimeout> | undefined;
@@ -111,14 +110,13 @@ export class Frame {
       this.element.dataset["theme"] = dark ? "dark" : "light";
       this.element.dataset["contrast"] = highContrast ? "more" : "normal";
     });
-    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.arrange());
-    this.resize?.observe(this.element);
+    this.stopResize = onResize(this.element, () => this.arrange());
   }
 
   dispose(): void {
     clearTimeout(this.later);
     this.stopTheme();
-    this.resize?.disconnect();
+    this.stopResize();
   }
 
   /** Shows the panels as somebody has chosen. */

@@ -10,6 +10,7 @@ import { paintTogether } from "../graph/overlays/overlay";
 import { Panes, type PaneActions } from "../graph/panes";
 import { savedPicture, type Drawing, type Side } from "../graph/saving/saved_picture";
 import { Toolbar, type Tool } from "../graph/toolbar";
+import { takeFiles } from "./overlay_files";
 import type { Pass } from "../base/wire";
 
 export class GraphArea {
@@ -21,15 +22,20 @@ export class GraphArea {
   private passes: Pass[] = [];
   private chosen: string | null = null;
 
-  /** `showOverlay` is called with the overlay that somebody chooses; `tools` come last in the toolbar. */
+  /**
+   * `showOverlay` is called with the overlay that somebody chooses, `addOverlays` with a file of some; `tools` come
+   * last in the toolbar.
+   */
   constructor(
     private readonly model: Model,
     actions: Omit<PaneActions, "moved">,
     showOverlay: (name: string) => void,
+    addOverlays: (file: File) => void,
     tools: Tool[],
   ) {
     this.panes = new Panes({ ...actions, moved: () => this.showPercent() });
-    this.legend = new Legend(showOverlay, () => this.toolbar.refresh());
+    const pick = takeFiles(this.panes.element, addOverlays);
+    this.legend = new Legend(showOverlay, pick, () => this.toolbar.refresh());
     this.graph.element.append(this.legend.element);
     this.toolbar = new Toolbar(
       this.legend.choice,
@@ -61,8 +67,8 @@ export class GraphArea {
     this.emphasize();
   }
 
-  showBefore(): void {
-    this.panes.showBefore(this.beside);
+  showBeside(): void {
+    this.panes.showBeside(this.beside);
     this.showFound();
     this.repaint();
   }
@@ -109,17 +115,16 @@ export class GraphArea {
     return true;
   }
 
-  /** Returns what is shown as it is saved: the graph, and that beside it on its left. */
+  /** Returns what is shown as it is saved: the graph, and those beside it on its left. */
   drawing(): Drawing | null {
     if (!this.picture) return null;
-    const { paints, before } = this.model.get("overlays");
-    const { beside } = this;
+    const { paints, overlay, beside } = this.model.get("overlays");
     const { names } = this.panes;
-    const shown: Side = { picture: this.picture, overlay: this.overlay, name: names.shown };
-    return savedPicture(
-      beside ? [{ picture: beside, overlay: before ?? null, name: names.before }, shown] : [shown],
-      paints,
-    );
+    const sides: Side[] = [
+      ...this.beside.map((picture, i) => ({ picture, overlay: beside[i] ?? null })),
+      { picture: this.picture, overlay },
+    ].map((side, i) => ({ ...side, name: names[i] ?? "" }));
+    return savedPicture(sides, paints);
   }
 
   private showPercent(): void {
@@ -130,9 +135,8 @@ export class GraphArea {
     return this.model.get("overlays")?.overlay ?? null;
   }
 
-  private get beside(): Picture | null {
-    const picture = this.model.get("before")?.picture;
-    return isPicture(picture) ? picture : null;
+  private get beside(): Picture[] {
+    return this.model.get("beside") ?? [];
   }
 
   private emphasize(): void {
@@ -144,16 +148,15 @@ export class GraphArea {
   }
 
   private repaint(): void {
-    const { picture, beside } = this;
-    if (!picture) return;
-    const graphs: [Overlay | null | undefined, Picture][] = [[this.overlay, picture]];
-    if (beside) graphs.push([this.model.get("overlays").before, beside]);
-    const painted = paintTogether(graphs.filter((graph): graph is [Overlay, Picture] => graph[0] != null));
-    this.panes.setPaint(painted);
-    this.legend.show(
-      graphs.map(([, shown]) => shown),
-      this.passes,
-      painted,
+    if (!this.picture) return;
+    const pictures = [this.picture, ...this.beside];
+    const { overlay, beside } = this.model.get("overlays");
+    const painted = paintTogether(
+      (overlay ? [overlay, ...beside] : []).flatMap((one, i): [Overlay, Picture][] =>
+        pictures[i] ? [[one, pictures[i]]] : [],
+      ),
     );
+    this.panes.setPaint(painted);
+    this.legend.show(pictures, this.passes, painted);
   }
 }

@@ -26,7 +26,7 @@ export class Header {
   constructor(busy: HTMLElement, search: HTMLElement, exports: HTMLElement) {
     this.element = h(
       "div",
-      { class: "fxi-header" },
+      { class: "fxi-header fxi-row" },
       h("div", { class: "fxi-heading" }, this.title, this.summary),
       busy,
       h("span", { class: "fxi-space" }),

@@ -107,14 +107,58 @@ export function icon(name: IconName): SVGSVGElement {
   );
 }
 
+/** Creates a button, with attributes as those of other elements. */
+export function button(attributes: Record<string, Attribute>, ...children: Child[]): HTMLButtonElement {
+  return h("button", { type: "button", ...attributes }, ...children);
+}
+
 /** Returns a button that shows only an icon, and says in words what it does. */
 export function iconButton(name: IconName, label: string, onclick: () => void, keys = ""): HTMLButtonElement {
   const title = keys ? `${label} (${keys})` : label;
-  return h(
-    "button",
-    { type: "button", class: "fxi-button fxi-icon-button", "aria-label": label, title, onclick },
-    icon(name),
-  );
+  return button({ class: "fxi-button fxi-icon-button", "aria-label": label, title, onclick }, icon(name));
+}
+
+/** Returns a link to a node. */
+export function nodeLink(name: string, go: () => void, shown: Child = name): HTMLButtonElement {
+  return button({ class: "fxi-link", title: `Go to ${name}`, "aria-label": name, onclick: go }, shown);
+}
+
+/** Returns a button that copies a text, and says whether it was. */
+export function copyButton(label: string, text: () => string): HTMLButtonElement {
+  const copy = iconButton("copy", label, async () => {
+    const { title } = copy;
+    const done = await navigator.clipboard?.writeText(text()).then(
+      () => true,
+      () => false,
+    );
+    copy.classList.toggle("fxi-done", done === true);
+    copy.title = done ? "Copied" : "Copying failed: the browser denied it";
+    fill(copy, icon(done ? "check" : "alert"));
+    setTimeout(() => {
+      copy.classList.remove("fxi-done");
+      copy.title = title;
+      fill(copy, icon("copy"));
+    }, 1500);
+  });
+  return copy;
+}
+
+/** Calls back when an element has another size, until it is told to stop. */
+export function onResize(element: Element, action: () => void): () => void {
+  if (typeof ResizeObserver === "undefined") return () => {};
+  const observer = new ResizeObserver(action);
+  observer.observe(element);
+  return () => observer.disconnect();
+}
+
+/** Returns the attributes of a list that folds, and stays as it is when it is drawn anew. */
+export function foldable(opened: Set<string>, key: string): Record<string, Attribute> {
+  const ontoggle = ({ target, currentTarget }: Event): void => {
+    if (target !== currentTarget) return;
+    if ((target as HTMLDetailsElement).open) opened.add(key);
+    else opened.delete(key);
+  };
+  return { open: opened.has(key), ontoggle };
 }
 
 /** Returns a version of a function that runs once the calls pause. */

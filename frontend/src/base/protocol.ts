@@ -62,13 +62,16 @@ export interface Picture {
   preview?: boolean;
 }
 
-/** The graph beside the one that is shown: of the stage that it is compared with. */
-export interface Before {
-  picture?: Picture;
-}
-
 /** What a stage is compared with: nothing, the stage below whichever that is, or the stage of a number. */
 export type Comparison = "" | "below" | number;
+
+/** The stage that is looked at, and how. */
+export interface LookedAt {
+  stage: number;
+  compared: Comparison;
+  beside: boolean;
+  between: number[];
+}
 
 /** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
 export interface Stages {
@@ -79,6 +82,12 @@ export interface Stages {
   compared: Comparison;
   /** Whether the two are shown side by side, and not as one graph. */
   beside: boolean;
+  /** The numbers of stages whose graphs stand between the two. */
+  between: number[];
+  /** The numbers of the stages on the screen, from left to right. */
+  row: number[];
+  /** The numbers of the stages that can be shown in one more pane. */
+  addable: number[];
   /** The number of the stage that it is compared with, if it is. */
   before: number | null;
   /** The numbers of the stages that the one that is shown can be compared with. */
@@ -122,8 +131,8 @@ export interface Overlay {
 export interface Overlays {
   offered: { name: string; title: string }[];
   overlay: Overlay | null;
-  /** The same of the graph beside the one that is shown. */
-  before?: Overlay | null;
+  /** The same of the graphs beside the one that is shown, from left to right. */
+  beside: Overlay[];
   paints: Paints;
 }
 
@@ -135,10 +144,10 @@ export interface Link {
 export interface Details {
   kind: "node" | "group" | "model";
   box: string | null;
-  /** Whether that box is in the graph beside the one that is shown. */
-  before?: boolean;
-  /** The boxes on the other side that stand for it. */
-  counterparts?: string[];
+  /** The number of the pane in which that box is: 0 is that of the stage that is shown. */
+  pane?: number;
+  /** The boxes in each pane that stand for it. */
+  counterparts?: string[][];
   title: string;
   subtitle: string;
   crumbs: { label: string; path: string }[];
@@ -186,9 +195,8 @@ export interface NodesFound {
   count: number;
   /** Why the query cannot be answered. */
   message: string;
-  /** Box id -> how many of the nodes are in it, also in the graph beside. */
-  boxes: Record<string, number>;
-  before: Record<string, number>;
+  /** For each pane, box id -> how many of the nodes are in it. */
+  boxes: Record<string, number>[];
 }
 
 /** How a panel stands; "auto": as there is something in it to show. */
@@ -237,7 +245,8 @@ export interface SelectedNodes {
 
 export interface State {
   picture: Picture;
-  before: Before;
+  /** The graphs beside the one that is shown, from left to right. */
+  beside: Picture[];
   passes: Passes;
   details: Details;
   /** What is said of the model, whatever is selected. */
@@ -290,14 +299,16 @@ export type ToViewer =
   | { type: "overview" | "open-level" | "close-level" | "clear-selection" }
   | { type: "arrange"; arrangement: Partial<Arrangement> }
   | { type: "open" | "close"; path: string }
-  | { type: "select-group"; path: string; before: boolean }
-  | { type: "select-node"; name: string; show: boolean; before: boolean }
+  | { type: "select-group"; path: string; pane: number }
+  | { type: "select-node"; name: string; show: boolean; pane: number }
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
   | { type: "filter"; query: string }
-  | { type: "show-stage"; stage: number; compared: Comparison; beside: boolean }
+  | ({ type: "show-stage" } & LookedAt)
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string }
+  /** Overlays of a file that somebody gives to the page. */
+  | { type: "add-overlays"; file: string; text: string }
   /** Whether somebody looks at the code. */
   | { type: "show-code"; on: boolean }
   /** The values of the node that is selected, and which part of them. */
@@ -306,7 +317,7 @@ export type ToViewer =
 
 /** What the viewer tells the panels. */
 export type ToApp =
-  | { type: "focus"; boxes: string[]; gently: boolean; before: boolean }
+  | { type: "focus"; boxes: string[]; gently: boolean; pane: number }
   | ({ type: "found"; request: string } & SearchAnswer)
   | { type: "offers"; request: string; offers: Offer[] }
   /** Its bytes come beside the message. */

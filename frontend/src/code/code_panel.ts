@@ -1,6 +1,6 @@
 /** The generated Python of the stage that is shown and, where two are compared, what is different line by line. */
 
-import { debounce, fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { button, copyButton, debounce, fill, focusedIn, h, icon, onResize } from "../base/dom";
 import { counted } from "../base/format";
 import type { Code, SelectedNodes, Stages } from "../base/protocol";
 import { titleOfStage } from "../panels/stage_bar";
@@ -47,7 +47,7 @@ export class CodePanel {
   private readonly everything: HTMLButtonElement;
   private readonly copy: HTMLButtonElement;
   private readonly grid = h("div", { class: "fxi-code-lines", role: "grid", "aria-label": "Generated code" });
-  private readonly resize: ResizeObserver | null;
+  private readonly stopResize: () => void;
   private code: Code = { state: "none", text: "", after: [], before: null, runs: [], isLinked: true };
   private stages: Stages | null = null;
   private rows: Row[] = [];
@@ -68,10 +68,8 @@ export class CodePanel {
     private readonly atOnce = MOST_AT_ONCE,
   ) {
     const choice = (label: string, unified: boolean): HTMLButtonElement =>
-      h(
-        "button",
+      button(
         {
-          type: "button",
           class: "fxi-button",
           "aria-pressed": String(unified === this.wantsUnified),
           onclick: () => this.chooseLayout(unified),
@@ -84,28 +82,23 @@ export class CodePanel {
       choice("Side by side", false),
       choice("Unified", true),
     );
-    this.everything = h(
-      "button",
-      { type: "button", class: "fxi-button", onclick: () => this.showAll() },
-      "Show all lines",
-    );
-    this.copy = iconButton("copy", "Copy the code", () => void this.copyText());
+    this.everything = button({ class: "fxi-button", onclick: () => this.showAll() }, "Show all lines");
+    this.copy = copyButton("Copy the code", () => textOf(this.code));
     this.element = h(
       "div",
-      { class: "fxi-code-panel" },
-      h("div", { class: "fxi-code-bar" }, this.words, this.everything, this.layout, this.copy),
+      { class: "fxi-code-panel fxi-column" },
+      h("div", { class: "fxi-code-bar fxi-row" }, this.words, this.everything, this.layout, this.copy),
       this.grid,
     );
     this.grid.addEventListener("click", (event) => this.clicked(event));
     this.grid.addEventListener("keydown", (event) => this.pressed(event));
     this.grid.addEventListener("focusin", (event) => this.focused(event));
-    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.measure());
-    this.resize?.observe(this.element);
+    this.stopResize = onResize(this.element, () => this.measure());
   }
 
   dispose(): void {
     if (this.isOpen) this.actions.look(false);
-    this.resize?.disconnect();
+    this.stopResize();
   }
 
   /** Says whether the panel is on the screen; it asks for the code when it is. */
@@ -241,10 +234,8 @@ export class CodePanel {
         h(
           "div",
           { class: "fxi-fold", role: "gridcell", "aria-colspan": 2 },
-          h(
-            "button",
+          button(
             {
-              type: "button",
               tabindex: -1,
               title: shown < count ? `Show ${shown.toLocaleString("en-US")} of them` : "Show them",
               onclick: () => this.unfold(stretch, stretch.start, stretch.start + this.atOnce, true),
@@ -485,17 +476,4 @@ export class CodePanel {
     this.isWide = isWide;
     this.render();
   }, 50);
-
-  private async copyText(): Promise<void> {
-    const done = await navigator.clipboard?.writeText(textOf(this.code)).then(
-      () => true,
-      () => false,
-    );
-    fill(this.copy, icon(done ? "check" : "alert"));
-    this.copy.title = done ? "Copied" : "Copying failed: the browser denied it";
-    setTimeout(() => {
-      fill(this.copy, icon("copy"));
-      this.copy.title = this.code.before ? "Copy the unified difference" : "Copy the code";
-    }, 1500);
-  }
 }

@@ -1,13 +1,15 @@
 /** Which part of the graph the window shows, and how it gets there. */
 
 import type { LivePicture } from "./live_picture";
-import { areasOf, placement, wholeOf, withBox, type Look, type Place, type Wish } from "./placement";
+import { areasOf, filled, placement, wholeOf, withBox, type Look, type Place, type Wish } from "./placement";
 import {
   around,
   bringAll,
   bringInto,
   centre,
+  difference,
   fit,
+  headOf,
   keepInSight,
   middle,
   overlap,
@@ -16,6 +18,7 @@ import {
   zoomAt,
   type Point,
   type Rectangle,
+  type Size,
   type Viewport,
 } from "./viewport";
 
@@ -52,8 +55,8 @@ export class Camera {
   private moved = false;
   /** Boxes to go to as soon as there is a window. */
   private awaited: string[] = [];
-  /** Whether it went somewhere of its own, to bring something into sight. */
-  private isAway = false;
+  /** What it goes by when it looks like another: what is selected, what is in both, or nothing. */
+  private guide: "selected" | "shared" | null = null;
   /** Until when it is on its way back to what the graph beside it shows. */
   private backUntil = 0;
   private still: ReturnType<typeof setTimeout> | undefined;
@@ -156,7 +159,7 @@ export class Camera {
     const wanted = nodes.length ? nodes : boxes;
     const areas = this.live ? areasOf(this.live, wanted) : [];
     const everything = around(areas);
-    if (!everything) return;
+    if (!everything || !this.live) return;
     if (this.place.width === 0) {
       this.awaited = boxes;
       return;
@@ -168,11 +171,12 @@ export class Camera {
       return this.settle();
     }
     const room = fit(everything, this.place, 1);
-    if (areas.length > 1 && room.scale >= SMALL_SCALE) return this.go(room);
+    const goTo = (viewport: Viewport): void => this.go(filled(viewport, wholeOf(this.live!), this.place));
+    if (areas.length > 1 && room.scale >= SMALL_SCALE) return goTo(room);
     const first = areas[0]!;
     const scale = Math.max(this.viewport.scale, NEAR_SCALE);
     if (scale === this.viewport.scale && overlap(first, visible)) return this.reveal(first);
-    this.go(centre(first, this.place, scale));
+    goTo(centre(first, this.place, scale));
   }
 
   /** Brings boxes into the window, all of them if they can be read then. */
@@ -183,7 +187,7 @@ export class Camera {
     if (viewport.x === this.viewport.x && viewport.y === this.viewport.y) return;
     this.before = null;
     this.moved = true;
-    this.isAway = true;
+    this.guide = null;
     this.glide(viewport);
   }
 
@@ -206,24 +210,34 @@ export class Camera {
     this.go(this.live ? withBox(zoomed, this.live, this.place) : zoomed, at === undefined);
   }
 
-  /** Shows what another window shows, at the same place and size, as far as it is here too. */
-  lookLike(other: Camera, gliding: boolean): void {
+  /**
+   * Shows what another window shows, at the same place and size, as far as it is here too. What is selected there
+   * stands where `own` stands here, as long as it is in sight.
+   */
+  lookLike(other: Camera, gliding: boolean, theirs: string[], own: string[]): void {
     const { live } = this;
     if (!live || !other.live || this.place.width === 0) return;
     const seen = middle(other.visible);
-    const shared = [...other.live.areas].flatMap(([id, there]): [Rectangle, Rectangle][] => {
-      const here = live.box(id)?.kind === "cluster" ? undefined : live.areas.get(id);
-      return here ? [[there, here]] : [];
-    });
-    const shift = shiftNear(seen, shared);
+    const [there, here] = [areasOf(other.live, theirs), areasOf(live, own)];
+    const isHeld = here.length > 0 && there.some((area) => overlap(area, other.visible));
+    const shift = isHeld
+      ? difference(headOf(there, other.visible), headOf(here, this.roomAt(other.viewport.scale)))
+      : shiftNear(
+          seen,
+          [...other.live.areas].flatMap(([id, area]): [Rectangle, Rectangle][] => {
+            const same = live.box(id)?.kind === "cluster" ? undefined : live.areas.get(id);
+            return same ? [[area, same]] : [];
+          }),
+        );
     if (!shift) return;
+    const guide = isHeld ? "selected" : "shared";
     this.before = null;
     this.moved = other.moved;
-    if (this.isAway) this.backUntil = performance.now() + GLIDE_MS;
-    this.isAway = false;
+    if (this.guide !== guide) this.backUntil = performance.now() + GLIDE_MS;
+    this.guide = guide;
     this.layer.classList.toggle("fxi-gliding", gliding || performance.now() < this.backUntil);
     const place = { x: seen.x + shift.x, y: seen.y + shift.y, width: 0, height: 0 };
-    this.set(centre(place, this.place, other.viewport.scale));
+    this.set(withBox(centre(place, this.place, other.viewport.scale), live, this.place));
   }
 
   /** Goes where somebody wants to. */
@@ -232,6 +246,11 @@ export class Camera {
     this.layer.classList.toggle("fxi-gliding", gliding);
     this.set(this.live ? keepInSight(viewport, wholeOf(this.live), this.place) : viewport);
     this.events.moved(gliding);
+  }
+
+  /** How much of a picture the window shows in a size. */
+  private roomAt(scale: number): Size {
+    return { width: this.place.width / scale, height: this.place.height / scale };
   }
 
   private placeNow(): Place {

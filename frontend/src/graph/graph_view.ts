@@ -1,6 +1,6 @@
 /** The graph: a picture that can be moved, zoomed, pointed at and walked through. */
 
-import { focusedIn, h } from "../base/dom";
+import { focusedIn, h, onResize } from "../base/dom";
 import type { Box, Picture } from "../base/protocol";
 import { Camera } from "./camera";
 import { Highlights } from "./highlights";
@@ -18,9 +18,9 @@ export interface GraphActions {
   search(): void;
   /** Goes back to what was selected before. */
   back(): void;
-  /** Goes to the graph beside this one, if there is one. */
+  /** Goes to the next graph, if there are several. */
   cross(): void;
-  /** Links this graph and the one beside it, or lets them go. */
+  /** Links this graph and those beside it, or lets them go. */
   link(): void;
   /** Somebody has moved or zoomed the graph. */
   moved(gliding: boolean): void;
@@ -60,7 +60,7 @@ export class GraphView {
   private live: LivePicture | null = null;
   private lastWheelElsewhere = 0;
   private readonly stop = new AbortController();
-  private readonly resize: ResizeObserver | null;
+  private readonly stopResize: () => void;
 
   constructor(private readonly actions: GraphActions) {
     this.element = h("div", { class: "fxi-graph", tabindex: 0, role: "application" });
@@ -73,13 +73,12 @@ export class GraphView {
     const { layer, waiting, tooltip, hint, announcer } = this;
     this.element.append(layer, waiting, tooltip.element, hint, announcer);
     this.listen();
-    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.measure());
-    this.resize?.observe(this.element);
+    this.stopResize = onResize(this.element, () => this.measure());
   }
 
   dispose(): void {
     this.stop.abort();
-    this.resize?.disconnect();
+    this.stopResize();
     this.camera.dispose();
   }
 
@@ -117,14 +116,17 @@ export class GraphView {
     this.camera.hold(boxes);
   }
 
-  /** Brings what is selected into the window. */
-  bringSelected(): void {
-    this.camera.bring(this.highlights.selected);
+  /** Brings what is selected into the window: all of it, or only if nothing of it is there. */
+  bringSelected(all = true): void {
+    const { selected } = this.highlights;
+    if (all) this.camera.bring(selected);
+    else this.camera.hold(selected);
   }
 
-  /** Shows what another graph shows, at the same place and size, as far as it is here too. */
+  /** Shows what another graph shows, at the same place and size, above all what is selected in both. */
   lookLike(other: GraphView, gliding = false): void {
-    this.camera.lookLike(other.camera, gliding);
+    const [theirs, own] = [other.highlights.selected, this.highlights.selected];
+    this.camera.lookLike(other.camera, gliding, theirs, own);
   }
 
   /** Says something to a screen reader. */

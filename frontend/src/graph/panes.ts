@@ -1,29 +1,33 @@
-/** The graph; and beside it, where two stages are shown side by side, the graph of the stage before. */
+/** The graph; and beside it, where several stages are shown side by side, the graphs of the others. */
 
-import { focusedIn, h } from "../base/dom";
-import { GraphView } from "./graph_view";
-import type { Painted } from "./overlays/overlay";
+import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { numbered } from "../base/format";
 import type { Box, Details, NodesFound, Picture, Stages } from "../base/protocol";
 import { splitter } from "../base/splitter";
 import { titleOfStage } from "../panels/stage_bar";
+import { GraphView } from "./graph_view";
+import type { Painted } from "./overlays/overlay";
 import { clamp } from "./viewport";
 
+/** Panes are known by their numbers: 0 is that of the stage that is shown, and others follow from the left. */
 export interface PaneActions {
-  select(box: Box, id: string, before: boolean): void;
+  select(box: Box, id: string, pane: number): void;
   clear(): void;
   open(path: string): void;
   close(path: string): void;
-  jump(node: string, before: boolean): void;
+  jump(node: string, pane: number): void;
   search(): void;
   back(): void;
-  /** The two graphs were linked, or let go. */
+  /** The graphs were linked, or let go. */
   linked(on: boolean): void;
+  /** Other stages are to be shown side by side. */
+  show(stages: number[]): void;
   /** The graph that tools are for shows another part, or is another one. */
   moved(): void;
 }
 
-/** What is pointed at: a box of one side, and the boxes of the other that stand for it. */
-export type Pointed = Pick<Details, "box" | "before" | "counterparts">;
+/** What is pointed at: a box of one pane, and the boxes of the others that stand for it. */
+export type Pointed = Pick<Details, "box" | "pane" | "counterparts">;
 
 const SMALLEST = 150;
 const KEYS = "Arrow keys follow edges, Enter opens and closes a group, f fits, slash searches";
@@ -32,170 +36,226 @@ const KEYS = "Arrow keys follow edges, Enter opens and closes a group, f fits, s
 class Pane {
   readonly title = h("h3", {});
   readonly note = h("span", { class: "fxi-pane-note", role: "status" });
-  readonly head = h("div", { class: "fxi-pane-head", hidden: true }, this.title, this.note);
+  private readonly choice: HTMLSelectElement;
+  private readonly head: HTMLElement;
   readonly element: HTMLElement;
+  /** Between this pane and the one on its left. */
+  readonly borders: HTMLElement[] = [];
 
+  /** `choose` is called with the number of another stage, null for none. */
   constructor(
     readonly graph: GraphView,
-    name: string,
+    choose: (stage: number | null) => void,
   ) {
-    this.element = h("div", { class: `fxi-pane fxi-pane-${name}`, role: "group" }, this.head, graph.element);
+    this.choice = h("select", {
+      title: "Show another stage in this pane",
+      onchange: () => choose(Number(this.choice.value)),
+    });
+    this.head = h(
+      "div",
+      { class: "fxi-pane-head fxi-row", hidden: true },
+      h("div", { class: "fxi-pane-stage fxi-row" }, this.title, icon("chevron"), this.choice),
+      this.note,
+      iconButton("close", "Close this pane", () => choose(null)),
+    );
+    this.element = h("div", { class: "fxi-pane fxi-column", role: "group" }, this.head, graph.element);
     this.call(null);
   }
 
-  /** Says what here stands for what is selected on the other side. */
+  /** Says what here stands for what is selected in another pane. */
   say(words: string): void {
     if (this.note.textContent === words) return;
     this.note.textContent = words;
     this.note.title = words;
   }
 
-  /** Says which stage it shows; null if there is no need to. */
-  call(stage: string | null): void {
+  /** Says which stage it shows, and which it could; null if there is no need to. */
+  call(stage: number | null, { names, row, addable }: Stages = NONE): void {
+    const title = stage === null ? "" : titleOfStage(names, stage);
     this.head.hidden = stage === null;
-    this.title.textContent = stage ?? "";
-    this.title.title = stage ?? "";
-    this.element.setAttribute("aria-label", stage ?? "Graph");
+    this.title.textContent = title;
+    this.title.title = title;
+    this.element.setAttribute("aria-label", title || "Graph");
+    this.choice.setAttribute("aria-label", `Stage in this pane: ${title}`);
+    fill(
+      this.choice,
+      names.map((name, i) =>
+        i === stage || (stage !== null && (addable.includes(i) || row.length > 5) && !row.includes(i))
+          ? h("option", { value: i, selected: i === stage }, numbered(i, name))
+          : null,
+      ),
+    );
     this.graph.setLabel(
       stage === null
         ? `Graph of the model. ${KEYS}.`
-        : `Graph of the stage ${stage}. ${KEYS}, o goes to the other graph, l links the two.`,
+        : `Graph of the stage ${title}. ${KEYS}, o goes to the next graph, l links all of them.`,
     );
   }
 }
 
+const NONE: Stages = {
+  ...{ names: [], changes: [], shown: 0, compared: "", before: null },
+  ...{ beside: false, between: [], row: [0], addable: [], comparisons: [] },
+};
+
 export class Panes {
   readonly element = h("div", { class: "fxi-panes" });
-  private readonly shown: Pane;
-  private before: Pane | null = null;
-  private stages: Stages | null = null;
-  /** Whether the two have not shown these stages together yet. */
+  /** By their numbers. */
+  private readonly list: Pane[] = [];
+  private stages = NONE;
+  /** Whether these stages have not been shown together yet. */
   private isNew = true;
-  /** What was brought into sight last, as one text. */
+  /** What was brought into sight last, as one text, and in which pane it is. */
   private pointed = "";
-  /** Whether they move and zoom together, so that the same part of the model is in both. */
+  private leader = 0;
+  /** Whether they move and zoom together, so that the same part of the model is in all. */
   private isLinked = true;
   /** The one that had the focus last. */
   private last: GraphView | null = null;
 
   constructor(private readonly actions: PaneActions) {
-    this.shown = new Pane(this.graphOf(false), "shown");
-    this.element.append(this.shown.element);
+    this.add();
   }
 
   /** The graph that is always there. */
   get graph(): GraphView {
-    return this.shown.graph;
+    return this.list[0]!.graph;
   }
 
-  /** The graph that tools are for: of two, the one that had the focus last. */
+  /** The graph that tools are for: of several, the one that had the focus last. */
   get active(): GraphView {
     return this.last ?? this.graph;
   }
 
   /** Shows the next pictures as if they were the first. */
   startOver(): void {
-    for (const pane of [this.shown, this.before]) pane?.graph.camera.startOver();
+    for (const { graph } of this.list) graph.camera.startOver();
   }
 
   dispose(): void {
-    this.graph.dispose();
-    this.before?.graph.dispose();
+    for (const { graph } of this.list) graph.dispose();
   }
 
-  /** Shows the graph of the stage before, or takes it away. */
-  showBefore(picture: Picture | null): void {
-    if (!picture) return this.remove();
-    this.before ??= this.add();
+  /** Shows the graphs beside the one that is always there, from left to right. */
+  showBeside(pictures: Picture[]): void {
+    const count = this.list.length;
+    const focused = focusedIn(this.element);
+    while (this.list.length > 1 + pictures.length) this.remove();
+    while (this.list.length < 1 + pictures.length) this.add();
     this.name();
-    this.before.graph.show(picture);
-    this.graph.camera.measure();
-    this.before.graph.camera.measure();
+    if (count !== this.list.length) {
+      this.arrange();
+      this.isNew = true;
+      if (focused) (focused.isConnected ? focused : this.graph.element).focus({ preventScroll: true });
+    }
+    if (pictures.length === 0) return;
+    pictures.forEach((picture, i) => this.list[i + 1]!.graph.show(picture));
+    for (const { graph } of this.list) graph.camera.measure();
     if (this.isNew || this.isLinked) this.align();
     this.isNew = false;
     this.pointed = "";
   }
 
-  /** Lets the graph beside show what the other shows, and what stands there for what is selected. */
+  /** Lets the other graphs show what the one with the selection shows, and what stands there for what is selected. */
   private align(): void {
-    this.before?.graph.lookLike(this.graph);
-    for (const { graph } of this.before ? [this.shown, this.before] : []) graph.bringSelected();
+    if (this.list.length === 1) return;
+    const leader = (this.list[this.leader] ?? this.list[0]!).graph;
+    leader.bringSelected();
+    this.follow(leader);
+    this.bringOthers(leader);
+  }
+
+  /** Brings into sight what stands for what is selected; together, it stands at the same height if it can. */
+  private bringOthers(leader: GraphView): void {
+    for (const graph of this.others(leader)) graph.bringSelected(!this.isLinked);
   }
 
   /** Says which stages are shown. */
   setStages(stages: Stages): void {
-    this.isNew ||= stages.shown !== this.stages?.shown || stages.before !== this.stages?.before;
+    this.isNew ||= stages.row.join() !== this.stages.row.join();
     this.stages = stages;
     this.name();
   }
 
-  /** Shows what is selected on one side, and what stands for it on the other. */
-  setSelected({ box, before, counterparts }: Pointed): void {
-    const here = before ? this.before : this.shown;
-    const there = before ? this.shown : this.before;
-    const boxes = counterparts ?? [];
-    const pointed = JSON.stringify([box, before, boxes]);
-    here?.graph.setSelected(box ? [box] : []);
-    there?.graph.highlights.setSelected(boxes);
-    if (pointed !== this.pointed) there?.graph.camera.bring(boxes);
-    this.pointed = pointed;
-    here?.say("");
-    there?.say(box ? counterpartWords(boxes.flatMap((id) => there.graph.labelOf(id) ?? [])) : "");
+  /** Shows what is selected in one pane, and what stands for it in the others. */
+  setSelected({ box, pane = 0, counterparts = [] }: Pointed): void {
+    const leader = this.list[pane]?.graph;
+    const pointed = JSON.stringify([box, pane, counterparts]);
+    const isOther = pointed !== this.pointed;
+    [this.pointed, this.leader] = [pointed, pane];
+    leader?.setSelected(box ? [box] : []);
+    this.list.forEach((other, i) => {
+      const { graph } = other;
+      const boxes = counterparts[i] ?? [];
+      if (graph !== leader) graph.highlights.setSelected(boxes);
+      other.say(
+        box && graph !== leader ? counterpartWords(boxes.flatMap((id) => graph.labelOf(id) ?? [])) : "",
+      );
+    });
+    if (!box || !leader || !isOther) return;
+    if (this.isLinked) this.follow(leader, true);
+    this.bringOthers(leader);
   }
 
-  /** Lights up what is found, in the graph and in the one beside it. */
+  /** Lights up what is found in each graph. */
   setFound(found: NodesFound | null): void {
-    this.graph.setFound(found && found.boxes);
-    this.before?.graph.setFound(found && found.before);
+    this.list.forEach(({ graph }, i) => graph.setFound(found && (found.boxes[i] ?? {})));
   }
 
-  /** Colours the graph, and the one beside it. */
-  setPaint([shown, before]: Painted[]): void {
-    this.graph.highlights.setPaint(shown ?? null);
-    this.before?.graph.highlights.setPaint(before ?? null);
+  /** Colours each graph. */
+  setPaint(painted: Painted[]): void {
+    this.list.forEach(({ graph }, i) => graph.highlights.setPaint(painted[i] ?? null));
   }
 
-  focus(boxes: string[], gently: boolean, before: boolean): void {
-    (before ? this.before : this.shown)?.graph.camera.focus(boxes, gently);
-    (before ? this.shown : this.before)?.graph.bringSelected();
+  focus(boxes: string[], gently: boolean, pane: number): void {
+    const graph = this.list[pane]?.graph;
+    if (!graph) return;
+    graph.camera.focus(boxes, gently);
+    this.bringOthers(graph);
   }
 
-  /** Lets the graphs move together, or each by itself; at first one of them goes where the other is. */
+  /** Lets the graphs move together, or each by itself; at first all go where one is. */
   setLinked(on: boolean, leader = this.graph): void {
     this.isLinked = on;
-    leader.announce(on ? "Both graphs move together" : "Each graph moves by itself");
-    if (on) this.besides(leader)?.lookLike(leader, true);
+    leader.announce(on ? "All graphs move together" : "Each graph moves by itself");
+    if (on) this.follow(leader, true);
     this.actions.linked(on);
   }
 
-  private besides(graph: GraphView): GraphView | undefined {
-    return (graph === this.graph ? this.before : this.shown)?.graph;
+  /** Lets all other graphs show what one shows. */
+  private follow(leader: GraphView, gliding = false): void {
+    for (const graph of this.others(leader)) graph.lookLike(leader, gliding);
   }
 
-  private graphOf(before: boolean): GraphView {
-    const other = (): GraphView | undefined => this.besides(graph);
+  private others(graph: GraphView): GraphView[] {
+    return this.list.map((pane) => pane.graph).filter((other) => other !== graph);
+  }
+
+  private graphOf(): GraphView {
+    const number = (): number => this.list.findIndex((pane) => pane.graph === graph);
+    /** The same group opens and closes in all graphs, and should stay where it is in each. */
+    const hold = (id: string): void => this.others(graph).forEach(({ camera }) => camera.anchorAt(id));
     const graph = new GraphView({
-      select: (box, id) => this.actions.select(box, id, before),
+      select: (box, id) => this.actions.select(box, id, number()),
       clear: () => {
         this.setSelected({ box: null });
         this.actions.clear();
       },
-      // The same group opens and closes on the other side, and should stay where it is there as well.
       open: (path, id) => {
-        other()?.camera.anchorAt(id);
+        hold(id);
         this.actions.open(path);
       },
       close: (path, id) => {
-        other()?.camera.anchorAt(id);
+        hold(id);
         this.actions.close(path);
       },
-      jump: (node) => this.actions.jump(node, before),
+      jump: (node) => this.actions.jump(node, number()),
       search: () => this.actions.search(),
       back: () => this.actions.back(),
-      cross: () => other()?.element.focus({ preventScroll: true }),
-      link: () => other() && this.setLinked(!this.isLinked, graph),
-      moved: (gliding) => this.isLinked && other()?.lookLike(graph, gliding),
-      fitted: () => this.isLinked && other()?.camera.showAll(),
+      cross: () => this.list[(number() + 1) % this.list.length]!.graph.element.focus({ preventScroll: true }),
+      link: () => this.list.length > 1 && this.setLinked(!this.isLinked, graph),
+      moved: (gliding) => this.isLinked && this.follow(graph, gliding),
+      fitted: () => this.isLinked && this.others(graph).forEach(({ camera }) => camera.showAll()),
       measured: () => this.isLinked && this.align(),
       changed: () => {
         if (focusedIn(graph.element) === graph.element) this.last = graph;
@@ -205,46 +265,65 @@ export class Panes {
     return graph;
   }
 
-  private add(): Pane {
-    const pane = new Pane(this.graphOf(true), "before");
-    const [style, room] = [this.element.style, this.element];
+  private add(): void {
+    const number = (): number => this.list.indexOf(pane);
+    const pane = new Pane(this.graphOf(), (stage) => {
+      const rest = this.stages.row.filter((_, place) => place !== (number() || this.list.length) - 1);
+      this.actions.show(stage === null ? rest : [...rest, stage]);
+    });
     const border = (vertical: boolean): HTMLElement =>
       splitter({
-        label: "Border between the two stages",
+        label: "Border between two stages",
         vertical,
         grows: true,
-        size: () => (vertical ? pane.element.offsetWidth : pane.element.offsetHeight),
+        size: () => (vertical ? this.leftOf(pane).offsetWidth : this.leftOf(pane).offsetHeight),
         resize: (to) => {
-          const all = vertical ? room.clientWidth : room.clientHeight;
-          style.setProperty("--before", `${((100 * clamp(to, SMALLEST, all - SMALLEST)) / all).toFixed(2)}%`);
+          const both = [this.leftOf(pane), pane.element];
+          const sizes = both.map((each) => (vertical ? each.offsetWidth : each.offsetHeight));
+          const all = sizes[0]! + sizes[1]!;
+          const size = clamp(to, SMALLEST, all - SMALLEST);
+          const share = both.reduce((sum, { style }) => sum + Number(style.flexGrow || 1), 0) / all;
+          both.forEach(({ style }, i) => (style.flexGrow = ((i ? all - size : size) * share).toFixed(4)));
         },
       });
-    this.element.prepend(pane.element, border(true), border(false));
-    return pane;
+    pane.borders.push(border(true), border(false));
+    this.list.push(pane);
+    this.arrange();
+  }
+
+  private leftOf(pane: Pane): HTMLElement {
+    const { inOrder } = this;
+    return inOrder[inOrder.indexOf(pane) - 1]!.element;
   }
 
   private remove(): void {
-    if (!this.before) return;
-    const hadFocus = focusedIn(this.element) !== null && focusedIn(this.shown.element) === null;
-    this.before.graph.dispose();
-    this.before = null;
+    this.list.pop()!.graph.dispose();
     this.last = null;
-    this.isNew = true;
-    this.element.replaceChildren(this.shown.element);
-    this.name();
-    if (hadFocus) this.graph.element.focus({ preventScroll: true });
   }
 
-  /** What the stages are called. */
-  get names(): { shown: string; before: string } {
-    const { names, shown, before } = this.stages ?? {};
-    return { shown: titleOfStage(names, shown), before: titleOfStage(names, before ?? 0) };
+  private get inOrder(): Pane[] {
+    return [...this.list.slice(1), this.list[0]!];
+  }
+
+  /** Puts the panes into their order, all of the same size. */
+  private arrange(): void {
+    this.element.replaceChildren(
+      ...this.inOrder.flatMap(({ element, borders }, i) => {
+        element.style.flexGrow = "";
+        return i > 0 ? [...borders, element] : [element];
+      }),
+    );
+  }
+
+  /** What the stages are called, from left to right. */
+  get names(): string[] {
+    return this.stages.row.map((stage) => titleOfStage(this.stages.names, stage));
   }
 
   private name(): void {
-    const { names, before } = this;
-    this.shown.call(before && this.stages ? names.shown : null);
-    before?.call(names.before);
+    const { stages, inOrder } = this;
+    const isRow = inOrder.length > 1 && stages.row.length === inOrder.length;
+    inOrder.forEach((pane, i) => pane.call(isRow ? stages.row[i]! : null, stages));
   }
 }
 

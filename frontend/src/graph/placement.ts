@@ -111,7 +111,7 @@ function whereItWas(
 }
 
 /** Fills the window with as much of the picture as should be seen; one that fits lies in it as a whole. */
-function filled({ x, y, scale }: Viewport, whole: Rectangle, window: Size): Viewport {
+export function filled({ x, y, scale }: Viewport, whole: Rectangle, window: Size): Viewport {
   const hold = (start: number, length: number, room: number): number => {
     const least = length <= room ? length : FILLED * room;
     return clamp(start, least - length, room - least);

@@ -1,6 +1,6 @@
 /** The line above the graph: tools for looking at it. */
 
-import { h, icon, type IconName } from "../base/dom";
+import { button, h, icon, type IconName } from "../base/dom";
 
 export interface Tool {
   icon: IconName;
@@ -30,14 +30,12 @@ export class Toolbar {
 
   /** Shows which switches are on. */
   refresh(): void {
-    for (const [button, isOn] of this.switches) button.setAttribute("aria-pressed", String(isOn()));
+    for (const [made, isOn] of this.switches) made.setAttribute("aria-pressed", String(isOn()));
   }
 
   private button({ icon: sign, label, key, press, isOn, isNamed }: Tool): HTMLElement {
-    const button = h(
-      "button",
+    const made = button(
       {
-        type: "button",
         class: `fxi-tool fxi-tool-${sign}${isNamed ? " fxi-tool-named" : ""}`,
         "aria-label": label,
         title: key ? `${label} (${key})` : label,
@@ -49,7 +47,7 @@ export class Toolbar {
       icon(sign),
       isNamed && h("span", {}, label),
     );
-    if (isOn) this.switches.push([button, isOn]);
-    return button;
+    if (isOn) this.switches.push([made, isOn]);
+    return made;
   }
 }

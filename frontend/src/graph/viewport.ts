@@ -145,6 +145,19 @@ export function shiftNear(point: Point, parts: [here: Rectangle, there: Rectangl
   return all > 0 ? { x: x / all, y: y / all } : null;
 }
 
+/** Returns the point of rectangles by which they stand side by side with others: of those too far apart, the first's. */
+export function headOf(areas: Rectangle[], window: Size): Point {
+  const all = around(areas)!;
+  const isTogether = all.height <= window.height && all.width <= window.width;
+  const { x, y, width, height } = isTogether ? all : areas[0]!;
+  return { x: x + width / 2, y: y + Math.min(height, NEAR) / 2 };
+}
+
+/** Returns how far one point lies from another. */
+export function difference(from: Point, to: Point): Point {
+  return { x: to.x - from.x, y: to.y - from.y };
+}
+
 export function middle({ x, y, width, height }: Rectangle): Point {
   return { x: x + width / 2, y: y + height / 2 };
 }

@@ -11,7 +11,7 @@ export function contentsPage(contents: WrittenContents, address: (number: number
   const { title, notes, remarks, graphs, made } = contents;
   return h(
     "div",
-    { class: "fxi-overview" },
+    { class: "fxi-overview fxi-column" },
     h("h1", {}, title),
     notes.map((words) => h("p", {}, words)),
     h(

@@ -1,6 +1,6 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
-import { breakable, fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { breakable, button, fill, focusedIn, h, icon, iconButton, nodeLink } from "../base/dom";
 import { numbered } from "../base/format";
 import { shortNames } from "../base/names";
 import { markColour } from "../graph/live_picture";
@@ -42,7 +42,7 @@ export class DetailsPanel {
     this.values = new ValueSection({ ...actions.values, jump: actions.jump });
     this.element = h(
       "section",
-      { class: "fxi-panel fxi-details", "aria-label": "Details", tabindex: -1 },
+      { class: "fxi-panel fxi-column fxi-details", "aria-label": "Details", tabindex: -1 },
       this.body,
     );
   }
@@ -54,8 +54,8 @@ export class DetailsPanel {
       this.wasPressed ||= focused.closest(".fxi-rewrite") !== null;
       this.element.focus({ preventScroll: true });
     }
-    const { kind, name, path, before = false } = details;
-    const shown = JSON.stringify([kind, name ?? path, before]);
+    const { kind, name, path, pane = 0 } = details;
+    const shown = JSON.stringify([kind, name ?? path, pane]);
     // Who reads something goes on reading it when more is known.
     const scrolled = shown === this.shown ? this.body.scrollTop : 0;
     this.shown = shown;
@@ -132,18 +132,9 @@ export class DetailsPanel {
       details.crumbs.length > 0 &&
         h(
           "nav",
-          { class: "fxi-crumbs", "aria-label": "Enclosing groups" },
+          { class: "fxi-crumbs fxi-wrap", "aria-label": "Enclosing groups" },
           details.crumbs.map(({ label, path }) =>
-            h(
-              "button",
-              {
-                type: "button",
-                class: "fxi-link",
-                title: path,
-                onclick: () => this.actions.selectGroup(path),
-              },
-              label,
-            ),
+            button({ class: "fxi-link", title: path, onclick: () => this.actions.selectGroup(path) }, label),
           ),
         ),
       h(
@@ -171,7 +162,7 @@ export class DetailsPanel {
     if (signatures.length === 0) return null;
     return h(
       "div",
-      { class: "fxi-changed-by" },
+      { class: "fxi-changed-by fxi-row fxi-wrap" },
       "Changed by",
       signatures.map((signature) => {
         const found = this.passOf(signature);
@@ -189,7 +180,7 @@ export class DetailsPanel {
   private became(changes: string[] = []): HTMLElement | null {
     if (changes.length === 0) return null;
     const chips = changes.map((change) => h("span", { class: "fxi-chip" }, change));
-    return h("div", { class: "fxi-changed-by" }, "In the comparison", chips);
+    return h("div", { class: "fxi-changed-by fxi-row fxi-wrap" }, "In the comparison", chips);
   }
 
   private rewrites(details: Details): HTMLElement | null {
@@ -197,7 +188,7 @@ export class DetailsPanel {
     if (rewrites.length === 0) return null;
     return h(
       "div",
-      { class: "fxi-rewrites" },
+      { class: "fxi-rewrites fxi-column" },
       rewrites.map((rewrite) => this.rewrite(rewrite, name, rewrites.length > 1)),
     );
   }
@@ -213,13 +204,11 @@ export class DetailsPanel {
       : count > 1
         ? `Exclude these ${count} rewrites`
         : "Exclude this rewrite";
-    const button = h(
-      "button",
+    const press = button(
       {
-        type: "button",
         class: "fxi-button",
         onclick: () => {
-          if (button.closest("[aria-busy=true]")) return;
+          if (press.closest("[aria-busy=true]")) return;
           this.wasPressed = true;
           this.actions.limit(signature, node, isExcluded);
         },
@@ -229,7 +218,7 @@ export class DetailsPanel {
     );
     const name = found?.pass.name ?? signature.slice(0, 12);
     const label = isExcluded ? `Excluded from ${name}` : isOneOfSeveral ? name : "";
-    return h("div", { class: "fxi-rewrite" }, label && h("span", {}, label), button);
+    return h("div", { class: "fxi-rewrite fxi-row fxi-wrap" }, label && h("span", {}, label), press);
   }
 
   private arguments(details: Details): HTMLElement | null {
@@ -260,17 +249,7 @@ export class DetailsPanel {
   }
 
   private link({ name }: Link, shown = name): HTMLElement {
-    return h(
-      "button",
-      {
-        type: "button",
-        class: "fxi-link",
-        title: `Go to ${name}`,
-        "aria-label": name,
-        onclick: () => this.actions.jump(name),
-      },
-      shown,
-    );
+    return nodeLink(name, () => this.actions.jump(name), shown);
   }
 
   /** Returns what lights up all that lies before a node, or behind it. */
@@ -280,14 +259,8 @@ export class DetailsPanel {
       field === "inputs"
         ? `Highlight everything upstream of ${name}`
         : `Highlight everything downstream of ${name}`;
-    return h(
-      "button",
-      {
-        type: "button",
-        class: "fxi-link fxi-onward",
-        title,
-        onclick: () => this.actions.lightUp(field, name),
-      },
+    return button(
+      { class: "fxi-link fxi-onward", title, onclick: () => this.actions.lightUp(field, name) },
       field === "inputs" ? "all upstream" : "all downstream",
     );
   }

@@ -1,6 +1,6 @@
 /** A list of which the middle is shown when somebody asks for it. */
 
-import { h } from "../base/dom";
+import { button, h } from "../base/dom";
 import { counted } from "../base/format";
 import { endsOf, type Ends } from "../base/names";
 
@@ -9,10 +9,8 @@ export function elidedList(items: HTMLElement[], ends: Ends): HTMLElement {
   const { head, hidden, tail } = endsOf(items, ends);
   const list = h("ul", { class: "fxi-links" }, head);
   if (hidden.length === 0) return list;
-  const button = h(
-    "button",
+  const more = button(
     {
-      type: "button",
       class: "fxi-link fxi-more",
       title: `Show all ${items.length.toLocaleString("en-US")}`,
       onclick: () => {
@@ -22,7 +20,7 @@ export function elidedList(items: HTMLElement[], ends: Ends): HTMLElement {
     },
     `… ${counted(hidden.length, "more", "more")} …`,
   );
-  const place = h("li", {}, button);
+  const place = h("li", {}, more);
   list.append(place, ...tail);
   return list;
 }

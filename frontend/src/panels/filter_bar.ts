@@ -14,7 +14,7 @@ export class FilterBar {
     this.end = iconButton("close", "Clear filter", end, "Esc");
     this.element = h(
       "div",
-      { class: "fxi-found-bar", role: "group", "aria-label": "Filter", hidden: true },
+      { class: "fxi-found-bar fxi-row", role: "group", "aria-label": "Filter", hidden: true },
       this.words,
       this.end,
     );
@@ -29,7 +29,8 @@ export class FilterBar {
     this.found = found;
     this.element.hidden = found === null;
     if (!found) return fill(this.words);
-    const beside = Object.values(found.before).reduce((all, count) => all + count, 0);
+    const others = found.boxes.slice(1);
+    const beside = others.flatMap((boxes) => Object.values(boxes)).reduce((all, count) => all + count, 0);
     const query = h("code", { title: found.query }, found.query);
     if (found.message) fill(this.words, query, `: ${found.message}`);
     else
@@ -38,7 +39,7 @@ export class FilterBar {
         h("strong", {}, counted(found.count, "node")),
         found.count === 1 ? " matches " : " match ",
         query,
-        beside > 0 && `, ${beside.toLocaleString("en-US")} in the other graph`,
+        beside > 0 && `, ${beside.toLocaleString("en-US")} in the other graph${others.length > 1 ? "s" : ""}`,
       );
   }
 }

@@ -224,7 +224,7 @@ function resultRow({ kind, name, text }: SearchResult): HTMLElement {
     "li",
     {},
     h("span", { class: `fxi-result-kind fx-${kind}` }, kind),
-    h("span", { class: "fxi-result-words" }, h("strong", {}, name), h("small", {}, text)),
+    h("span", { class: "fxi-result-words fxi-column" }, h("strong", {}, name), h("small", {}, text)),
   );
 }
 

@@ -1,20 +1,28 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { fill, focusedIn, h, icon } from "../base/dom";
+import { button, fill, focusedIn, h, icon } from "../base/dom";
 import { numbered } from "../base/format";
 import { StageSlider } from "./stage_slider";
-import type { Comparison, Stages } from "../base/protocol";
+import type { Comparison, LookedAt, Stages } from "../base/protocol";
 
-const NOTHING: Wish = { compared: "", beside: false };
+/** So many graphs can be read on one screen. */
+export const MOST_PANES = 6;
 
 /** How a person wants to look at stages. */
-type Wish = Pick<Stages, "compared" | "beside">;
+type Wish = Omit<LookedAt, "stage">;
+
+const NOTHING: Wish = { compared: "", beside: false, between: [] };
 
 export class StageBar {
-  readonly element = h("div", { class: "fxi-stages", role: "group", "aria-label": "Stage", hidden: true });
+  readonly element = h("div", {
+    class: "fxi-stages fxi-row",
+    role: "group",
+    "aria-label": "Stage",
+    hidden: true,
+  });
 
   private readonly slider = new StageSlider((stage) => this.goTo(stage));
-  private readonly choices = h("div", { class: "fxi-stage-choices" });
+  private readonly choices = h("div", { class: "fxi-stage-choices fxi-row" });
   private readonly link: HTMLButtonElement;
   private stages: Stages | null = null;
   /** Whether only stages are listed of which the pass has changed something. */
@@ -23,20 +31,13 @@ export class StageBar {
   private wish = NOTHING;
 
   constructor(
-    private readonly show: (stage: number, compared: Comparison, beside: boolean) => void,
+    private readonly show: (wish: LookedAt) => void,
     link: (on: boolean) => void,
   ) {
-    const title = "Move and zoom both graphs together (l)";
+    const title = "Move and zoom all graphs together (l)";
     const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
-    this.link = h(
-      "button",
-      {
-        type: "button",
-        class: "fxi-button fxi-together",
-        title,
-        "aria-label": "Move together",
-        onclick: action,
-      },
+    this.link = button(
+      { class: "fxi-button fxi-together", title, "aria-label": "Move together", onclick: action },
       icon("link"),
       h("span", {}, "Move together"),
     );
@@ -44,15 +45,14 @@ export class StageBar {
     this.setLinked(true);
   }
 
-  /** Says whether both graphs move together. */
+  /** Says whether all graphs move together. */
   setLinked(on: boolean): void {
     this.link.setAttribute("aria-pressed", String(on));
   }
 
   /** Shows another stage in the way that was chosen. */
   goTo(stage: number): void {
-    const { compared, beside } = possible(this.wish, stage);
-    this.show(stage, compared, beside);
+    this.show(possible(this.wish, stage));
   }
 
   /** Says that the kernel is done with what was asked of it. */
@@ -62,10 +62,10 @@ export class StageBar {
 
   update(stages: Stages): void {
     this.stages = stages;
-    const { names, changes, shown, compared, comparisons, beside, preview } = stages;
+    const { names, changes, shown, compared, comparisons, beside, between, addable, preview } = stages;
     this.element.hidden = names.length < 2 || preview != null;
-    const { compared: expected, beside: two } = possible(this.wish, shown);
-    if (expected !== compared || two !== beside) this.wish = { compared, beside };
+    const isExpected = JSON.stringify(possible(this.wish, shown)) === JSON.stringify(lookedAt(stages));
+    if (!isExpected) this.wish = { compared, beside, between };
     const listed = this.listed(stages);
     const title = (i: number): string => [numbered(i, names[i]!), changes[i]].filter(Boolean).join(": ");
     this.slider.update(
@@ -90,7 +90,10 @@ export class StageBar {
         "aria-label": "Compare with",
         title: "Compare with",
         hidden: comparisons.length === 0,
-        onchange: () => this.show(shown, comparisonOf(comparison.value), beside && comparison.value !== ""),
+        onchange: () => {
+          const wanted = comparisonOf(comparison.value);
+          this.show(possible({ compared: wanted, beside, between }, shown));
+        },
       },
       h("option", { value: "", selected: compared === "" }, "Not compared"),
       h("option", { value: "below", selected: compared === "below" }, "vs. the stage below"),
@@ -105,15 +108,8 @@ export class StageBar {
         ),
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
-      h(
-        "button",
-        {
-          type: "button",
-          class: "fxi-way",
-          "aria-pressed": String(pressed),
-          title,
-          onclick: () => !pressed && action(),
-        },
+      button(
+        { class: "fxi-way", "aria-pressed": String(pressed), title, onclick: () => !pressed && action() },
         label,
       );
     const ways =
@@ -121,9 +117,11 @@ export class StageBar {
       h(
         "div",
         { class: "fxi-ways", role: "group", "aria-label": "How stages are compared" },
-        way("One graph", "Show one graph", !beside, () => this.show(shown, compared, false)),
-        way("Side by side", "Show two stages side by side", beside, () =>
-          this.show(shown, compared === "" ? "below" : compared, true),
+        way("One graph", "Show one graph", !beside, () =>
+          this.show({ ...lookedAt(stages), beside: false, between: [] }),
+        ),
+        way("Side by side", "Show stages side by side", beside, () =>
+          this.show({ ...lookedAt(stages), compared: compared === "" ? "below" : compared, beside: true }),
         ),
       );
     fill(
@@ -133,6 +131,7 @@ export class StageBar {
       comparison,
       h("span", { class: "fxi-stage-changes", title: changes[shown] ?? "" }, changes[shown]),
       beside && this.link,
+      beside && addable.length > 0 && this.addition(stages),
       ways,
     );
     if (focused)
@@ -146,7 +145,7 @@ export class StageBar {
     const unchanged = this.onlyChanged ? this.unchangedIn(stages) : [];
     return stages.names
       .map((_, i) => i)
-      .filter((i) => !unchanged.includes(i) || i === stages.shown || i === stages.before);
+      .filter((i) => !unchanged.includes(i) || stages.row.includes(i) || i === stages.before);
   }
 
   /** Returns the numbers of the stages of which the pass has changed nothing. */
@@ -154,11 +153,23 @@ export class StageBar {
     return names.map((_, i) => i).filter((i) => i > 0 && !changes[i]);
   }
 
+  /** Shows one more stage: the latest below the one that is shown, or else the next above. */
+  private addition({ row, shown, addable }: Stages): HTMLElement {
+    const stage = addable.findLast((other) => other < shown) ?? addable[0]!;
+    const onclick = (): void => this.show(inRow([...row, stage]));
+    const title = "Show one more stage beside these";
+    const attributes = {
+      type: "button",
+      class: "fxi-button fxi-add-pane",
+      title,
+      "aria-label": "Add a pane",
+    };
+    return h("button", { ...attributes, onclick }, icon("plus"));
+  }
+
   private filter(): HTMLElement {
-    return h(
-      "button",
+    return button(
       {
-        type: "button",
         class: "fxi-button fxi-only-changed",
         "aria-pressed": String(this.onlyChanged),
         title: "Only passes that changed something",
@@ -173,9 +184,23 @@ export class StageBar {
 }
 
 /** Returns the nearest to what is wished for: the original has nothing below it, and other stages not all. */
-export function possible({ compared, beside }: Wish, stage: number): Wish {
-  if (stage === 0 || compared === "") return NOTHING;
-  return { compared: compared === "below" || compared < stage ? compared : "below", beside };
+export function possible({ compared, beside, between = [] }: Wish, stage: number): LookedAt {
+  if (stage === 0 || compared === "") return { stage, ...NOTHING };
+  const first = compared === "below" || compared < stage ? compared : "below";
+  const inner = beside && first !== "below" ? between.filter((other) => first < other && other < stage) : [];
+  return { stage, compared: first, beside, between: inner };
+}
+
+/** Returns how stages are looked at side by side, the numbers of which may be in any order. */
+export function inRow(stages: number[]): LookedAt & { row: number[] } {
+  const row = [...new Set(stages)].sort((a, b) => a - b);
+  const [first = 0, stage = first] = [row[0], row.at(-1)];
+  if (row.length < 2) return { stage, ...NOTHING, row };
+  return { stage, compared: first, beside: true, between: row.slice(1, -1), row };
+}
+
+function lookedAt({ shown, compared, beside, between }: Stages): LookedAt {
+  return { stage: shown, compared, beside, between };
 }
 
 function comparisonOf(value: string): Comparison {

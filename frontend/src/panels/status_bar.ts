@@ -1,6 +1,6 @@
 /** What is going on, and what went wrong. */
 
-import { fill, h, icon, iconButton } from "../base/dom";
+import { button, fill, h, icon, iconButton } from "../base/dom";
 import type { Status } from "../base/wire";
 
 const PATIENCE_S = 6;
@@ -21,14 +21,10 @@ export class BusyLine {
 
   /** `interrupt` stops what the kernel does, where the page can. */
   constructor(private interrupt: (() => Promise<unknown>) | null) {
-    this.button = h(
-      "button",
-      { type: "button", class: "fxi-button", hidden: true, onclick: () => this.cancel() },
-      "Cancel",
-    );
+    this.button = button({ class: "fxi-button", hidden: true, onclick: () => this.cancel() }, "Cancel");
     this.element = h(
       "div",
-      { class: "fxi-busy", role: "status", hidden: true },
+      { class: "fxi-busy fxi-row", role: "status", hidden: true },
       h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
       this.text,
       this.time,
@@ -108,7 +104,12 @@ export class Banner {
     fill(
       this.element,
       icon("alert"),
-      h("div", { class: "fxi-banner-words" }, h("strong", {}, error.title), h("span", {}, error.text)),
+      h(
+        "div",
+        { class: "fxi-banner-words fxi-column" },
+        h("strong", {}, error.title),
+        h("span", {}, error.text),
+      ),
       iconButton("close", "Dismiss", () => (this.element.hidden = true)),
     );
     this.element.hidden = false;

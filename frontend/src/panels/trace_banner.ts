@@ -1,6 +1,6 @@
 /** Says in a line that the graph is not the whole model, and opens to why; what was dismissed leaves a sign. */
 
-import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { button, fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { counted } from "../base/format";
 import type { Remark, Remarks } from "../base/wire";
 
@@ -11,9 +11,8 @@ export class TraceBanner {
   private readonly count = h("span", {});
 
   constructor() {
-    this.sign = h(
-      "button",
-      { type: "button", class: "fxi-button fxi-remark-sign", hidden: true, onclick: () => this.showAgain() },
+    this.sign = button(
+      { class: "fxi-button fxi-remark-sign", hidden: true, onclick: () => this.showAgain() },
       icon("alert"),
       this.count,
     );
@@ -62,7 +61,7 @@ export function remarkItem({ what, place, code, means, advice }: Remark): HTMLEl
     (place || code) &&
       h(
         "p",
-        { class: "fxi-remark-line" },
+        { class: "fxi-remark-line fxi-wrap" },
         place && h("span", { class: "fxi-remark-place", title: place }, short),
         code && h("code", {}, code),
       ),

@@ -15,7 +15,7 @@ import {
 } from "@tanstack/table-core";
 import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
 
-import { debounce, fill, h, icon } from "../base/dom";
+import { button, debounce, fill, h, icon, nodeLink } from "../base/dom";
 import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "../base/format";
 import { parseSvg } from "../base/sanitize";
 import type { Cell, Table } from "../base/wire";
@@ -104,8 +104,8 @@ export class DataTable {
         this.look();
       },
     });
-    this.bar = h("div", { class: "fxi-filter-bar" }, this.filter, this.found);
-    this.element = h("div", { class: "fxi-table-frame" }, this.chart, this.bar, this.scroll);
+    this.bar = h("div", { class: "fxi-filter-bar fxi-row" }, this.filter, this.found);
+    this.element = h("div", { class: "fxi-table-frame fxi-column" }, this.chart, this.bar, this.scroll);
   }
 
   show(table: Table): void {
@@ -211,9 +211,8 @@ export class DataTable {
           "p",
           { class: "fxi-more" },
           rows.length > shown.length
-            ? h(
-                "button",
-                { type: "button", class: "fxi-button", onclick: () => ((this.all = true), this.render()) },
+            ? button(
+                { class: "fxi-button", onclick: () => ((this.all = true), this.render()) },
                 `Show ${rows.length.toLocaleString("en-US")} rows`,
               )
             : null,
@@ -237,13 +236,7 @@ export class DataTable {
     return h(
       "th",
       { scope: "col", "aria-sort": sort },
-      h(
-        "button",
-        { type: "button", onclick, title: hint },
-        title,
-        icon("chevron"),
-        place !== null && h("sup", {}, place),
-      ),
+      button({ onclick, title: hint }, title, icon("chevron"), place !== null && h("sup", {}, place)),
     );
   }
 
@@ -260,7 +253,7 @@ export class DataTable {
       const bar = barLength(cell, kind);
       const content: Node | Node[] | string =
         i === 0 && jump
-          ? h("button", { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: jump }, text)
+          ? button({ class: "fxi-link", title: `Go to ${name}`, onclick: jump }, text)
           : kind === "stage" && goTo
             ? stageCell(cell, (node) => goTo(node, i - firstStage))
             : kind === "picture" && this.layOut && cell !== null
@@ -304,13 +297,7 @@ export class DataTable {
 /** Returns what a node is at a stage, with the nodes that stand for it as links. */
 function stageCell(cell: Cell, jump: (node: string) => void): Node[] {
   const [words, ...names] = Array.isArray(cell) ? cell.map(String) : [String(cell ?? "")];
-  const links = names.map((name) =>
-    h(
-      "button",
-      { type: "button", class: "fxi-link", title: `Go to ${name}`, onclick: () => jump(name) },
-      name,
-    ),
-  );
+  const links = names.map((name) => nodeLink(name, () => jump(name)));
   return [
     document.createTextNode(words ?? ""),
     ...links.flatMap((link, i) => [document.createTextNode(i ? ", " : " "), link]),
@@ -319,13 +306,13 @@ function stageCell(cell: Cell, jump: (node: string) => void): Node[] {
 
 /** Shows the picture of a row in a row below it, and takes it away again. */
 function pictureButton(name: string, dot: string, layOut: LayOut): HTMLElement {
-  const button = h("button", {
-    ...{ type: "button", class: "fxi-link", "aria-expanded": "false", "aria-label": `Picture of ${name}` },
+  const shows = button({
+    ...{ class: "fxi-link", "aria-expanded": "false", "aria-label": `Picture of ${name}` },
     onclick: () => {
-      const row = button.closest("tr")!;
-      const isOpen = button.getAttribute("aria-expanded") === "true";
-      button.setAttribute("aria-expanded", String(!isOpen));
-      button.textContent = isOpen ? "Show" : "Hide";
+      const row = shows.closest("tr")!;
+      const isOpen = shows.getAttribute("aria-expanded") === "true";
+      shows.setAttribute("aria-expanded", String(!isOpen));
+      shows.textContent = isOpen ? "Show" : "Hide";
       if (isOpen) return row.nextElementSibling?.remove();
       const cell = h("td", { colspan: row.cells.length, class: "fxi-table-picture" }, "Drawing …");
       row.after(h("tr", {}, cell));
@@ -335,6 +322,6 @@ function pictureButton(name: string, dot: string, layOut: LayOut): HTMLElement {
       );
     },
   });
-  button.textContent = "Show";
-  return button;
+  shows.textContent = "Show";
+  return shows;
 }

@@ -5,6 +5,16 @@ import { withUnit } from "../base/format";
 import type { Chart } from "../base/wire";
 
 const HEIGHT = 100;
+const COLOURS = [
+  "module-line",
+  "io-line",
+  "mark-0",
+  "call-line",
+  "grp-line",
+  "mark-2",
+  "attr-line",
+  "mark-1",
+];
 
 /** Draws a chart; a click leads to the node there, which hovering names. */
 export function stackedChart({ names, kinds, before }: Chart, jump: (name: string) => void): HTMLElement {
@@ -19,7 +29,7 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
     const edge = (heights: number[]): string[] =>
       heights.flatMap((bytes, i) => [`${i} ${y(bytes)}`, `${i + 1} ${y(bytes)}`]);
     const points = [...edge(below), ...edge(lower).reverse()];
-    return s("polygon", { points: points.join(" "), class: `fxi-area-${number % 8}`, "aria-label": title });
+    return s("polygon", { points: points.join(" "), style: colourOf(number), "aria-label": title });
   });
   const cursor = s("rect", { y: 0, width: 1, height: HEIGHT, class: "fxi-chart-cursor" });
   const told = h("p", { class: "fxi-chart-words" });
@@ -49,9 +59,13 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
   svg.addEventListener("pointerleave", () => tell(peak));
   svg.addEventListener("click", (event) => jump(names[nodeAt(event)]!));
   tell(peak);
-  const legend = kinds.map(({ title }, i) => h("li", {}, h("i", { class: `fxi-area-${i % 8}` }), title));
+  const legend = kinds.map(({ title }, i) => h("li", {}, h("i", { style: colourOf(i) }), title));
   if (before !== null) legend.push(h("li", {}, h("i", { class: "fxi-area-before" }), "Peak of the original"));
   return h("figure", { class: "fxi-chart-frame" }, svg, told, h("ul", { class: "fxi-chart-legend" }, legend));
+}
+
+function colourOf(area: number): string {
+  return `--fxi-area: var(--fxi-${COLOURS[area % COLOURS.length]})`;
 }
 
 function line(y: number, width: number): SVGElement {

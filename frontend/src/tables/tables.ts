@@ -1,10 +1,10 @@
 /** The tables below the graph, one at a time. */
 
 import { DataTable, type LayOut } from "./data_table";
-import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { button, copyButton, fill, focusedIn, h, icon, onResize, type Child } from "../base/dom";
 import { closeMenu, menu } from "../base/menu";
 import type { CodePanel } from "../code/code_panel";
-import type { ExtraTable, Judgement, Measured, Table, Tables } from "../base/wire";
+import type { ExtraTable, Measured, Table, Tables } from "../base/wire";
 
 export interface TableActions {
   /** Goes to a node: in the graph that is shown, or at a stage that has it. */
@@ -37,14 +37,14 @@ const TITLES: Record<string, string> = {
 
 export class TablesPanel {
   readonly element: HTMLElement;
-  private readonly body = h("div", { class: "fxi-tab-body", role: "tabpanel", tabindex: -1 });
+  private readonly body = h("div", { class: "fxi-tab-body fxi-column", role: "tabpanel", tabindex: -1 });
   private readonly tabs = h("div", { class: "fxi-tabs", role: "tablist", "aria-label": "Tables" });
   /** Tabs for which the line has no room. */
   private readonly more: HTMLDetailsElement;
   private readonly moreItems = h("div", {});
   private readonly copy: HTMLButtonElement;
   private readonly fold: HTMLButtonElement;
-  private readonly resize: ResizeObserver | null;
+  private readonly stopResize: () => void;
   private isFolded = false;
   private hadContent = false;
   private readonly outputs = new DataTable();
@@ -63,11 +63,10 @@ export class TablesPanel {
     private readonly layOut: LayOut | null = null,
   ) {
     this.nodes = new DataTable(actions.jump);
-    this.copy = iconButton("copy", "Copy the table, tab-separated", () => void this.copyTable());
-    this.fold = h(
-      "button",
+    this.copy = copyButton("Copy the table, tab-separated", () => this.shown.toTsv());
+    this.fold = button(
       {
-        ...{ type: "button", class: "fxi-button fxi-icon-button", "aria-label": "Tables panel" },
+        ...{ class: "fxi-button fxi-icon-button", "aria-label": "Tables panel" },
         onclick: () => this.actions.toggle(),
       },
       icon("panelBottom"),
@@ -75,15 +74,27 @@ export class TablesPanel {
     this.more = menu({ title: "More tables" }, "More", this.moreItems);
     this.more.classList.add("fxi-more-tabs");
     const space = h("span", { class: "fxi-space" });
-    const head = h("header", { class: "fxi-panel-head" }, this.tabs, this.more, space, this.copy, this.fold);
-    this.element = h("section", { class: "fxi-panel fxi-tables", "aria-label": "Tables" }, head, this.body);
+    const head = h(
+      "header",
+      { class: "fxi-panel-head fxi-row" },
+      this.tabs,
+      this.more,
+      space,
+      this.copy,
+      this.fold,
+    );
+    this.element = h(
+      "section",
+      { class: "fxi-panel fxi-column fxi-tables", "aria-label": "Tables" },
+      head,
+      this.body,
+    );
     this.tabs.addEventListener("keydown", (event) => this.onKey(event));
-    this.resize = typeof ResizeObserver === "undefined" ? null : new ResizeObserver(() => this.makeRoom());
-    this.resize?.observe(head);
+    this.stopResize = onResize(head, () => this.makeRoom());
   }
 
   dispose(): void {
-    this.resize?.disconnect();
+    this.stopResize();
   }
 
   /** Whether a table has something to show, without being asked. */
@@ -139,10 +150,9 @@ export class TablesPanel {
     fill(
       this.moreItems,
       hidden.map(({ dataset, textContent }) =>
-        h(
-          "button",
+        button(
           {
-            ...{ type: "button", class: "fxi-item" },
+            ...{ class: "fxi-item" },
             onclick: () => {
               closeMenu(this.more);
               this.choose(dataset["tab"]!);
@@ -244,10 +254,9 @@ export class TablesPanel {
       this.tabs,
       this.names().map((name) => {
         const isOpen = name === this.open;
-        return h(
-          "button",
+        return button(
           {
-            ...{ type: "button", role: "tab", "data-tab": name },
+            ...{ role: "tab", "data-tab": name },
             "aria-selected": String(isOpen && !this.isFolded),
             tabindex: isOpen ? 0 : -1,
             onclick: () => this.choose(name),
@@ -308,27 +317,23 @@ export class TablesPanel {
       : outputs.state === "failed"
         ? icon("alert")
         : null;
-    const verdict = h(
-      "p",
-      { class: `fxi-verdict ${kind}`, role: "status" },
+    const verdict = line(
+      kind,
       sign,
-      h("span", {}, outputs.text),
+      outputs.text,
       outputs.state === "failed" &&
-        h("button", { type: "button", class: "fxi-button", onclick: this.actions.retry }, "Compare again"),
+        button({ class: "fxi-button", onclick: this.actions.retry }, "Compare again"),
     );
     if (!outputs.table) return [verdict];
     const { judgement } = outputs;
-    if (judgement) return [verdict, judgementLine(judgement), this.outputs.element];
+    if (judgement) {
+      const { agrees, text } = judgement;
+      return [verdict, line(lookOf(agrees), icon(agrees ? "check" : "alert"), text), this.outputs.element];
+    }
     if (!outputs.isSettled && !outputs.isFinal)
       verdict.append(
-        h(
-          "button",
-          {
-            type: "button",
-            class: "fxi-button",
-            title: "Compare both with a run in float64",
-            onclick: this.actions.judge,
-          },
+        button(
+          { class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge },
           "Check rounding",
         ),
       );
@@ -336,21 +341,19 @@ export class TablesPanel {
   }
 
   private nodeTab({ nodes }: Tables): HTMLElement[] {
-    const words = h("p", { class: "fxi-verdict fxi-neutral", role: "status" }, h("span", {}, nodes.text));
+    const words = line("fxi-neutral", null, nodes.text);
     return nodes.table.total > 0 ? [words, this.nodes.element] : [words];
   }
 
   private extraTab({ name, text, table }: ExtraTable): HTMLElement[] {
-    const words = h("p", { class: "fxi-verdict fxi-neutral", role: "status" }, h("span", {}, text));
+    const words = line("fxi-neutral", null, text);
     return table ? [words, this.extra.get(name)!.element] : [words];
   }
 
   private renderMeasured({ name, state, text, action, table }: Measured): void {
     const focused = focusedIn(this.body)?.hasAttribute("data-measure");
-    const button = h(
-      "button",
+    const again = button(
       {
-        type: "button",
         class: "fxi-button",
         "data-measure": name,
         disabled: state === "pending",
@@ -358,36 +361,20 @@ export class TablesPanel {
       },
       state === "none" ? action : state === "pending" ? "Measuring …" : "Measure again",
     );
-    const words = h(
-      "p",
-      { class: `fxi-verdict ${state === "failed" ? "fxi-bad" : "fxi-neutral"}`, role: "status" },
-      state === "failed" && icon("alert"),
-      state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
-      h("span", {}, text),
-      button,
+    const words = line(
+      state === "failed" ? "fxi-bad" : "fxi-neutral",
+      [
+        state === "failed" && icon("alert"),
+        state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+      ],
+      text,
+      again,
       state === "pending" &&
         this.actions.canCancel() &&
-        h("button", { type: "button", class: "fxi-button", onclick: this.actions.cancel }, "Cancel"),
+        button({ class: "fxi-button", onclick: this.actions.cancel }, "Cancel"),
     );
     fill(this.body, words, table && this.measuredTables.get(name)!.element);
-    if (focused) button.focus();
-  }
-
-  private async copyTable(): Promise<void> {
-    const text = this.shown.toTsv();
-    const done = await navigator.clipboard?.writeText(text).then(
-      () => true,
-      () => false,
-    );
-    const label = done ? "Copied" : "Copying failed: the browser denied it";
-    this.copy.classList.toggle("fxi-done", done === true);
-    this.copy.title = label;
-    fill(this.copy, icon(done ? "check" : "alert"));
-    setTimeout(() => {
-      this.copy.classList.remove("fxi-done");
-      this.copy.title = "Copy the table, tab-separated";
-      fill(this.copy, icon("copy"));
-    }, 1500);
+    if (focused) again.focus();
   }
 }
 
@@ -396,11 +383,7 @@ function lookOf(agrees: boolean | null | undefined): string {
   return agrees == null ? "fxi-neutral" : agrees ? "fxi-good" : "fxi-bad";
 }
 
-function judgementLine({ agrees, text }: Judgement): HTMLElement {
-  return h(
-    "p",
-    { class: `fxi-verdict ${agrees ? "fxi-good" : "fxi-bad"}`, role: "status" },
-    icon(agrees ? "check" : "alert"),
-    h("span", {}, text),
-  );
+/** Returns the line of words above a table. */
+function line(look: string, sign: Child, text: string, ...more: Child[]): HTMLElement {
+  return h("p", { class: `fxi-verdict ${look}`, role: "status" }, sign, h("span", {}, text), ...more);
 }

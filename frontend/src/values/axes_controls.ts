@@ -5,7 +5,7 @@ import type { Axes } from "../base/values";
 import type { TensorMap } from "../base/wire";
 
 export class AxesControls {
-  readonly element = h("div", { class: "fxi-axes" });
+  readonly element = h("div", { class: "fxi-axes fxi-wrap" });
   private shape: number[] = [];
   private axes: Axes = { rows: null, columns: null, index: [] };
   /** By the dimension; of those that are not shown. */
@@ -57,7 +57,7 @@ export class AxesControls {
         h("option", { value: d, selected: d === this.axes[which] }, `dim ${d} (${size})`),
       ),
     );
-    return h("label", { class: "fxi-axis" }, h("span", {}, title), select);
+    return h("label", { class: "fxi-axis fxi-row" }, h("span", {}, title), select);
   }
 
   /** Shows a dimension as rows or columns; if it was the other, the two change places. */
@@ -92,7 +92,7 @@ export class AxesControls {
     this.fields.set(dimension, { slider, number });
     return h(
       "div",
-      { class: "fxi-axis fxi-axis-index" },
+      { class: "fxi-axis fxi-row fxi-axis-index" },
       h("span", { "aria-hidden": "true" }, `dim ${dimension}`),
       slider,
       number,
@@ -107,7 +107,7 @@ export class AxesControls {
   /** Says an index that nobody can change. */
   private place(dimension: number): HTMLElement {
     const words = `dim ${dimension}: index ${this.axes.index[dimension]} of ${this.shape[dimension]}`;
-    return h("span", { class: "fxi-axis fxi-muted" }, words);
+    return h("span", { class: "fxi-axis fxi-row fxi-muted" }, words);
   }
 
   private ask(axes: Axes): void {

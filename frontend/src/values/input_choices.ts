@@ -14,7 +14,7 @@ export function inputChoices(inputs: InputChoices, choose: (name: string) => voi
   const listed = isListed ? choices : [...choices, { name: chosen, title: chosen }];
   return h(
     "div",
-    { class: "fxi-values-inputs" },
+    { class: "fxi-values-inputs fxi-row fxi-wrap" },
     h(
       "label",
       {},

@@ -1,6 +1,6 @@
 /** Small maps of a tensor beside each other: one for each index in a dimension, such as all heads of an attention. */
 
-import { fill, h } from "../base/dom";
+import { button, fill, h } from "../base/dom";
 import { numbersOf } from "../base/values";
 import { colourOf, scaleOf, type Colours } from "./colour_scale";
 import type { TensorMap } from "../base/wire";
@@ -23,10 +23,9 @@ export class SmallMaps {
     fill(
       this.element,
       this.canvases.map((canvas, i) =>
-        h(
-          "button",
+        button(
           {
-            ...{ type: "button", class: "fxi-small-map", title: `dim ${dimension}: ${first + i}` },
+            ...{ class: "fxi-small-map", title: `dim ${dimension}: ${first + i}` },
             "aria-label": `Index ${first + i} of dim ${dimension}`,
             "aria-pressed": String(index[dimension] === first + i),
             onclick: () => this.choose(index.map((place, d) => (d === dimension ? first + i : (place ?? 0)))),

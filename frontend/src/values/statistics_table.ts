@@ -1,6 +1,6 @@
 /** The statistics of a tensor as a small table, beside those of what it is compared with. */
 
-import { h } from "../base/dom";
+import { button, h } from "../base/dom";
 import { cellText } from "../base/format";
 import type { Cell, ColumnKind, NodeValue, TensorInfo, TensorStatistics, ValuePart } from "../base/wire";
 
@@ -77,5 +77,5 @@ function place(tensor: number, index: number[], go: ShowElement | null): HTMLEle
   const text = `[${index.join(", ")}]`;
   if (!go) return text;
   const title = `Show element ${text}`;
-  return h("button", { type: "button", class: "fxi-link", title, onclick: () => go(tensor, index) }, text);
+  return button({ class: "fxi-link", title, onclick: () => go(tensor, index) }, text);
 }

@@ -1,6 +1,6 @@
 /** A map of two dimensions of a tensor, in colours, with a cursor that reads its cells. */
 
-import { fill, h } from "../base/dom";
+import { fill, h, onResize } from "../base/dom";
 import { withUnit } from "../base/format";
 import { cellsOf } from "../base/values";
 import { colourOf, scaleOf, type Colours, type Scale } from "./colour_scale";
@@ -25,7 +25,7 @@ export class ValueMap {
   private readonly left = h("div", { class: "fxi-map-left", "aria-hidden": "true" });
   private readonly below = h("div", { class: "fxi-map-below", "aria-hidden": "true" });
   private readonly reading = h("output", { class: "fxi-map-reading", "aria-live": "polite" });
-  private readonly legend = h("div", { class: "fxi-map-legend" });
+  private readonly legend = h("div", { class: "fxi-map-legend fxi-row fxi-wrap" });
   private readonly caption = h("p", { class: "fxi-muted" });
   private map: TensorMap | null = null;
   private cells: Float32Array | Float64Array = new Float32Array();
@@ -59,7 +59,7 @@ export class ValueMap {
       this.caption,
     );
     // Its colours are those of the place where it stands, which it may get after it was filled.
-    if (typeof ResizeObserver !== "undefined") new ResizeObserver(() => this.appear()).observe(this.field);
+    onResize(this.field, () => this.appear());
   }
 
   /** Goes to an element once a map that has it is shown. */

@@ -1,6 +1,6 @@
 /** The values of the selected node: statistics, a histogram and a map of one of its tensors at a time. */
 
-import { fill, focusedIn, h, icon } from "../base/dom";
+import { button, fill, focusedIn, h, icon, nodeLink } from "../base/dom";
 import { counted } from "../base/format";
 import type { Axes, ShownValues } from "../base/values";
 import { AxesControls } from "./axes_controls";
@@ -31,7 +31,7 @@ export class ValueSection {
   private readonly map = new ValueMap((index) => this.lookAt(index));
   private readonly axes: AxesControls;
   private readonly numbers = h("div", { class: "fxi-values-numbers" });
-  private readonly choice = h("div", { class: "fxi-values-choice" });
+  private readonly choice = h("div", { class: "fxi-values-choice fxi-row fxi-wrap" });
   private readonly problem = h("p", { class: "fxi-values-problem", role: "status" });
   private shown: ShownValues | null = null;
   private value: NodeValue | null = null;
@@ -61,10 +61,9 @@ export class ValueSection {
     const press =
       !isFixed &&
       state !== "ready" &&
-      h(
-        "button",
+      button(
         {
-          ...{ type: "button", class: "fxi-button", disabled: isPending, onclick: () => this.actions.show() },
+          ...{ class: "fxi-button", disabled: isPending, onclick: () => this.actions.show() },
           title: "Run the model up to this node, on the inputs of the session",
         },
         isPending && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
@@ -73,11 +72,11 @@ export class ValueSection {
     const cancel =
       isPending &&
       this.actions.canCancel() &&
-      h("button", { type: "button", class: "fxi-button", onclick: () => this.actions.cancel() }, "Cancel");
+      button({ class: "fxi-button", onclick: () => this.actions.cancel() }, "Cancel");
     const words = state !== "ready" && text;
     const kind = state === "failed" ? "fxi-values-problem" : "fxi-muted";
     return [
-      h("div", { class: "fxi-values-head" }, h("h3", {}, "Values"), press, cancel),
+      h("div", { class: "fxi-values-head fxi-row fxi-wrap" }, h("h3", {}, "Values"), press, cancel),
       ...(words ? [h("p", { class: kind, role: "status" }, state === "failed" && icon("alert"), words)] : []),
     ];
   }
@@ -115,14 +114,7 @@ export class ValueSection {
               "p",
               { class: "fxi-values-origin" },
               `${what} first appears in `,
-              h(
-                "button",
-                {
-                  ...{ type: "button", class: "fxi-link", title: `Go to ${node}`, "aria-label": node },
-                  onclick: () => this.actions.jump(node),
-                },
-                node,
-              ),
+              nodeLink(node, () => this.actions.jump(node)),
             ),
           ];
     return [...origin("NaN", firstNan), ...origin("Infinity", firstInf)];
@@ -195,10 +187,9 @@ export class ValueSection {
           "aria-label": "Shown in the histogram and the map",
         },
         kinds.map(({ tensor, place }) =>
-          h(
-            "button",
+          button(
             {
-              ...{ type: "button", class: "fxi-way", "data-kind": tensor.kind },
+              ...{ class: "fxi-way", "data-kind": tensor.kind },
               "aria-pressed": String(tensor === chosen),
               title: titleOf(tensor, value),
               onclick: () => this.actions.part(place, this.axesFor(tensor)),

@@ -16,6 +16,7 @@ const DOING: Partial<Record<ToViewer["type"], string>> = {
   "show-stage": "Showing the stage",
   "show-node": "Showing the node",
   "show-overlay": "Showing the overlay",
+  "add-overlays": "Reading the overlay",
   "show-code": "Showing the code",
   "show-values": "Computing the values",
   "show-part": "Reading the values",

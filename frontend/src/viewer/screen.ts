@@ -13,6 +13,7 @@ import { Graphs } from "./graphs/graphs";
 import type { Panes, Selection } from "./graphs/panes";
 import { ShownError, type Kernel, type ViewState } from "./kernels/kernel";
 import { OverlayChoice } from "./overlays/overlay_choice";
+import { overlaysIn } from "./overlays/overlay_file";
 import { PageModel } from "./page_model";
 import { NodeFilter } from "./search/node_filter";
 import { changedBy } from "./stages/applied_passes";
@@ -51,7 +52,7 @@ export abstract class Screen extends PageModel {
       ...{ passes, tables, measured, status, height },
       panels: { ...PANELS_AT_FIRST, ...panels },
       picture: {} as Picture,
-      before: {},
+      beside: [],
       details: {} as Details,
       model: {} as Details,
       stages: {
@@ -61,9 +62,12 @@ export abstract class Screen extends PageModel {
         compared: "",
         before: null,
         beside: false,
+        between: [],
+        row: [0],
+        addable: [],
         comparisons: [],
       },
-      overlays: { offered: [], overlay: null, paints: {} as State["overlays"]["paints"] },
+      overlays: { offered: [], overlay: null, beside: [], paints: {} as State["overlays"]["paints"] },
       found: {},
       arrangement: PLAIN,
       remarks: { about: "", remarks: [] },
@@ -130,13 +134,13 @@ export abstract class Screen extends PageModel {
     this.keepView();
     const found = this.filter.first(this.panes!);
     // Who has selected something is looking at it.
-    if (found) this.focus(found.names, found.before, this.selection !== null);
+    if (found) this.focus(found.names, found.pane, this.selection !== null);
   }
 
   protected async revealPass(signature: string): Promise<void> {
     const names = changedBy(signature, this.panes!);
     const key = this.state.passes.passes.find((pass) => pass.signature === signature)?.key ?? "";
-    await this.draw(this.panes!.revealFor(key, names, false));
+    await this.draw(this.panes!.revealFor(key, names, 0));
     this.focus(names);
   }
 
@@ -152,6 +156,13 @@ export abstract class Screen extends PageModel {
       this.showOverlay();
     }
     this.keepView();
+  }
+
+  /** Offers the overlays of a file, and shows the first. */
+  protected addOverlays(file: string, text: string): Promise<void> {
+    const given = overlaysIn(file, text);
+    this.overlay.add(given, this.panes!.scene);
+    return this.chooseOverlay(given[0]!.name);
   }
 
   /** Keeps the colours true after the graph has changed; an overlay that cannot be measured goes. */
@@ -179,7 +190,7 @@ export abstract class Screen extends PageModel {
   protected async selectNode(selection: Selection, show: boolean): Promise<void> {
     if (show && !this.panes!.isVisible(selection)) await this.draw(this.panes!.uncover(selection));
     this.select(selection);
-    if (show) this.focus([selection.name], selection.before);
+    if (show) this.focus([selection.name], selection.pane);
   }
 
   protected select(selection: Selection | null): void {
@@ -208,7 +219,7 @@ export abstract class Screen extends PageModel {
       if (this.state.details !== this.state.model) this.set("details", this.state.model);
       return;
     }
-    const { scene } = panes.pane(selection.before);
+    const { scene } = panes.pane(selection.pane);
     const known = this.extras.of(data, scene, selection);
     this.set("details", describe(data, panes, selection, known, isComparison(this.choice)));
     if (!known)
@@ -218,18 +229,18 @@ export abstract class Screen extends PageModel {
   private selectValues(): void {
     const { panes, selection } = this;
     if (selection?.kind !== "node") return this.values.select(null);
-    const { number } = panes!.pane(selection.before).scene;
+    const { number } = panes!.pane(selection.pane).scene;
     this.values.select({
       graph: number,
       name: selection.name,
-      before: selection.before ? null : this.choice.before,
+      before: selection.pane ? null : this.choice.before,
     });
   }
 
-  protected focus(names: string[], before = false, gently = false): void {
-    const { view } = this.panes!.pane(before);
+  protected focus(names: string[], pane = 0, gently = false): void {
+    const { view } = this.panes!.pane(pane);
     const boxes = new Set(names.flatMap((name) => view.boxOf(name) ?? []));
-    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently, before });
+    this.tell({ type: "focus", boxes: [...boxes].slice(0, 500), gently, pane });
   }
 
   // Drawing.
@@ -249,8 +260,9 @@ export abstract class Screen extends PageModel {
     };
     const matches = matchesIn(this.data, panes.shown.view);
     const picture = await pictureOf(this.data, this.layouts, panes.shown, { ...how, matches });
-    const before =
-      panes.before && (await pictureOf(this.data, this.layouts, panes.before, { ...how, matches: {} }));
+    const beside: Picture[] = [];
+    for (const pane of panes.all.slice(1))
+      beside.push(await pictureOf(this.data, this.layouts, pane, { ...how, matches: {} }));
     this.panes = panes;
     if (choice !== this.choice) {
       this.choice = choice;
@@ -258,7 +270,7 @@ export abstract class Screen extends PageModel {
       this.set("model", describe(this.data, panes, null));
     }
     this.set("picture", picture);
-    this.set("before", before ? { picture: before } : {});
+    this.set("beside", beside);
     this.set("found", this.filter.state(panes));
     this.showOverlay();
     void this.attempt("Measuring the overlay", () => this.measureAnew());
@@ -266,16 +278,17 @@ export abstract class Screen extends PageModel {
 
   /** Lets the kernel know how the graph is looked at, so that scripts can ask, and pages opened later show it. */
   protected keepView(): void {
-    const { stage, compared, beside, preview } = this.choice;
+    const { stage, compared, beside, between, preview } = this.choice;
     if (preview || !this.panes) return;
     const last = lastStage(this.kernel);
     this.kernel.keep("view", {
       stage: stage === last ? null : stage,
       compared,
       beside,
+      between,
       opened: [...this.panes.opened.keys()],
       query: this.filter.query,
-      overlay: this.overlay.name,
+      overlay: this.overlay.keptName,
       selected: this.selection,
       ...this.state.arrangement,
     });

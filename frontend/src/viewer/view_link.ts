@@ -4,7 +4,7 @@ import { PLAIN } from "./graphs/arrangement";
 import type { ViewState } from "./kernels/kernel";
 
 export const VIEW_AT_FIRST: ViewState = {
-  ...{ stage: null, compared: "", beside: false },
+  ...{ stage: null, compared: "", beside: false, between: [] },
   ...{ opened: null, query: "", overlay: "", selected: null },
   ...PLAIN,
 };
@@ -13,12 +13,13 @@ const KEYS = [
   "stage",
   "compare",
   "beside",
+  "between",
   "open",
   "query",
   "colours",
   "node",
   "group",
-  "side",
+  "pane",
   "lines",
   "shapes",
   "all",
@@ -35,17 +36,18 @@ export function partsOf(fragment: string): { graph: number; view: string } {
 
 /** Returns a view as a fragment without its `#`, with what differs from a first view; empty for that one. */
 export function fragmentOf(view: ViewState): string {
-  const { stage, compared, beside, opened, query, overlay, selected } = view;
+  const { stage, compared, beside, between, opened, query, overlay, selected } = view;
   const fields = new URLSearchParams();
   if (stage !== null) fields.set("stage", String(stage));
   if (compared !== "") fields.set("compare", String(compared));
   if (beside) fields.set("beside", "1");
+  if (between.length > 0) fields.set("between", between.join());
   // None at all is something else than those that a first view has open.
   for (const path of opened?.length === 0 ? [""] : (opened ?? [])) fields.append("open", path);
   if (query) fields.set("query", query);
   if (overlay) fields.set("colours", overlay);
   if (selected) fields.set(selected.kind, selected.name);
-  if (selected?.before) fields.set("side", "before");
+  if (selected?.pane) fields.set("pane", String(selected.pane));
   if (view.direction === "right") fields.set("lines", "right");
   if (view.shapes) fields.set("shapes", "1");
   if (view.bookkeeping) fields.set("all", "1");
@@ -71,11 +73,15 @@ export function viewOf(fragment: string): ViewState {
     stage: stage === null ? null : numberIn(stage, "stage"),
     compared: compare === null ? "" : compare === BELOW ? BELOW : numberIn(compare, "compare"),
     beside: flagIn(fields.get("beside"), "beside", "1"),
+    between: (fields.get("between") ?? "")
+      .split(",")
+      .filter(Boolean)
+      .map((text) => numberIn(text, "between")),
     opened: fields.has("open") ? opened : null,
     query: fields.get("query") ?? "",
     overlay: fields.get("colours") ?? "",
     selected: kind
-      ? { kind, name: fields.get(kind)!, before: flagIn(fields.get("side"), "side", "before") }
+      ? { kind, name: fields.get(kind)!, pane: numberIn(fields.get("pane") ?? "0", "pane") }
       : null,
     direction: flagIn(fields.get("lines"), "lines", "right") ? "right" : "down",
     shapes: flagIn(fields.get("shapes"), "shapes", "1"),
@@ -84,7 +90,8 @@ export function viewOf(fragment: string): ViewState {
 }
 
 function numberIn(text: string, field: string): number {
-  if (!/^\d{1,9}$/.test(text)) throw new Error(`The field "${field}" must be the number of a stage.`);
+  if (!/^\d{1,9}$/.test(text))
+    throw new Error(`The field "${field}" must be the number of a ${field === "pane" ? field : "stage"}.`);
   return Number(text);
 }
 

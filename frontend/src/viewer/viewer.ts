@@ -1,6 +1,6 @@
 /** The viewer decides which stages are shown, and answers people and kernels; what the page does not know, it asks the kernel for. */
 
-import type { Comparison, ToSession, ToViewer } from "../base/protocol";
+import type { LookedAt, ToSession, ToViewer } from "../base/protocol";
 import { offersIn } from "../base/read_message";
 import { possible } from "../panels/stage_bar";
 import type { Layouts } from "./drawing/layout";
@@ -18,7 +18,6 @@ import {
   chosen,
   fetchGraphs,
   graphsOf,
-  isPair,
   lastStage,
   placeOf,
   stagesShown,
@@ -66,7 +65,7 @@ export class Viewer extends Screen {
           .ask({ type: "file", suffix: message.suffix })
           .then(({ buffers }) => this.tell({ ...message, type: "file" }, buffers), ignore);
       case "show-stage":
-        return attempt(() => this.look(message.stage, message.compared, message.beside));
+        return attempt(() => this.look(message));
       case "show-node":
         return attempt(() => this.showNode(message.name, message.stage));
       case "show-overlay":
@@ -122,9 +121,9 @@ export class Viewer extends Screen {
       case "arrange":
         return this.arrange(arrangementIn(message.arrangement, this.state.arrangement));
       case "select-node":
-        return this.selectNode(panes.find(message.name, message.before), message.show);
+        return this.selectNode(panes.find(message.name, message.pane), message.show);
       case "select-group":
-        return this.select({ kind: "group", name: message.path, before: message.before });
+        return this.select({ kind: "group", name: message.path, pane: message.pane });
       case "clear-selection":
         return this.select(null);
       case "reveal-pass":
@@ -137,6 +136,8 @@ export class Viewer extends Screen {
         });
       case "filter":
         return this.lightUp(message.query);
+      case "add-overlays":
+        return this.addOverlays(message.file, message.text);
     }
   }
 
@@ -155,16 +156,13 @@ export class Viewer extends Screen {
     const last = lastStage(this.kernel);
     const isNew = isOther || this.choice.preview?.graph !== stages.preview?.graph;
     if (!isNew) return this.set("stages", stagesShown(this.kernel, this.choice));
-    const { stage, compared, beside } = view;
-    const shown = stage === null ? last : Math.min(stage, last);
-    const wish = possible({ compared, beside }, shown);
-    return this.look(shown, wish.compared, wish.beside, isQueued);
+    return this.look(possible(view, Math.min(view.stage ?? last, last)), isQueued);
   }
 
-  /** Looks at a stage, alone or compared with another; one that has not arrived is asked for. */
-  private async look(stage: number, wanted: Comparison, beside: boolean, isQueued = false): Promise<void> {
+  /** Looks at a stage, alone or compared with others; what has not arrived is asked for. */
+  private async look(wish: LookedAt, isQueued = false): Promise<void> {
     const look = (this.looks += 1);
-    const choice = chosen(this.kernel, stage, wanted, beside);
+    const choice = chosen(this.kernel, wish);
     if (!choice.preview) {
       await fetchGraphs(this.kernel, choice);
       if (look !== this.looks) return;
@@ -184,17 +182,17 @@ export class Viewer extends Screen {
     choice.alone = graphsOf(this.kernel, choice);
     const first = this.panes === null;
     const { view } = this.kernel.state;
-    const after = isPair(choice) ? this.data.pairs[place]!.after : place;
+    const after = typeof place === "number" ? place : this.data.pairs[place.at(-1)!]!.after;
     const opened = this.panes?.opened ?? byPerson(view.opened ?? this.data.graphs[after]!.opened);
-    let panes = isPair(choice) ? this.graphs.panesOfPair(place, opened) : this.graphs.panesOf(place, opened);
+    let panes = this.graphs.panesOf(place, opened);
     const switched = this.applied.switched();
     for (const key of switched.off) panes = panes.forget(key);
     panes = panes.forget(CHANGES);
     if (choice.before !== null || choice.preview)
-      panes.all.forEach(({ scene }, i) => (panes = panes.revealFor(CHANGES, scene.marked, i > 0)));
+      panes.all.forEach(({ scene }, i) => (panes = panes.revealFor(CHANGES, scene.marked, i)));
     else
       for (const { key, signature } of switched.on)
-        panes = panes.revealFor(key, changedBy(signature, panes), false);
+        panes = panes.revealFor(key, changedBy(signature, panes), 0);
     this.filter = new NodeFilter(this.filter.query);
     if (this.filter.query) panes = this.filter.uncovered(panes);
     if (first) this.set("arrangement", arrangementIn(view, PLAIN));
@@ -206,7 +204,7 @@ export class Viewer extends Screen {
       : switched.on.flatMap(({ signature }) => changedBy(signature, panes));
     // A report begins at what its last pass that changed anything has done.
     if (first && this.kernel.isFixed) this.focus(this.applied.lastChanged(panes));
-    else if (changed.length > 0 && !first) this.focus(changed, false, true);
+    else if (changed.length > 0 && !first) this.focus(changed, 0, true);
     this.keepView();
     void this.attempt(doing("show-code"), () => this.code.update());
     void this.attempt("Reading the graph", () => this.fetchRest());
@@ -245,21 +243,14 @@ export class Viewer extends Screen {
     if (!this.graphs.renew() || !this.panes) return;
     const place = placeOf(this.kernel, this.choice);
     if (place === undefined) return;
-    const { opened } = this.panes;
-    const panes = this.panes.before
-      ? this.graphs.panesOfPair(place, opened)
-      : this.graphs.panesOf(place, opened);
-    await this.redraw(panes);
+    await this.redraw(this.graphs.panesOf(place, this.panes.opened));
   }
 
   /** Selects a node, at a stage that has it if what is shown has not. */
   private async showNode(name: string, stage: number): Promise<void> {
-    const isShown = [false, true].some((before) => this.panes?.holds({ kind: "node", name, before }));
-    if (!isShown) {
-      const { compared, beside } = possible(this.choice, stage);
-      await this.look(stage, compared, beside);
-    }
-    await this.enqueue(doing("select-node"), () => this.selectNode(this.panes!.find(name, false), true));
+    const isShown = this.panes?.all.some((_, pane) => this.panes!.holds({ kind: "node", name, pane }));
+    if (!isShown) await this.look(possible(this.choice, stage));
+    await this.enqueue(doing("select-node"), () => this.selectNode(this.panes!.find(name, 0), true));
   }
 
   // The view as a kernel knows it.
@@ -268,11 +259,12 @@ export class Viewer extends Screen {
   private async followView(wish: Partial<ViewState>): Promise<void> {
     await this.kernel.ready();
     const { choice } = this;
-    const view = { ...choice, ...wish };
-    const stage = view.stage ?? lastStage(this.kernel);
-    const isOther =
-      stage !== choice.stage || view.compared !== choice.compared || view.beside !== choice.beside;
-    if (!choice.preview && isOther) await this.look(stage, view.compared, view.beside);
+    const { stage, compared, beside, between = [] } = { ...choice, ...wish };
+    const view = { stage: stage ?? lastStage(this.kernel), compared, beside, between };
+    const isOther = (Object.keys(view) as (keyof LookedAt)[]).some(
+      (name) => String(view[name]) !== String(choice[name]),
+    );
+    if (!choice.preview && isOther) await this.look(view);
     await this.enqueue("Showing the view", () => this.takeOver(wish));
   }
 }

@@ -9,6 +9,9 @@ NOTHING, BELOW, ORIGINAL = "", "below", "original"
 Comparison = str | int
 """What a stage is compared with: :data:`NOTHING`, :data:`BELOW` (whichever that is), or the number of one."""
 
+MOST_PANES = 6
+"""Graphs that can be read on one screen."""
+
 LONGEST = 20_000
 MOST_OPENED = 100_000
 
@@ -16,6 +19,7 @@ AT_FIRST: dict[str, Any] = {
     "stage": None,
     "compared": NOTHING,
     "beside": False,
+    "between": [],
     "opened": None,
     "query": "",
     "overlay": "",
@@ -26,9 +30,11 @@ AT_FIRST: dict[str, Any] = {
 }
 """The last stage, its overview, and nothing selected.
 
-``opened`` has the paths of the groups that are open; ``None`` leaves them to the page. Lines lead down or
-to the right, and say the shapes of what flows along them if ``shapes`` is set. With ``bookkeeping``, the page
-also opens the boxes of nodes that only serve others.
+``between`` has the numbers of stages whose graphs stand between the two that are shown side by side, and
+``selected`` the pane: 0 is the stage that is shown, and those beside it follow from the left. ``opened`` has
+the paths of the groups that are open; ``None`` leaves them to the page. Lines lead down or to the right, and
+say the shapes of what flows along them if ``shapes`` is set. With ``bookkeeping``, the page also opens the
+boxes of nodes that only serve others.
 """
 
 
@@ -36,11 +42,14 @@ def checked_view(value: object) -> dict[str, Any]:
     """Return a view that may come from anywhere; raises ``ValueError`` for what is none."""
     if not isinstance(value, dict) or value.keys() != AT_FIRST.keys():
         raise ValueError(f"A view is an object with {', '.join(AT_FIRST)}.")
-    selected, opened = value["selected"], value["opened"]
+    selected, opened, between = value["selected"], value["opened"], value["between"]
     right = {
         "stage": value["stage"] is None or _is_number(value["stage"]),
         "compared": value["compared"] in (NOTHING, BELOW) or _is_number(value["compared"]),
         "beside": isinstance(value["beside"], bool),
+        "between": isinstance(between, list)
+        and len(between) <= MOST_PANES - 2
+        and all(map(_is_number, between)),
         "opened": opened is None
         or (isinstance(opened, list) and len(opened) <= MOST_OPENED and all(map(_is_text, opened))),
         "query": _is_text(value["query"]),
@@ -48,10 +57,10 @@ def checked_view(value: object) -> dict[str, Any]:
         "selected": selected is None
         or (
             isinstance(selected, dict)
-            and selected.keys() == {"kind", "name", "before"}
+            and selected.keys() == {"kind", "name", "pane"}
             and selected["kind"] in ("node", "group")
             and _is_text(selected["name"])
-            and isinstance(selected["before"], bool)
+            and _is_number(selected["pane"])
         ),
         "direction": value["direction"] in ("down", "right"),
         "shapes": isinstance(value["shapes"], bool),

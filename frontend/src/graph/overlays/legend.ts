@@ -24,22 +24,32 @@ export class Legend {
   readonly choice: HTMLSelectElement;
   private readonly list = h("ul", {});
   private wasOpenedByColours = false;
+  /** The name of the overlay that is shown. */
+  private shown = "";
   /** Colours that were chosen and have not come yet. */
   private wanted: string | null = null;
 
-  /** `changed` is called when it was opened or closed by a choice of colours. */
+  /**
+   * `choose` is called with the name of an overlay, `pick` to choose a file, and `changed` when it was opened or
+   * closed by a choice of colours.
+   */
   constructor(
     choose: (overlay: string) => void,
+    pick: () => void,
     private readonly changed: () => void,
   ) {
     this.choice = h("select", {
       class: "fxi-colours",
       "aria-label": "Colour by",
       title: "Colour the graph by",
-      hidden: true,
       onchange: () => {
-        this.wanted = this.choice.value;
-        choose(this.choice.value);
+        const { choice, shown } = this;
+        if (choice.selectedIndex === choice.options.length - 1) {
+          choice.value = shown;
+          return pick();
+        }
+        this.wanted = choice.value;
+        choose(choice.value);
       },
     });
     this.element = h(
@@ -71,11 +81,12 @@ export class Legend {
   /** Shows what the graph can be coloured by. */
   offer({ offered, overlay }: Overlays): void {
     this.openFor(overlay);
-    this.choice.hidden = offered.length === 0;
+    this.shown = overlay?.name ?? "";
     fill(
       this.choice,
       h("option", { value: "" }, "Colour by kind"),
-      offered.map(({ name, title }) => h("option", { value: name, selected: name === overlay?.name }, title)),
+      offered.map(({ name, title }) => h("option", { value: name, selected: name === this.shown }, title)),
+      h("option", {}, "From a file …"),
     );
   }
 
@@ -85,7 +96,7 @@ export class Legend {
     this.wanted = null;
   }
 
-  /** Explains a picture, or two side by side, and how they are painted. */
+  /** Explains pictures, and how they are painted. */
   show(pictures: Picture[], passes: Pass[], painted: Painted[]): void {
     const [picture] = pictures;
     if (!picture) return;

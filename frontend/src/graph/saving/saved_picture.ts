@@ -35,16 +35,16 @@ export interface Side {
 export type Drawing = Pick<Picture, "svg" | "width" | "height">;
 
 /**
- * Returns a graph, or two of them side by side, on one scale: with the colours of an overlay and a legend
+ * Returns a graph, or several side by side, on one scale: with the colours of an overlay and a legend
  * below.
  */
-export function savedPicture(sides: [Side, ...Side[]], paints: Paints): Drawing {
+export function savedPicture(sides: Side[], paints: Paints): Drawing {
   const overlays = sides.flatMap(({ overlay, picture }): [Overlay, Picture][] =>
     overlay ? [[overlay, picture]] : [],
   );
   const painted = new Map(paintTogether(overlays).map((own, i) => [overlays[i]![1], own]));
   const roots = sides.map(({ picture }) => drawn(picture, painted.get(picture), paints));
-  const [root, size] = sides.length === 1 ? [roots[0]!, sides[0].picture] : abreast(roots, sides, paints);
+  const [root, size] = sides.length === 1 ? [roots[0]!, sides[0]!.picture] : abreast(roots, sides, paints);
   const [overlay, picture] = overlays[0] ?? [];
   const { width, height } = overlay
     ? addLegend(root, size, legendOf(overlay, painted.get(picture!)!, paints), paints)

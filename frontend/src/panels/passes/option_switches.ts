@@ -1,6 +1,6 @@
 /** The options that a compiler's passes read, folded below the passes: a switch for each. */
 
-import { h, icon } from "../../base/dom";
+import { button, h, icon } from "../../base/dom";
 import type { Option, Passes } from "../../base/wire";
 
 export class OptionSwitches {
@@ -45,8 +45,7 @@ export class OptionSwitches {
         "div",
         { class: "fxi-card-head" },
         h("code", { class: "fxi-card-name" }, name),
-        h("button", {
-          type: "button",
+        button({
           role: "switch",
           class: `fxi-switch${isPending ? " fxi-pending" : ""}`,
           "aria-checked": String(isPending ? !on : on),

@@ -1,6 +1,6 @@
 /** What a pass has raised, at its switch: the line of its author, and the whole traceback on request. */
 
-import { h, icon } from "../../base/dom";
+import { foldable, h, icon } from "../../base/dom";
 import { counted } from "../../base/format";
 import type { PassError } from "../../base/wire";
 
@@ -32,15 +32,7 @@ export class PassErrors {
   private traceback(key: string, { traceback }: PassError): HTMLElement {
     return h(
       "details",
-      {
-        class: "fxi-traceback",
-        open: this.opened.has(key),
-        ontoggle: (event: Event) => {
-          if (event.target !== event.currentTarget) return;
-          if ((event.target as HTMLDetailsElement).open) this.opened.add(key);
-          else this.opened.delete(key);
-        },
-      },
+      { class: "fxi-traceback", ...foldable(this.opened, key) },
       h("summary", { "data-focus": `traceback-${key}` }, icon("chevron"), "Show traceback"),
       traceback.map(({ hides, text }) =>
         hides === 0

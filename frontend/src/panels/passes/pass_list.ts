@@ -3,7 +3,7 @@
  * find nothing are folded below the others.
  */
 
-import { fill, focusedIn, h, icon, iconButton, type IconName } from "../../base/dom";
+import { button, fill, focusedIn, h, icon, iconButton, type IconName } from "../../base/dom";
 import { counted } from "../../base/format";
 import { markColour } from "../../graph/live_picture";
 import { dragCard } from "./card_drag";
@@ -62,10 +62,10 @@ export class PassList {
     this.options = new OptionSwitches((name, on) => actions.setOption(name, on));
     this.element = h(
       "section",
-      { class: "fxi-panel fxi-passes", "aria-label": "Passes" },
+      { class: "fxi-panel fxi-column fxi-passes", "aria-label": "Passes" },
       h(
         "header",
-        { class: "fxi-panel-head" },
+        { class: "fxi-panel-head fxi-row" },
         h("h2", {}, "Passes"),
         h("span", { class: "fxi-space" }),
         this.offers.button,
@@ -252,10 +252,8 @@ export class PassList {
         "div",
         { class: "fxi-card-head" },
         this.grip(pass, place, places),
-        h(
-          "button",
+        button(
           {
-            type: "button",
             class: "fxi-card-name",
             "aria-pressed": String(chosen),
             "data-focus": `name-${pass.key}`,
@@ -264,8 +262,7 @@ export class PassList {
           },
           pass.name,
         ),
-        h("button", {
-          type: "button",
+        button({
           role: "switch",
           class: `fxi-switch${pending ? " fxi-pending" : ""}`,
           "aria-checked": String(on),
@@ -287,7 +284,7 @@ export class PassList {
       pass.arguments.length > 0 &&
         h(
           "div",
-          { class: "fxi-arguments" },
+          { class: "fxi-arguments fxi-wrap" },
           pass.arguments.map(({ name, value }) =>
             h("code", { title: `${name}=${value}` }, `${name}=${value}`),
           ),
@@ -311,10 +308,8 @@ export class PassList {
     // With what is seen on it, by which people call it who speak to their computer.
     const named = pass.stage === null ? pass.name : `${pass.stage}. ${pass.name}`;
     if (this.state.fixed) return h("span", { class: "fxi-number", "aria-hidden": "true" }, pass.stage ?? "–");
-    return h(
-      "button",
+    return button(
       {
-        type: "button",
         class: "fxi-number fxi-grip",
         "aria-label": `${named}, ${place + 1} of ${this.state.passes.length}: move with the arrow keys`,
         title: "Drag, or press ↑ and ↓, to apply it earlier or later",
@@ -366,10 +361,8 @@ export class PassList {
   private previewButton(pass: Pass): HTMLElement | null {
     if (pass.on || pass.matched === 0 || this.state.fixed) return null;
     const isShown = pass.signature === this.previewed;
-    return h(
-      "button",
+    return button(
       {
-        type: "button",
         class: "fxi-button fxi-preview-button",
         "aria-pressed": String(isShown),
         "aria-label": `Preview ${pass.name}`,

@@ -102,7 +102,7 @@ export class PassOffers {
       },
       h(
         "div",
-        { class: "fxi-offer-head" },
+        { class: "fxi-offer-head fxi-row" },
         h("strong", {}, title),
         h("button", { type: "submit", class: "fxi-button", "aria-label": `Add ${title}` }, "Add"),
       ),

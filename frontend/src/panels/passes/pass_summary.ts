@@ -1,6 +1,6 @@
 /** What a pass would change or has changed, and why it leaves other candidates alone. */
 
-import { h, icon, iconButton } from "../../base/dom";
+import { foldable, h, icon, iconButton, nodeLink } from "../../base/dom";
 import { shortNames } from "../../base/names";
 import { elidedList } from "../elided_list";
 import type { Pass, Reason } from "../../base/wire";
@@ -57,14 +57,7 @@ export class PassSummaries {
     );
     const details = h(
       "details",
-      {
-        class: "fxi-reasons",
-        open: this.expanded.has(pass.key),
-        ontoggle: (event: Event) => {
-          if ((event.target as HTMLDetailsElement).open) this.expanded.add(pass.key);
-          else this.expanded.delete(pass.key);
-        },
-      },
+      { class: "fxi-reasons", ...foldable(this.expanded, pass.key) },
       h("summary", { "data-focus": `why-${pass.key}` }, icon("chevron"), words),
       elidedList(
         pass.reasons.map((reason) => h("li", {}, this.reason(pass, reason, busy, fixed))),
@@ -93,7 +86,7 @@ export class PassSummaries {
       ),
       h(
         "div",
-        { class: "fxi-reason-nodes" },
+        { class: "fxi-reason-nodes fxi-column" },
         elidedList(
           nodes.map((name, i) => this.node(pass, name, short[i]!, kind, busy, fixed)),
           ENDS,
@@ -113,18 +106,8 @@ export class PassSummaries {
   ): HTMLElement {
     return h(
       "li",
-      { class: "fxi-reason-node" },
-      h(
-        "button",
-        {
-          type: "button",
-          class: "fxi-link",
-          title: name,
-          "aria-label": name,
-          onclick: () => this.actions.jump(name),
-        },
-        shown,
-      ),
+      { class: "fxi-reason-node fxi-row" },
+      nodeLink(name, () => this.actions.jump(name), shown),
       pass.canExclude &&
         kind !== "refused" &&
         !fixed &&

@@ -1,6 +1,6 @@
 /** Says that what is shown is a preview of a pass, which can be applied or left. */
 
-import { fill, h } from "../../base/dom";
+import { button, fill, h } from "../../base/dom";
 import type { Preview } from "../../base/protocol";
 
 export interface PreviewActions {
@@ -13,7 +13,7 @@ export class PreviewBar {
   private readonly buttons = h("div", { class: "fxi-preview-buttons" });
   readonly element = h(
     "div",
-    { class: "fxi-preview", role: "group", "aria-label": "Preview", hidden: true },
+    { class: "fxi-preview fxi-row fxi-wrap", role: "group", "aria-label": "Preview", hidden: true },
     this.words,
     this.buttons,
   );
@@ -33,23 +33,15 @@ export class PreviewBar {
     fill(this.words, h("strong", {}, `Preview of ${preview.name}`), `: ${preview.text}, nothing is applied`);
     fill(
       this.buttons,
-      h(
-        "button",
+      button(
         {
-          type: "button",
           class: "fxi-button fxi-primary",
           onclick: () => this.busy || this.actions.apply(preview.signature),
         },
         "Apply",
       ),
-      h(
-        "button",
-        {
-          type: "button",
-          class: "fxi-button",
-          title: "Cancel (Esc)",
-          onclick: () => this.busy || this.actions.cancel(),
-        },
+      button(
+        { class: "fxi-button", title: "Cancel (Esc)", onclick: () => this.busy || this.actions.cancel() },
         "Cancel",
       ),
     );

@@ -28,7 +28,7 @@ export function describe(
   isCompared = false,
 ): Details {
   if (!selection) return ofModel(panes.scene);
-  const { scene } = panes.pane(selection.before);
+  const { scene } = panes.pane(selection.pane);
   const own =
     selection.kind === "group"
       ? ofGroup(data, scene, scene.hierarchy.groups.get(selection.name)!, isCompared)
@@ -42,8 +42,8 @@ export function describe(
     ...(isCompared && { became: becameOf(data, scene, selection) }),
     isPartial: extra === null,
     box: panes.boxOf(selection),
-    before: selection.before,
-    counterparts: panes.counterparts(selection),
+    pane: selection.pane,
+    counterparts: panes.counterpartsOf(selection),
   };
 }
 
@@ -63,7 +63,7 @@ function ofModel(scene: Scene): Details {
 
 function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): Details {
   const { path, data: written } = group;
-  const { changed } = data.looks[group.closed]!;
+  const { changed } = data.look(group.closed)!;
   const nodes = scene.hierarchy.nodesIn(group);
   const names = new Set(nodes.map(({ name }) => name));
   const read = nodes.flatMap(({ inputs }) => inputs).filter((name) => !names.has(name));
@@ -94,7 +94,7 @@ function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): D
 /** Returns what became of a node, or of nodes of a group, where stages are compared. */
 function becameOf(data: Data, { hierarchy, signatures }: Scene, { kind, name }: Selection): string[] {
   const look = kind === "group" ? hierarchy.groups.get(name)!.closed : hierarchy.leafOf.get(name)!.look;
-  return data.looks[look]!.marks.map((mark) => signatures[mark]!);
+  return data.look(look)!.marks.map((mark) => signatures[mark]!);
 }
 
 function ofNode(data: Data, scene: Scene, node: Facts): Details {

@@ -1,6 +1,7 @@
 /** Boxes with the chips that a view puts on them; the twin of `fxlab.drawing.rendering.box`. */
 
 import type { Box } from "../../base/protocol";
+import type { Data } from "../graphs/data";
 import { Group } from "../graphs/hierarchy";
 import type { Chip, View } from "../graphs/view";
 import type { Look, Metrics, Word } from "../../base/wire";
@@ -27,11 +28,11 @@ export interface PlacedBox {
 }
 
 /** Returns every visible box and cluster by id. */
-export function placeBoxes(view: View, looks: Look[], metrics: Metrics): Map<string, PlacedBox> {
+export function placeBoxes(view: View, data: Pick<Data, "look">, metrics: Metrics): Map<string, PlacedBox> {
   const placed = new Map<string, PlacedBox>();
   for (const item of [...view.clusters, ...view.boxes]) {
     const isGroup = item instanceof Group;
-    const look = looks[isGroup ? item[view.isCluster(item) ? "opened" : "closed"] : item.look]!;
+    const look = data.look(isGroup ? item[view.isCluster(item) ? "opened" : "closed"] : item.look)!;
     const box: Box = {
       kind: look.kind,
       label: look.label,

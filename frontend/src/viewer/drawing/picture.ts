@@ -19,8 +19,8 @@ export async function pictureOf(
   { scene, view }: Pane,
   { arrangement, ...how }: Pick<Picture, "compared" | "preview" | "matches"> & { arrangement: Arrangement },
 ): Promise<Picture> {
-  const { looks, metrics } = data;
-  const boxes = placeBoxes(view, looks, metrics);
+  const { metrics } = data;
+  const boxes = placeBoxes(view, data, metrics);
   const edges = new Map(
     view.edges.map((edge) => [
       `edge-${edge.source.id}-${edge.target.id}`,
@@ -50,7 +50,7 @@ function edgeOf(
   target: Group | Leaf,
   leaves: Leaf[],
 ): Edge & { count: number } {
-  const shapes = [...new Set(leaves.map((leaf) => data.looks[leaf.look]?.result).filter(Boolean))];
+  const shapes = [...new Set(leaves.map((leaf) => data.look(leaf.look)?.result).filter(Boolean))];
   const label = shapes.length <= FEW_LABELS ? shapes.join(", ") : `${leaves.length} values`;
   return { source: source.id, target: target.id, label, count: leaves.length };
 }

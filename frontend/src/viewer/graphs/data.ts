@@ -47,7 +47,9 @@ export interface Facts {
 /** All that has arrived. */
 export class Data {
   readonly frames: SourceFrame[] = [];
-  readonly looks: Look[] = [];
+  private readonly looks: Look[] = [];
+  /** Looks that hold for graphs between two others, numbered from -2 down. */
+  private readonly joinedLooks: Look[] = [];
   readonly extras: Extra[] = [];
   readonly trees: GroupData[] = [];
   readonly leaves: LeafData[] = [];
@@ -100,6 +102,36 @@ export class Data {
     if (part.paints) this.paints = part.paints;
     if (part.remarks) this.remarks = part.remarks;
     if (part.matches) this.matches = part.matches;
+  }
+
+  /** Returns a look by its number; those of boxes that have not arrived have none. */
+  look(number: number): Look | undefined {
+    return number < -1 ? this.joinedLooks[-2 - number] : this.looks[number];
+  }
+
+  /** Returns looks by their places, where several hold with the marks of all of them. */
+  joined(tables: Record<number, number>[]): Record<number, number> {
+    const [first = {}, second = {}] = tables;
+    const both = Object.keys(first).map(Number);
+    return {
+      ...first,
+      ...second,
+      ...Object.fromEntries(
+        both.flatMap((place) => (place in second ? [[place, this.join(first[place]!, second[place]!)]] : [])),
+      ),
+    };
+  }
+
+  /** A group counts what differs from the one from which more does. */
+  private join(a: number, b: number): number {
+    if (a === b) return a;
+    const [more, less] = [this.look(a)!, this.look(b)!].sort((one, other) => other.changed - one.changed);
+    this.joinedLooks.push({
+      ...more!,
+      marks: [...new Set([...more!.marks, ...less!.marks])].sort(),
+      classes: [...new Set(`${more!.classes} ${less!.classes}`.split(" "))].join(" "),
+    });
+    return -1 - this.joinedLooks.length;
   }
 
   facts(row: number): Facts {

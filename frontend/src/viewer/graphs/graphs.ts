@@ -1,4 +1,4 @@
-/** The graphs that have arrived, ready to be shown: one, or two side by side. */
+/** The graphs that have arrived, ready to be shown: one, or several in a row. */
 
 import { Counterparts } from "./counterparts";
 import type { Data } from "./data";
@@ -6,11 +6,14 @@ import { Panes, type Opened } from "./panes";
 import { Scene } from "./scene";
 import type { Pass } from "../../base/wire";
 
-type Shown = Pick<Panes, "scene" | "beside">;
+/** The number of a graph; or those of pairs, each of a stage and the next in a row. */
+export type Place = number | number[];
+
+type Shown = Pick<Panes, "scenes" | "counterparts">;
 
 export class Graphs {
   private readonly scenes = new Map<number, Scene>();
-  private readonly pairs = new Map<number, Shown>();
+  private readonly rows = new Map<string, Shown>();
 
   constructor(
     private readonly data: Data,
@@ -23,13 +26,10 @@ export class Graphs {
     return scene;
   }
 
-  panesOf(number: number, opened: Opened): Panes {
-    return new Panes(this.data.metrics, this.scene(number), null, opened);
-  }
-
-  panesOfPair(number: number, opened: Opened): Panes {
-    const { scene, beside } = this.pair(number);
-    return new Panes(this.data.metrics, scene, beside, opened);
+  panesOf(place: Place, opened: Opened): Panes {
+    const { scenes, counterparts } =
+      typeof place === "number" ? { scenes: [this.scene(place)], counterparts: null } : this.row(place);
+    return new Panes(this.data.metrics, scenes, counterparts, opened);
   }
 
   /** Reads graphs anew of which more has arrived; returns whether there are any. */
@@ -37,22 +37,33 @@ export class Graphs {
     const { filled } = this.data;
     if (filled.size === 0) return false;
     for (const number of filled) this.scenes.delete(number);
-    this.pairs.clear();
+    this.rows.clear();
     filled.clear();
     return true;
   }
 
-  private pair(number: number): Shown {
-    const known = this.pairs.get(number);
+  private row(numbers: number[]): Shown {
+    const key = numbers.join();
+    const known = this.rows.get(key);
     if (known) return known;
-    const { after, before, signatures, looks, counterparts } = this.data.pairs[number]!;
-    const scene = new Scene(this.data, after, this.passes, signatures, looks[0]);
-    const other = new Scene(this.data, before, this.passes, signatures, looks[1]);
+    const { data } = this;
+    const pairs = numbers.map((number) => data.pairs[number]!);
+    const graphs = [pairs[0]!.before, ...pairs.map(({ after }) => after)];
+    const stages = graphs.map((graph, i) => {
+      // A graph between two others is marked with what differs from either.
+      const looks = data.joined(
+        [pairs[i - 1]?.looks[0], pairs[i]?.looks[1]].filter((some) => some !== undefined),
+      );
+      return new Scene(data, graph, this.passes, pairs[0]!.signatures, looks);
+    });
     const made: Shown = {
-      scene,
-      beside: { scene: other, counterparts: new Counterparts(other, scene, counterparts) },
+      scenes: [stages.at(-1)!, ...stages.slice(0, -1)],
+      counterparts: new Counterparts(
+        stages,
+        pairs.map(({ counterparts }) => counterparts),
+      ),
     };
-    this.pairs.set(number, made);
+    this.rows.set(key, made);
     return made;
   }
 }

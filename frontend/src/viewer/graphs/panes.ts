@@ -1,4 +1,4 @@
-/** The graphs on the screen: one, or two in which the same groups are open. */
+/** The graphs on the screen: one, or several in a row in which the same groups are open. */
 
 import type { SelectedNodes } from "../../base/protocol";
 import type { Counterparts } from "./counterparts";
@@ -12,8 +12,8 @@ const MOST_COUNTERPARTS = 500;
 export interface Selection {
   kind: "node" | "group";
   name: string;
-  /** Whether it is in the graph beside the one that is shown. */
-  before: boolean;
+  /** The number of its pane: 0 is the stage that is shown, and those beside it follow from the left. */
+  pane: number;
 }
 
 /**
@@ -26,11 +26,6 @@ const PERSON = "";
 export const FOUND = "what is found";
 export const CHANGES = "changes";
 
-export interface Beside {
-  scene: Scene;
-  counterparts: Counterparts;
-}
-
 export interface Pane {
   scene: Scene;
   view: View;
@@ -38,32 +33,34 @@ export interface Pane {
 
 /** What is open never changes: opening a group gives other panes. */
 export class Panes {
-  readonly shown: Pane;
-  readonly before: Pane | null;
+  readonly all: Pane[];
 
+  /** `scenes` are by the numbers of their panes. */
   constructor(
     private readonly metrics: Metrics,
-    readonly scene: Scene,
-    readonly beside: Beside | null,
+    readonly scenes: Scene[],
+    readonly counterparts: Counterparts | null,
     readonly opened: Opened,
   ) {
-    const pane = (shown: Scene): Pane => ({ scene: shown, view: new View(shown.hierarchy, opened, metrics) });
-    this.shown = pane(scene);
-    this.before = beside && pane(beside.scene);
+    this.all = scenes.map((scene) => ({ scene, view: new View(scene.hierarchy, opened, metrics) }));
   }
 
-  get all(): Pane[] {
-    return this.before ? [this.shown, this.before] : [this.shown];
+  get shown(): Pane {
+    return this.all[0]!;
   }
 
-  pane(before: boolean): Pane {
-    if (!before) return this.shown;
-    if (!this.before) throw new Error("No stage is shown beside another.");
-    return this.before;
+  get scene(): Scene {
+    return this.shown.scene;
+  }
+
+  pane(number: number): Pane {
+    const pane = this.all[number];
+    if (!pane) throw new Error("No such stage is shown beside another.");
+    return pane;
   }
 
   showing(opened: Opened): Panes {
-    return new Panes(this.metrics, this.scene, this.beside, opened);
+    return new Panes(this.metrics, this.scenes, this.counterparts, opened);
   }
 
   /** Shows these groups open, as a person wants it. */
@@ -138,11 +135,11 @@ export class Panes {
   }
 
   /**
-   * Opens the groups around nodes of a side, as long as there are no more boxes than the budget. Of equal blocks with
+   * Opens the groups around nodes of a pane, as long as there are no more boxes than the budget. Of equal blocks with
    * nodes at the same places one is opened: the others would look the same.
    */
-  reveal(names: string[], before: boolean, why = PERSON, budget = Infinity): Panes {
-    const { scene, view } = this.pane(before);
+  reveal(names: string[], pane: number, why = PERSON, budget = Infinity): Panes {
+    const { scene, view } = this.pane(pane);
     const opened = new Map(this.opened);
     let boxes = view.boxes.length;
     for (const name of unlike(names, scene, this.opened)) {
@@ -157,66 +154,78 @@ export class Panes {
   }
 
   /** Opens the groups around nodes on somebody's behalf, if that makes no large picture. */
-  revealFor(why: string, names: string[], before: boolean): Panes {
-    const budget = Math.max(this.metrics.revealBudget, this.pane(before).view.boxes.length);
-    return this.reveal(names, before, why, budget);
+  revealFor(why: string, names: string[], pane: number): Panes {
+    const budget = Math.max(this.metrics.revealBudget, this.pane(pane).view.boxes.length);
+    return this.reveal(names, pane, why, budget);
   }
 
   /** Opens the groups around a node, and those around its counterparts. */
-  uncover({ name, before }: Selection): Panes {
-    const panes = this.reveal([name], before);
-    return this.beside ? panes.reveal(this.beside.counterparts.of([name], before), !before) : panes;
+  uncover({ name, pane }: Selection): Panes {
+    return this.all.reduce<Panes>(
+      (panes, _, other) => panes.reveal(this.namesIn(other, [name], pane), other),
+      this,
+    );
   }
 
-  /** Returns the selection of a node; one that is gone from the stage that is shown is found beside it. */
-  find(name: string, before: boolean): Selection {
-    const found = [before, true]
-      .map((side): Selection => ({ kind: "node", name, before: side }))
+  /** Returns the selection of a node; one that is gone from a pane is found in another. */
+  find(name: string, pane: number): Selection {
+    const found = [pane, ...this.all.keys()]
+      .map((other): Selection => ({ kind: "node", name, pane: other }))
       .find((selection) => this.holds(selection));
     if (!found) throw new Error(`This stage has no node named ${name.slice(0, 200)}.`);
     return found;
   }
 
-  holds({ kind, name, before }: Selection): boolean {
-    if (name === "" || (before && !this.before)) return false;
-    const { groups, leafOf } = this.pane(before).scene.hierarchy;
+  holds({ kind, name, pane }: Selection): boolean {
+    if (name === "" || !this.all[pane]) return false;
+    const { groups, leafOf } = this.pane(pane).scene.hierarchy;
     return kind === "group" ? groups.has(name) : leafOf.has(name);
   }
 
   /** Whether a selected node has a box of its own on the screen, or one that bears its name. */
-  isVisible({ name, before }: Selection): boolean {
-    const { scene, view } = this.pane(before);
+  isVisible({ name, pane }: Selection): boolean {
+    const { scene, view } = this.pane(pane);
     return scene.hierarchy.around(name).every((group) => view.isCluster(group));
   }
 
   /** Returns the visible box that stands for a selection. */
-  boxOf({ kind, name, before }: Selection): string | null {
-    const { scene, view } = this.pane(before);
+  boxOf({ kind, name, pane }: Selection): string | null {
+    const { scene, view } = this.pane(pane);
     return kind === "node" ? view.boxOf(name) : boxOfGroup(scene.hierarchy.groups.get(name), view);
   }
 
-  /** Returns the names of selected nodes, and what they are called in the other stage. */
-  nodesOf({ kind, name, before }: Selection): SelectedNodes {
-    const { hierarchy } = this.pane(before).scene;
-    const group = kind === "group" ? hierarchy.groups.get(name) : undefined;
-    const names = group ? hierarchy.nodesIn(group).map((node) => node.name) : [name];
-    const others = this.beside ? this.beside.counterparts.of(names, before) : names;
-    return before ? { shown: others, before: names } : { shown: names, before: others };
+  /** Returns the names of selected nodes in the stage that is shown, and in the one that it is compared with. */
+  nodesOf(selection: Selection): SelectedNodes {
+    const names = this.selectedNames(selection);
+    const of = (pane: number): string[] =>
+      this.all[pane] ? this.namesIn(pane, names, selection.pane) : names;
+    return { shown: of(0), before: of(1) };
   }
 
-  /** Returns the visible boxes on the other side that stand for a selection. */
-  counterparts({ kind, name, before }: Selection): string[] {
-    if (!this.beside) return [];
-    const [{ scene }, { scene: other, view }] = [this.pane(before), this.pane(!before)];
-    const box = kind === "group" ? boxOfGroup(other.hierarchy.groups.get(name), view) : null;
-    if (box !== null) return [box];
-    const { hierarchy } = scene;
-    const names =
-      kind === "node" ? [name] : hierarchy.nodesIn(hierarchy.groups.get(name)!).map((node) => node.name);
-    const boxes = new Set(
-      this.beside.counterparts.of(names, before).flatMap((there) => view.boxOf(there) ?? []),
-    );
-    return [...boxes].slice(0, MOST_COUNTERPARTS);
+  /** Returns, for each pane, the visible boxes in it that stand for a selection in another. */
+  counterpartsOf(selection: Selection): string[][] {
+    const names = this.selectedNames(selection);
+    return this.all.map(({ scene, view }, pane) => {
+      if (pane === selection.pane) return [];
+      const { groups } = scene.hierarchy;
+      const box = selection.kind === "group" ? boxOfGroup(groups.get(selection.name), view) : null;
+      if (box !== null) return [box];
+      const boxes = this.namesIn(pane, names, selection.pane).flatMap((name) => view.boxOf(name) ?? []);
+      return [...new Set(boxes)].slice(0, MOST_COUNTERPARTS);
+    });
+  }
+
+  private selectedNames({ kind, name, pane }: Selection): string[] {
+    const { hierarchy } = this.pane(pane).scene;
+    const group = kind === "group" ? hierarchy.groups.get(name) : undefined;
+    return group ? hierarchy.nodesIn(group).map((node) => node.name) : [name];
+  }
+
+  /** Returns what stands for nodes of a pane in another. */
+  private namesIn(pane: number, names: string[], from: number): string[] {
+    // The stage that is shown comes last in the row.
+    const [here, there] = [from, pane].map((number) => (number || this.all.length) - 1) as [number, number];
+    return here === there ? names : this.counterparts!.of(names, here, there);
   }
 
   private groups(path: string): Group[] {

@@ -49,7 +49,7 @@ export class Scene {
 
   /** Numbers of what is marked about a node. */
   marksOf({ look }: Leaf): number[] {
-    return this.data.looks[look]?.marks ?? [];
+    return this.data.look(look)?.marks ?? [];
   }
 
   /** Returns the names of the nodes that read a node. */

@@ -12,6 +12,7 @@ import type {
   Tables,
   WrittenValues,
 } from "../../base/wire";
+import type { Selection } from "../graphs/panes";
 
 /** How the graph is looked at; a kernel keeps it, and may change it on behalf of a script. */
 export interface ViewState extends Arrangement {
@@ -19,11 +20,13 @@ export interface ViewState extends Arrangement {
   stage: number | null;
   compared: "" | "below" | number;
   beside: boolean;
+  /** Numbers of stages whose graphs stand between the two. */
+  between: number[];
   /** Paths of the groups that are open; null leaves them to the page. */
   opened: string[] | null;
   query: string;
   overlay: string;
-  selected: { kind: "node" | "group"; name: string; before: boolean } | null;
+  selected: Selection | null;
 }
 
 export interface KernelState {

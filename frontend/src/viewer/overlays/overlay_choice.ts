@@ -4,6 +4,8 @@ import type { Overlay, State } from "../../base/protocol";
 import type { Data } from "../graphs/data";
 import type { Graphs } from "../graphs/graphs";
 import type { Kernel } from "../kernels/kernel";
+import type { Scene } from "../graphs/scene";
+import { overlayOfFile, type GivenOverlay } from "./overlay_file";
 import { overlayOn } from "./overlays";
 import type { Panes } from "../graphs/panes";
 import type { OverlayData } from "../../base/wire";
@@ -11,6 +13,9 @@ import type { OverlayData } from "../../base/wire";
 export class OverlayChoice {
   /** Empty for the colours of kinds of nodes. */
   name = "";
+  /** Overlays of files, by name, and what they are on graphs. */
+  private readonly given = new Map<string, GivenOverlay>();
+  private read = new WeakMap<Scene, Map<string, OverlayData>>();
 
   constructor(private readonly kernel: Kernel) {}
 
@@ -24,23 +29,50 @@ export class OverlayChoice {
   }
 
   isMissing(graph: number): boolean {
-    return this.name !== "" && !this.kernel.isFixed && !this.valuesOf(this.kernel.data, graph);
+    const isMeasured = this.name !== "" && !this.kernel.isFixed && !this.given.has(this.name);
+    return isMeasured && !this.valuesOf(this.kernel.data, graph);
+  }
+
+  /** Offers overlays of a file from now on; throws an error if they are of another graph. */
+  add(given: GivenOverlay[], scene: Scene): void {
+    for (const overlay of given) overlayOfFile(overlay, scene);
+    this.read = new WeakMap();
+    for (const overlay of given) this.given.set(overlay.name, overlay);
+  }
+
+  /** The name that is known where the page is opened again. */
+  get keptName(): string {
+    return this.given.has(this.name) ? "" : this.name;
   }
 
   /** Says what is offered, and what is shown; `measured` are the graphs of the stages that are shown. */
   state(data: Data, graphs: Graphs, panes: Panes, measured: number[]): State["overlays"] {
     const shown = measured.map((number, i): Overlay | null => {
-      const values = this.valuesOf(data, number);
-      return values ? overlayOn(values, graphs.scene(number), panes.all[i]!) : null;
+      const scene = graphs.scene(number);
+      const values = this.valuesOfFile(scene) ?? this.valuesOf(data, number);
+      return values ? overlayOn(values, scene, panes.all[i]!) : null;
     });
-    const [overlay = null, before = null] = shown.includes(null) ? [] : shown;
-    return { offered: this.offered(data, measured[0]), overlay, before, paints: data.paints };
+    const [overlay = null, ...beside] = shown.every((one) => one !== null) ? shown : [];
+    return { offered: this.offered(data, measured[0]), overlay, beside, paints: data.paints };
   }
 
   /** A report offers what was measured, a kernel what can be. */
   private offered(data: Data, graph: number | undefined): State["overlays"]["offered"] {
-    if (!this.kernel.isFixed) return this.kernel.state.overlays;
-    return data.overlays.filter((known) => known.graph === graph).map(({ name, title }) => ({ name, title }));
+    const known = this.kernel.isFixed
+      ? data.overlays.filter((one) => one.graph === graph)
+      : this.kernel.state.overlays;
+    return [...known.filter(({ name }) => !this.given.has(name)), ...this.given.values()].map(
+      ({ name, title }) => ({ name, title }),
+    );
+  }
+
+  private valuesOfFile(scene: Scene): OverlayData | undefined {
+    const { given, name, read } = this;
+    if (!given.has(name)) return undefined;
+    if (!read.has(scene)) read.set(scene, new Map());
+    const known = read.get(scene)!;
+    if (!known.has(name)) known.set(name, overlayOfFile(given.get(name)!, scene));
+    return known.get(name);
   }
 
   private valuesOf(data: Data, graph: number): OverlayData | undefined {

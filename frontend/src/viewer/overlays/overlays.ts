@@ -27,7 +27,7 @@ export function overlayOn(data: OverlayData, measured: Scene, { scene, view }: P
 }
 
 /** Returns the value of a box that draws several nodes, as `fxlab.overlays.Overlay.of` does. */
-function combined(values: Cell[], how: "sum" | "max", numeric: boolean): Cell {
+export function combined(values: Cell[], how: "sum" | "max", numeric: boolean): Cell {
   const known = values.filter((value) => value !== null && value !== undefined);
   if (known.length === 0) return null;
   // Numbers that JSON does not have are texts too.

@@ -23,31 +23,29 @@ export class NodeFilter {
   /** Opens the groups that hold what is found, as far as the budget allows, and closes those that held it. */
   uncovered(panes: Panes): Panes {
     let after = panes.forget(FOUND);
-    this.found(after).forEach(({ names }, i) => (after = after.revealFor(FOUND, names, i > 0)));
+    this.found(after).forEach(({ names }, i) => (after = after.revealFor(FOUND, names, i)));
     return after;
   }
 
   /** Returns what is found in the first graph that has any. */
-  first(panes: Panes): { names: string[]; before: boolean } | null {
+  first(panes: Panes): { names: string[]; pane: number } | null {
     const found = this.found(panes);
     const i = found.findIndex(({ names }) => names.length > 0);
-    return i < 0 ? null : { names: found[i]!.names, before: i > 0 };
+    return i < 0 ? null : { names: found[i]!.names, pane: i };
   }
 
   /** Says what is lit up, and how much of it is in each visible box. */
   state(panes: Panes): NodesFound | Record<string, never> {
     if (!this.query) return {};
     const found = this.found(panes);
-    const [boxes, before] = found.map(({ names }, i) =>
-      counts(names.flatMap((name) => panes.all[i]!.view.boxOf(name) ?? [])),
-    );
     const message = found.every((side) => side.message) ? found[0]!.message : "";
     return {
       query: this.query,
       count: found[0]!.names.length,
       message,
-      boxes: boxes ?? {},
-      before: before ?? {},
+      boxes: found.map(({ names }, i) =>
+        counts(names.flatMap((name) => panes.all[i]!.view.boxOf(name) ?? [])),
+      ),
     };
   }
 
