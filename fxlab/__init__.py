@@ -86,8 +86,8 @@ _EXPORTS = {
         RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Reference Status Verdict benchmark bisect compare_nodes compare_outputs compare_stages evaluate
-        first_divergence input_variants memory node_values profile verdict
+        Reference Status Verdict benchmark bisect collectives compare_nodes compare_outputs compare_stages
+        evaluate first_divergence input_variants memory node_values profile verdict
     """,
 }
 """Package -> the names that it exports here. Read without importing anything."""

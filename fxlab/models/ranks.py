@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
-_NAMESPACES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor"})
+from fxlab.models.collectives import exchanges
+
 _IS_TOGETHER: ContextVar[bool] = ContextVar("runs of all ranks are made together", default=False)
 _RUN, _END = "run", "end"
 
@@ -25,7 +26,7 @@ def communicates(module: torch.nn.Module) -> bool:
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return False
     graphs = [m.graph for m in module.modules() if isinstance(m, GraphModule)]
-    if any(map(_is_collective, (node for graph in graphs for node in graph.nodes))):
+    if any(map(exchanges, (node for graph in graphs for node in graph.nodes))):
         return True
     tensors = (*module.parameters(), *module.buffers())
     has_hooks = any(type(m).__module__.startswith("torch.nn.parallel.distributed") for m in module.modules())
@@ -74,7 +75,3 @@ def _agree(step: str) -> bool:
     steps: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(steps, step)
     return set(steps) == {step}
-
-
-def _is_collective(node: Node) -> bool:
-    return getattr(node.target, "namespace", "") in _NAMESPACES

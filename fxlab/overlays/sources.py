@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from fxlab.graphs.unfolded import unfolded
+from fxlab.models.collectives import collectives_of, exchanges_anything, is_wait
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.running import Inputs
 from fxlab.node_info import modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
+from fxlab.units import with_unit
 from fxlab.validation.cost.profile import profile
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.validation.nodes.compare_nodes import compare_nodes
@@ -87,6 +90,8 @@ class Source:
     unit: str = ""
     runs: bool = True
     traced: Callable[[Subject], Mapping[Any, Any]] | None = None
+    is_made_of: Callable[[fx.GraphModule], bool] = lambda graph_module: True
+    """Tells whether a graph has such values."""
 
     def overlay(self, subject: Subject, *, run: bool = True) -> Overlay:
         """Measure a graph, or without ``run`` say what is known without running it.
@@ -156,6 +161,17 @@ def _non_finite(subject: Subject) -> Mapping[Any, Any]:
     return found
 
 
+def _collectives(subject: Subject) -> Overlay:
+    """Colour what starts a collective and what waits for it by the group of processes."""
+    found = collectives_of(unfolded(subject.graph_module).graph)
+    if not found:
+        raise ValueError("Collectives: the graph exchanges nothing with other processes.")
+    nodes = [(node, one) for one in found for node in (*filter(is_wait, one.waits), one.start)]
+    values = {node.name: str(one.group) for node, one in nodes}
+    labels = {one.start.name: f"{one.kind} {with_unit(one.bytes, 'B')}" for one in found}
+    return Overlay("collectives", values, title="Collectives", kind="category", labels=labels)
+
+
 SOURCES: tuple[Source, ...] = (
     # The difference accumulated up to a node, relative to the norm of the original's value.
     Source("output-error", "Output error", lambda on: on.errors["accumulated"].to_dict(), "max"),
@@ -172,6 +188,7 @@ SOURCES: tuple[Source, ...] = (
     Source("zeros", "Share of zeros", _largest(lambda value: value.zeros), "max"),
     Source("non-finite", "NaN and infinity", _non_finite),
     Source("range-used", "Share of the dtype's range", _largest(lambda value: value.range_used), "max"),
+    Source("collectives", "Collectives", _collectives, runs=False, is_made_of=exchanges_anything),
 )
 
 

@@ -1,0 +1,265 @@
+"""Collectives: the calls by which a graph exchanges tensors with other processes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import fx
+
+from fxlab.models.bodies import graphs_of
+from fxlab.node_info import attribute_at, known_result
+from fxlab.operators import computes, describes, may_alias, moves_elements
+from fxlab.torch_private import OpOverload, OpOverloadPacket, found
+from fxlab.units import counted, with_unit
+from fxlab.values.nested import tensors_inside
+from fxlab.values.tensors import known_number
+
+_NAMESPACES = frozenset(
+    {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
+)
+_GROUP_ARGUMENTS = ("group_name", "process_group", "ranks")
+_KIND = re.compile(
+    r"all_?gather|reduce_scatter|all_?reduce|(?:shard_dim_)?all_?to_?all|broadcast|barrier|scatter|gather"
+    r"|reduce|send|recv|batch_p2p"
+)
+_UNNAMED = ("", "undefined", "default_pg")
+"""Descriptions of process groups that tell none from another."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group, as far as it is known here."""
+
+    name: str
+    """Torch's own name of it, by which graphs refer to it."""
+    size: int | None = None
+    ranks: tuple[int, ...] = ()
+    """Empty if the group is not one of this process."""
+    title: str = ""
+
+    def __str__(self) -> str:
+        return self.title or f"group {self.name}"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A call that starts an exchange with other processes, and the nodes that wait for it."""
+
+    start: fx.Node
+    kind: str
+    """``"all_gather"``, ``"reduce_scatter"``, ``"all_reduce"``, ``"all_to_all"``, ``"broadcast"``, ..."""
+    reduction: str
+    """``"sum"``, ``"avg"``, ...; empty for those that only move elements."""
+    group: Group
+    waits: tuple[fx.Node, ...]
+    """The calls of ``wait_tensor``; where there is none, the first node that reads the result."""
+
+    @cached_property
+    def bytes(self) -> int:
+        """The bytes of what is given to it, or of what it returns, if that is more."""
+        given = sum(tensor_bytes(known_result(node)) for node in self.start.all_input_nodes)
+        return max(given, tensor_bytes(known_result(self.start)))
+
+    @cached_property
+    def meanwhile(self) -> tuple[fx.Node, ...]:
+        """The nodes that compute something between the start and the first that waits."""
+        if not self.waits:
+            return ()
+        found, node = [], self.start.next
+        while node is not self.waits[0]:
+            is_aside = _is_of_exchange(node) or is_view(node) or describes(node)
+            if node.op.startswith("call_") and not is_aside:
+                found.append(node)
+            node = node.next
+        return tuple(found)
+
+    @property
+    def words(self) -> str:
+        """The kind, reduction, group and size in words."""
+        ranks = "" if self.group.size is None else f", {counted(self.group.size, 'rank')}"
+        kind = f"{self.kind} ({self.reduction})" if self.reduction else self.kind
+        return f"{kind} over {self.group}{ranks}, {with_unit(self.bytes, 'B')}"
+
+
+def is_wait(node: fx.Node) -> bool:
+    """Tell whether a node waits for a collective."""
+    schema = _schema(node.target) if node.op == "call_function" else None
+    return schema is not None and schema.name.endswith("::wait_tensor")
+
+
+def collective_kind(node: fx.Node) -> str:
+    """Return the kind of a collective that a node starts; empty if it starts none."""
+    return _kind(node.target) if node.op == "call_function" else ""
+
+
+def exchanges(node: fx.Node) -> bool:
+    """Tell whether a node starts a collective, or waits for one."""
+    return bool(collective_kind(node)) or is_wait(node)
+
+
+def exchanges_anything(graph_module: fx.GraphModule) -> bool:
+    """Tell whether a graph or a body that it calls has collectives."""
+    return any(exchanges(node) for module in graphs_of(graph_module).values() for node in module.graph.nodes)
+
+
+def collectives_of(graph: fx.Graph) -> list[Collective]:
+    """Return the collectives of a graph, in its order."""
+    starts = [node for node in graph.nodes if collective_kind(node)]
+    if not starts:
+        return []
+    groups: dict[str, Group] = {}
+    position = {node: number for number, node in enumerate(graph.nodes)}
+    result = []
+    for start in starts:
+        known = _group_of(start)
+        group = groups.setdefault(known.name, known)
+        waits = _waits(start, position)
+        result.append(Collective(start, collective_kind(start), _reduction(start), group, waits))
+    return result
+
+
+def tensor_bytes(value: Any) -> int:
+    """Return the bytes of the tensors in a value, of symbolic sizes those of the run that was traced."""
+    return sum(
+        tensor.dtype.itemsize * prod(int(known_number(size)) for size in tensor.shape)
+        for _, tensor in tensors_inside(value)
+    )
+
+
+def _schema(target: Any) -> Any:
+    """Return the schema of what a node calls, if it is an operator for communication."""
+    if isinstance(target, OpOverloadPacket):
+        target = getattr(target, "default", None)
+    if not isinstance(target, OpOverload) or target.namespace not in _NAMESPACES:
+        return None
+    return target._schema
+
+
+@lru_cache(maxsize=1024)
+def _kind_of(target: Any) -> str:
+    schema = _schema(target)
+    if schema is None or not any(a.name in _GROUP_ARGUMENTS for a in schema.arguments):
+        return ""
+    word = _KIND.search(schema.name.partition("::")[2])
+    if word is None:
+        return ""
+    kind = word[0].removeprefix("shard_dim_")
+    for whole in ("all_gather", "all_reduce", "all_to_all"):
+        if kind.replace("_", "") == whole.replace("_", ""):
+            return whole
+    return kind
+
+
+def _kind(target: Any) -> str:
+    return _kind_of(target) if isinstance(target, OpOverload | OpOverloadPacket) else ""
+
+
+def _given(node: fx.Node, *names: str) -> Any:
+    """Return the argument of a call that has one of the names in its schema."""
+    for place, argument in enumerate(_schema(node.target).arguments):
+        if argument.name in names:
+            if argument.name in node.kwargs:
+                return node.kwargs[argument.name]
+            return node.args[place] if place < len(node.args) else argument.default_value
+    return None
+
+
+def _reduction(node: fx.Node) -> str:
+    given = _given(node, "reduce_op", "reduceOp", "red_op")
+    return given if isinstance(given, str) else ""
+
+
+def _group_of(node: fx.Node) -> Group:
+    given = _given(node, "group_name", "process_group")
+    size = _given(node, "group_size")
+    size = size if isinstance(size, int) else None
+    if given is None and (ranks := _given(node, "ranks")) is not None:  # torch before 2.2
+        return Group(str(_given(node, "tag") or ranks), size, tuple(ranks))
+    if isinstance(given, fx.Node):
+        root = node.graph.owning_module
+        held = attribute_at(root, str(given.target), None) if root is not None else None
+        given = _unboxed(held if given.op == "get_attr" else known_result(given)) or given.name
+    name = str(getattr(given, "group_name", given))
+    group = given if hasattr(given, "group_desc") else _resolved(name)
+    if group is None:
+        return Group(name, size)
+    title = str(getattr(group, "group_desc", "") or "")
+    return Group(
+        name,
+        int(group.size()),
+        tuple(dist.get_process_group_ranks(group)),
+        "all ranks" if title == "default_pg" else "" if title in _UNNAMED else title.removeprefix("mesh_"),
+    )
+
+
+def _unboxed(value: Any) -> Any:
+    """Return the process group of an object of TorchScript."""
+    if not isinstance(value, torch.ScriptObject):
+        return value
+    try:
+        return dist.ProcessGroup.unbox(value)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _resolved(name: str) -> Any:
+    """Return the process group of a name, if this process has it."""
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    resolve = found(
+        "torch.distributed.distributed_c10d._resolve_process_group",
+        "process groups are named by numbers",
+        None,
+    )
+    try:
+        return None if resolve is None else resolve(name)
+    except (RuntimeError, ValueError):
+        return None
+
+
+def _waits(start: fx.Node, position: dict[fx.Node, int]) -> tuple[fx.Node, ...]:
+    waits, readers = set[fx.Node](), set[fx.Node]()
+    pending = [start]
+    if _writes(start):
+        pending += start.all_input_nodes
+    seen = set(pending)
+    while pending:
+        for user in pending.pop().users:
+            if user in seen or position[user] <= position[start]:
+                continue
+            seen.add(user)
+            if is_wait(user):
+                waits.add(user)
+            elif not exchanges(user) and _passes_on(user):
+                pending.append(user)
+            else:
+                readers.add(user)
+    if waits:
+        return tuple(sorted(waits, key=position.__getitem__))
+    return tuple(sorted(readers, key=position.__getitem__)[:1])
+
+
+def _writes(start: fx.Node) -> bool:
+    """Tell whether a collective writes what it is given."""
+    schema = _schema(start.target)
+    return schema.name.endswith("_") or any(a.alias_info and a.alias_info.is_write for a in schema.arguments)
+
+
+def _passes_on(node: fx.Node) -> bool:
+    """Tell whether a node reads no elements: it names a part or a view, or says who waits."""
+    return _is_of_exchange(node) or is_view(node)
+
+
+def _is_of_exchange(node: fx.Node) -> bool:
+    return node.op == "call_function" and _schema(node.target) is not None
+
+
+def is_view(node: fx.Node) -> bool:
+    """Tell whether a call only takes a part of its argument, or views it."""
+    return computes(node) == "getitem" or (moves_elements(node) and may_alias(node))
