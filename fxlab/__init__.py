@@ -82,8 +82,8 @@ _EXPORTS = {
         ActivationCheckpointing ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions
         FoldConstants FuseActivation FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear
         FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose
-        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears RemoveDeadCode
-        RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
+        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears OverlapCollectives
+        RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
         Reference Status Verdict benchmark bisect collectives compare_nodes compare_outputs compare_stages

@@ -73,8 +73,7 @@ class Collective:
             return ()
         found, node = [], self.start.next
         while node is not self.waits[0]:
-            is_aside = _is_of_exchange(node) or is_view(node) or describes(node)
-            if node.op.startswith("call_") and not is_aside:
+            if computes_something(node):
                 found.append(node)
             node = node.next
         return tuple(found)
@@ -254,6 +253,11 @@ def _writes(start: fx.Node) -> bool:
 def _passes_on(node: fx.Node) -> bool:
     """Tell whether a node reads no elements: it names a part or a view, or says who waits."""
     return _is_of_exchange(node) or is_view(node)
+
+
+def computes_something(node: fx.Node) -> bool:
+    """Tell whether a node may keep a device busy while a collective runs; views and sizes do not."""
+    return node.op.startswith("call_") and not (_is_of_exchange(node) or is_view(node) or describes(node))
 
 
 def _is_of_exchange(node: fx.Node) -> bool:

@@ -33,6 +33,11 @@ def communicates(module: torch.nn.Module) -> bool:
     return has_hooks or any(hasattr(tensor, "device_mesh") for tensor in tensors)
 
 
+def is_in_fake_group(module: torch.nn.Module) -> bool:
+    """Tell whether a model communicates over a group that stands in for one, and exchanges nothing."""
+    return communicates(module) and dist.get_backend() == "fake"
+
+
 @contextmanager
 def ranks_together(*models: torch.nn.Module) -> Iterator[None]:
     """Make each run of these models in all ranks, or in none, until the block ends.

@@ -106,6 +106,22 @@ def test_a_graph_is_coloured_by_groups(mesh):
         source("collectives").overlay(Subject(alone.graph_module))
 
 
+def _wait_last(gm):
+    wait = next(node for node in gm.graph.nodes if node.name == "wait_tensor")
+    next(iter(wait.users)).prepend(wait)
+
+
+def test_values_of_a_fake_group_are_not_judged_but_an_order_is(mesh):
+    session = fxlab.Session(make_fx(Gathers(mesh))(X), X, passes=[fxlab.OverlapCollectives()])
+    with pytest.raises(ValueError, match="fake and exchanges nothing, so that its values are not those of 8"):
+        session.verdict()
+    with pytest.raises(ValueError, match="fake"):
+        session.compare_outputs()
+    session.add(fxlab.from_callable(_wait_last))
+    session.apply("wait-last")
+    assert "only the order changed" in session.verdict().reason
+
+
 def test_details_say_which_wait_belongs_to_a_start(mesh):
     gm = make_fx(Gathers(mesh))(X)
     describer = Describer(build_hierarchy(gm), {})
