@@ -15,7 +15,7 @@ from torch import fx
 from fxlab.models.bodies import graphs_of
 from fxlab.node_info import attribute_at, known_result
 from fxlab.operators import computes, describes, may_alias, moves_elements
-from fxlab.torch_private import OpOverload, OpOverloadPacket, found
+from fxlab.torch_private import OpOverload, OpOverloadPacket, process_group
 from fxlab.units import counted, with_unit
 from fxlab.values.nested import tensors_inside
 from fxlab.values.tensors import known_number
@@ -185,7 +185,7 @@ def _group_of(node: fx.Node) -> Group:
         held = attribute_at(root, str(given.target), None) if root is not None else None
         given = _unboxed(held if given.op == "get_attr" else known_result(given)) or given.name
     name = str(getattr(given, "group_name", given))
-    group = given if hasattr(given, "group_desc") else _resolved(name)
+    group = given if hasattr(given, "group_desc") else process_group(name)
     if group is None:
         return Group(name, size)
     title = str(getattr(group, "group_desc", "") or "")
@@ -204,21 +204,6 @@ def _unboxed(value: Any) -> Any:
     try:
         return dist.ProcessGroup.unbox(value)
     except (AttributeError, RuntimeError):
-        return None
-
-
-def _resolved(name: str) -> Any:
-    """Return the process group of a name, if this process has it."""
-    if not dist.is_available() or not dist.is_initialized():
-        return None
-    resolve = found(
-        "torch.distributed.distributed_c10d._resolve_process_group",
-        "process groups are named by numbers",
-        None,
-    )
-    try:
-        return None if resolve is None else resolve(name)
-    except (RuntimeError, ValueError):
         return None
 
 

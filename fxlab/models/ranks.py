@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.fx import GraphModule
 
 from fxlab.models.collectives import exchanges
+from fxlab.units import counted
 
 _IS_TOGETHER: ContextVar[bool] = ContextVar("runs of all ranks are made together", default=False)
 _RUN, _END = "run", "end"
@@ -36,6 +37,17 @@ def communicates(module: torch.nn.Module) -> bool:
 def is_in_fake_group(module: torch.nn.Module) -> bool:
     """Tell whether a model communicates over a group that stands in for one, and exchanges nothing."""
     return communicates(module) and dist.get_backend() == "fake"
+
+
+def why_not_judged(module: torch.nn.Module) -> str:
+    """Return why values of a model cannot be judged here; "" if they can."""
+    if not is_in_fake_group(module):
+        return ""
+    return (
+        "the process group is fake and exchanges nothing, so that values are not those of "
+        f"{counted(dist.get_world_size(), 'rank')}. The graph, its memory and its collectives can be read. "
+        "To judge values, run it in a group of gloo or nccl."
+    )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch.fx import GraphModule
 
 from fxlab.models.numeric_settings import NumericSettings
+from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs
 from fxlab.session.history import Stack
 
@@ -148,4 +149,6 @@ class Comparisons:
             )
         from fxlab.validation import Reference
 
+        if why := why_not_judged(self._original):
+            raise NothingToRunError(f"{failure}: {why}")
         return Reference(self._original, inputs, **choices)

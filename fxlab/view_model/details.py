@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from fxlab.drawing import Group, Hierarchy
 from fxlab.graphs.unfolded import is_in_body, unfolded
 from fxlab.models.collectives import collectives_of, is_wait
+from fxlab.models.placements import known_placement
 from fxlab.node_info import attribute_at, modules_by_path, parameters_of, target_text
 from fxlab.transformations.marks import marks_of
 from fxlab.units import counted, with_unit
@@ -69,6 +70,7 @@ class Describer:
             "fields": _filled(
                 _field("Value", "" if node.type is None else str(node.type)),
                 _field("FLOPs", _flop_words(self._flops, [node])),
+                _field("Placement", known_placement(node)),
                 *([self._exchanges[node]] if node in self._exchanges else []),
             ),
             "arguments": _arguments(node),
