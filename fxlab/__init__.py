@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fxlab.notebook import *
     from fxlab.session import *
     from fxlab.sources import trace as trace
+    from fxlab.steps import joined_step as joined_step
     from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
     from fxlab.transformations import Match as Match
@@ -72,7 +73,7 @@ _EXPORTS = {
     "notebook": "Inspector inspect",
     "session": "Session TransformationError expect expect_no_match load_session training_session",
     "sources": "trace",
-    "steps": "trace_step",
+    "steps": "joined_step trace_step",
     "tracing": "Capture TraceError TraceWarning capture example_inputs from_exported symbolic_trace",
     "transformations": """
         Match ReversibleTransformation Transformation compose either find_matches from_callable
