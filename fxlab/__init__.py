@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fxlab.graphs.graph_diff import graph_diff as graph_diff
     from fxlab.graphs.nodes import nodes as nodes
     from fxlab.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
+    from fxlab.graphs.rank_differences import compare_collectives as compare_collectives
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
@@ -68,6 +69,7 @@ _EXPORTS = {
     "graphs.graph_diff": "graph_diff",
     "graphs.nodes": "nodes",
     "graphs.nodes_by_stage": "nodes_by_stage",
+    "graphs.rank_differences": "compare_collectives",
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
