@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -23,7 +24,8 @@ from fxlab.values.tensors import known_number
 _NAMESPACES = frozenset(
     {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
 )
-_GROUP_ARGUMENTS = ("group_name", "process_group", "ranks")
+_PACKAGE = "torch.distributed.distributed_c10d"
+_GROUP_ARGUMENTS = ("group_name", "process_group", "group", "ranks")
 _KIND = re.compile(
     r"all_?gather|reduce_scatter|all_?reduce|(?:shard_dim_)?all_?to_?all|broadcast|barrier|scatter|gather"
     r"|reduce|send|recv|batch_p2p"
@@ -88,13 +90,14 @@ class Collective:
 
 def is_wait(node: fx.Node) -> bool:
     """Tell whether a node waits for a collective."""
-    schema = _schema(node.target) if node.op == "call_function" else None
-    return schema is not None and schema.name.endswith("::wait_tensor")
+    called = _called(node)
+    return called is not None and called.name == "wait_tensor"
 
 
 def collective_kind(node: fx.Node) -> str:
     """Return the kind of a collective that a node starts; empty if it starts none."""
-    return _kind(node.target) if node.op == "call_function" else ""
+    called = _called(node)
+    return "" if called is None else _kind(called)
 
 
 def exchanges(node: fx.Node) -> bool:
@@ -105,6 +108,11 @@ def exchanges(node: fx.Node) -> bool:
 def exchanges_anything(graph_module: fx.GraphModule) -> bool:
     """Tell whether a graph or a body that it calls has collectives."""
     return any(exchanges(node) for module in graphs_of(graph_module).values() for node in module.graph.nodes)
+
+
+def is_handle(value: object) -> bool:
+    """Tell whether a value stands for a collective that is going on."""
+    return hasattr(dist, "Work") and isinstance(value, dist.Work)
 
 
 def collectives_of(graph: fx.Graph) -> list[Collective]:
@@ -131,22 +139,42 @@ def tensor_bytes(value: Any) -> int:
     )
 
 
-def _schema(target: Any) -> Any:
-    """Return the schema of what a node calls, if it is an operator for communication."""
+@dataclass(frozen=True)
+class _Called:
+    """An operator or a function for communication."""
+
+    name: str
+    arguments: tuple[tuple[str, Any], ...]
+    """Names and defaults."""
+    is_python: bool
+    writes: bool
+
+
+@lru_cache(maxsize=1024)
+def _found(target: Any) -> _Called | None:
+    if getattr(target, "__module__", "") == _PACKAGE:
+        parameters = inspect.signature(target).parameters.values()
+        return _Called(target.__name__, tuple((p.name, p.default) for p in parameters), True, True)
     if isinstance(target, OpOverloadPacket):
         target = getattr(target, "default", None)
     if not isinstance(target, OpOverload) or target.namespace not in _NAMESPACES:
         return None
-    return target._schema
+    schema = target._schema
+    writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    name = schema.name.partition("::")[2]
+    arguments = tuple((a.name, a.default_value) for a in schema.arguments)
+    return _Called(name, arguments, False, writes or name.endswith("_"))
+
+
+def _called(node: fx.Node) -> _Called | None:
+    """Return what a node calls, if it is an operator or a function for communication."""
+    return _found(node.target) if node.op == "call_function" else None
 
 
 @lru_cache(maxsize=1024)
-def _kind_of(target: Any) -> str:
-    schema = _schema(target)
-    if schema is None or not any(a.name in _GROUP_ARGUMENTS for a in schema.arguments):
-        return ""
-    word = _KIND.search(schema.name.partition("::")[2])
-    if word is None:
+def _kind(called: _Called) -> str:
+    word = _KIND.search(called.name)
+    if word is None or not any(name in _GROUP_ARGUMENTS for name, _ in called.arguments):
         return ""
     kind = word[0].removeprefix("shard_dim_")
     for whole in ("all_gather", "all_reduce", "all_to_all"):
@@ -155,27 +183,27 @@ def _kind_of(target: Any) -> str:
     return kind
 
 
-def _kind(target: Any) -> str:
-    return _kind_of(target) if isinstance(target, OpOverload | OpOverloadPacket) else ""
-
-
 def _given(node: fx.Node, *names: str) -> Any:
-    """Return the argument of a call that has one of the names in its schema."""
-    for place, argument in enumerate(_schema(node.target).arguments):
-        if argument.name in names:
-            if argument.name in node.kwargs:
-                return node.kwargs[argument.name]
-            return node.args[place] if place < len(node.args) else argument.default_value
+    """Return the argument of a call that has one of the names."""
+    called = _called(node)
+    for place, (name, default) in enumerate(() if called is None else called.arguments):
+        if name in names:
+            if name in node.kwargs:
+                return node.kwargs[name]
+            return node.args[place] if place < len(node.args) else default
     return None
 
 
 def _reduction(node: fx.Node) -> str:
-    given = _given(node, "reduce_op", "reduceOp", "red_op")
-    return given if isinstance(given, str) else ""
+    given = _given(node, "reduce_op", "reduceOp", "red_op", "op")
+    is_known = given is not None and not isinstance(given, fx.Node)
+    return str(given).rpartition(".")[2].lower() if is_known else ""
 
 
 def _group_of(node: fx.Node) -> Group:
-    given = _given(node, "group_name", "process_group")
+    given = _given(node, "group_name", "process_group", "group")
+    if given is None and _given(node, "ranks") is None:
+        given = dist.group.WORLD if dist.is_initialized() else "0"
     size = _given(node, "group_size")
     size = size if isinstance(size, int) else None
     if given is None and (ranks := _given(node, "ranks")) is not None:  # torch before 2.2
@@ -208,9 +236,12 @@ def _unboxed(value: Any) -> Any:
 
 
 def _waits(start: fx.Node, position: dict[fx.Node, int]) -> tuple[fx.Node, ...]:
+    called = _called(start)
+    if called is None or called.is_python:  # which has waited when it returns
+        return ()
     waits, readers = set[fx.Node](), set[fx.Node]()
     pending = [start]
-    if _writes(start):
+    if called.writes:
         pending += start.all_input_nodes
     seen = set(pending)
     while pending:
@@ -229,12 +260,6 @@ def _waits(start: fx.Node, position: dict[fx.Node, int]) -> tuple[fx.Node, ...]:
     return tuple(sorted(readers, key=position.__getitem__)[:1])
 
 
-def _writes(start: fx.Node) -> bool:
-    """Tell whether a collective writes what it is given."""
-    schema = _schema(start.target)
-    return schema.name.endswith("_") or any(a.alias_info and a.alias_info.is_write for a in schema.arguments)
-
-
 def _passes_on(node: fx.Node) -> bool:
     """Tell whether a node reads no elements: it names a part or a view, or says who waits."""
     return _is_of_exchange(node) or is_view(node)
@@ -246,7 +271,7 @@ def computes_something(node: fx.Node) -> bool:
 
 
 def _is_of_exchange(node: fx.Node) -> bool:
-    return node.op == "call_function" and _schema(node.target) is not None
+    return _called(node) is not None
 
 
 def is_view(node: fx.Node) -> bool:

@@ -62,10 +62,11 @@ class Forward:
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
         own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        sharding = Sharding(model)
         twin = Twin(model, lambda tensor: tensor if id(tensor) in own else tensor.clone())
         # A loss that reads the model, such as one with weight decay, reads the twin.
         self.model, self._loss = twin.model, twin.of(loss)
-        self.sharding = Sharding(model, twin)
+        self.sharding = sharding.of_twin(twin)
 
     def __call__(
         self,

@@ -36,18 +36,17 @@ class Sharding:
     ----------
     model
         The model, which is only read.
-    twin
-        Its twin, whose own hooks for communication are removed.
     """
 
-    def __init__(self, model: nn.Module, twin: Twin) -> None:
+    _twin: Twin
+
+    def __init__(self, model: nn.Module) -> None:
         tensors = dict((*model.named_parameters(remove_duplicate=False), *model.named_buffers()))
         self.layouts: dict[str, Layout] = {
             name: layout for name, value in tensors.items() if (layout := layout_of(value)) is not None
         }
         self._units = fsdp_units(model)
         self._replicas = replicas_of(model)
-        self._twin = twin
         self._gathered = {
             (id(module), name): parameter
             for unit in self._units
@@ -62,10 +61,15 @@ class Sharding:
         self._of_fsdp = {name for name, key in by_name.items() if key in self._gathered}
         spread = {name: key for name, key in by_name.items() if name in self._of_fsdp}
         self._by_place = {key: self.layouts[name] for name, key in spread.items()}
+
+    def of_twin(self, twin: Twin) -> Sharding:
+        """Return this for the twin of the model, whose own hooks for communication are removed."""
+        self._twin = twin
         if self._units:
             without_fsdp_hooks(twin.model)
         if self._replicas is not None:
             vars(twin.model)["forward"] = twin.known(self._replicas.module)
+        return self
 
     @property
     def has_layouts(self) -> bool:

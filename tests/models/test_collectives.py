@@ -89,6 +89,28 @@ def test_of_a_collective_without_a_wait_the_first_reader_waits(mesh):
     assert [node.name for node in found.meanwhile] == ["relu"]
 
 
+class Broadcasts(nn.Module):
+    def __init__(self, async_op):
+        super().__init__()
+        self.async_op = async_op
+
+    def forward(self, x):
+        whole = x.clone()
+        work = dist.broadcast(whole, 0, async_op=self.async_op)
+        if self.async_op:
+            work.wait()
+        return whole * 2
+
+
+def test_collectives_of_python_are_recorded_or_refused_and_never_left_out(mesh):
+    gm = fxlab.symbolic_trace(Broadcasts(False), X)
+    assert fxlab.collectives(gm)[["kind", "group", "wait", "exposed"]].to_numpy().tolist() == [
+        ["broadcast", "all ranks", "", True]
+    ]
+    with pytest.raises(fxlab.TraceError, match="returns before the collective is over"):
+        fxlab.symbolic_trace(Broadcasts(True), X)
+
+
 def test_a_graph_is_coloured_by_groups(mesh):
     session = fxlab.Session(make_fx(Gathers(mesh))(X), X)
     names = [each["name"] for each in MeasuredOverlays(session).offered()]

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -109,6 +109,7 @@ def test_replicas_average_gradients_and_begin_with_the_buffers_of_the_first(mesh
     assert set(table.loc[table["kind"] == "all_reduce", "pass"]) == {"backward"}
 
 
+@pytest.mark.filterwarnings("ignore:.*FSDP")
 def test_steps_that_cannot_be_recorded_as_they_run_are_refused_in_words(mesh):
     hooked = DistributedDataParallel(Model())
     hooked.register_comm_hook(None, lambda state, bucket: None)
@@ -116,6 +117,9 @@ def test_steps_that_cannot_be_recorded_as_they_run_are_refused_in_words(mesh):
         fxlab.trace_step(hooked, X, loss)
     with pytest.raises(TraceError, match="Put it around the whole model"):
         fxlab.trace_step(nn.Sequential(DistributedDataParallel(Model())), X, loss)
+    flat = FullyShardedDataParallel(Model(nn.Identity), device_id=torch.device("cpu"))
+    with pytest.raises(TraceError, match="fully_shard, and trace that"):
+        fxlab.trace_step(flat, X, loss)
     half = sharded(mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.float16))
     with pytest.raises(TraceError, match="with float32 or bfloat16"):
         fxlab.trace_step(half, X, loss)
