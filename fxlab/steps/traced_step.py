@@ -45,6 +45,10 @@ def trace_step(
     The model, the optimizer and the random number generators stay as they are. The graph is run once, and
     its bits are compared with those of an eager step.
 
+    Models that ``fully_shard``, ``parallelize_module`` or ``DistributedDataParallel`` have spread over ranks
+    are traced as they train: inputs are the parts of this rank, and collectives are nodes. All ranks have to
+    call this together, or one alone in a fake process group.
+
     Parameters
     ----------
     model
@@ -61,10 +65,6 @@ def trace_step(
     optimizer
         The optimizer of the model's parameters. Left out, the graph ends with the gradients. Its settings are
         fixed, but for the learning rate. Before its first step it has no state, so the graph makes it.
-
-    Models that ``fully_shard``, ``parallelize_module`` or ``DistributedDataParallel`` have spread over ranks
-    are traced as they train: inputs are the parts of this rank, and collectives are nodes. All ranks have to
-    call this together, or one alone in a fake process group.
 
     Returns
     -------
