@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from fxlab.graphs.graph_diff import graph_diff as graph_diff
     from fxlab.graphs.nodes import nodes as nodes
     from fxlab.graphs.nodes_by_stage import nodes_by_stage as nodes_by_stage
+    from fxlab.graphs.rank_differences import compare_collectives as compare_collectives
     from fxlab.graphs.transformed_nodes import transformed_nodes as transformed_nodes
     from fxlab.html_report import *
     from fxlab.notebook import *
     from fxlab.session import *
     from fxlab.sources import trace as trace
+    from fxlab.steps import joined_step as joined_step
     from fxlab.steps import trace_step as trace_step
     from fxlab.tracing import *
     from fxlab.transformations import Match as Match
@@ -67,12 +69,13 @@ _EXPORTS = {
     "graphs.graph_diff": "graph_diff",
     "graphs.nodes": "nodes",
     "graphs.nodes_by_stage": "nodes_by_stage",
+    "graphs.rank_differences": "compare_collectives",
     "graphs.transformed_nodes": "transformed_nodes",
     "html_report": "report",
     "notebook": "Inspector inspect",
     "session": "Session TransformationError expect expect_no_match load_session training_session",
     "sources": "trace",
-    "steps": "trace_step",
+    "steps": "joined_step trace_step",
     "tracing": "Capture TraceError TraceWarning capture example_inputs from_exported symbolic_trace",
     "transformations": """
         Match ReversibleTransformation Transformation compose either find_matches from_callable
@@ -82,12 +85,12 @@ _EXPORTS = {
         ActivationCheckpointing ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions
         FoldConstants FuseActivation FuseAttention FuseBatchNorm1dInConv1d FuseBatchNorm1dInLinear
         FuseBatchNorm2dInConv2d FuseBatchNorm3dInConv3d FuseBatchNormBeforeConv FuseBatchNormInConvTranspose
-        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears RemoveDeadCode
-        RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
+        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears OverlapCollectives
+        RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Reference Status Verdict benchmark bisect compare_nodes compare_outputs compare_stages evaluate
-        first_divergence input_variants memory node_values profile verdict
+        Reference Status Verdict benchmark bisect collectives compare_nodes compare_outputs compare_stages
+        evaluate first_divergence input_variants memory node_values profile verdict
     """,
 }
 """Package -> the names that it exports here. Read without importing anything."""

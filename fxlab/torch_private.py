@@ -135,6 +135,18 @@ DeviceContext: Any = found(
 """The mode of ``torch.set_default_device``; an empty tuple is no class of anything."""
 
 
+def process_group(name: str) -> Any:
+    """Return the process group that graphs call by a name; ``None`` if this process has none of that name."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    path = "torch.distributed.distributed_c10d._resolve_process_group"
+    try:
+        return found(path, "process groups are told apart by numbers alone", lambda name: None)(name)
+    except (RuntimeError, ValueError):
+        return None
+
+
 def statically_known_true(condition: bool | torch.SymBool) -> bool:
     """Tell whether a condition holds for all sizes, without a guard on one."""
     if isinstance(condition, bool):

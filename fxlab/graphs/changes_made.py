@@ -8,6 +8,7 @@ from torch.fx import GraphModule
 
 from fxlab.checks import check_is
 from fxlab.graphs.graph_diff import changes_by_name
+from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import kind_text, modules_by_path
 from fxlab.transformations import CandidatePass, Transformation
@@ -32,8 +33,8 @@ class Changes:
     2 rewrites: 2 convs and 2 batch norms become 2 convs
     >>> print(Changes(25, {"dropout": 25}, {}), Changes(None, {"gelu": 1}, {"gelu": 1}), sep="; ")
     25 rewrites: 25 dropouts removed; 1 gelu changed
-    >>> print(Changes(0, {}, {}))
-    no changes
+    >>> print(Changes(0, {}, {}), Changes(3, {}, {}, moved=5), sep="; ")
+    no changes; 3 rewrites: 5 nodes moved
     """
 
     rewrites: int | None
@@ -42,16 +43,20 @@ class Changes:
     """Kind -> how many nodes were replaced, of the stage below."""
     after: dict[str, int]
     """Kind -> how many nodes stand for them."""
+    moved: int = 0
+    """How many nodes stand elsewhere, where that is all that was done."""
     nearest: str = ""
     """Where there are none, the nearest place, and why it stays."""
 
     def __bool__(self) -> bool:
-        return bool(self.rewrites or self.before or self.after)
+        return bool(self.rewrites or self.before or self.after or self.moved)
 
     @property
     def nodes(self) -> str:
         """The nodes before and after, without the number of rewrites."""
         before, after = counted_kinds(self.before), counted_kinds(self.after)
+        if self.moved:
+            return f"{counted(self.moved, 'node')} moved"
         if self.before == self.after:
             return f"{before} changed" if before else ""
         if not self.before or not self.after:
@@ -114,7 +119,9 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation |
         changes = changes_by_name(below, above)
         replaced = {name for name, change in changes.items() if change in ("removed", "changed")}
         standing = {name for name, change in changes.items() if change in ("added", "changed")}
-    return Changes(rewrites, _count_kinds(below, replaced), _count_kinds(above, standing))
+    before, after = _count_kinds(below, replaced), _count_kinds(above, standing)
+    moved = 0 if before or after else len(moved_nodes(below, above))
+    return Changes(rewrites, before, after, moved=moved)
 
 
 def _count_kinds(graph_module: GraphModule, names: Container[str]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 from fxlab.graphs.lineage import is_same_capture
 from fxlab.graphs.matching import known_to_agree, matched
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs
 from fxlab.node_info import module_path, target_text
@@ -62,10 +63,10 @@ def graph_diff(
 
         ``change``
             ``added``, ``removed``, ``changed`` (it does something else) or ``rewired`` (it does the same, to
-            other nodes).
+            other nodes); ``moved`` where the graphs differ in nothing but the order of their nodes.
         ``differs``
             In what: a list of ``op``, ``target``, ``arguments``, ``values`` (of parameters, buffers and
-            constants), ``settings`` (all else of a module) and ``inputs``.
+            constants), ``settings`` (all else of a module) and ``inputs``; or ``order``.
         ``op_before``, ``op``, ``target_before``, ``target``, ``inputs_before``, ``inputs``
             What it was and is; ``None`` where it is not. Inputs are the names of the nodes that it reads.
         ``module_path``
@@ -95,10 +96,16 @@ def graph_diff(
     before, after = map(unfolded, compared_graphs(original, transformed, inputs))
     owned = _owned(before, after)
     read = {node.name: _input_names(node) for node in after.graph.nodes}
+    pairs = _pairs(before, after)
     rows = {
         one.name: [*one.row, one.name in owned or one.follows_from(owned, read)]
-        for one in _differences_of(before, after, _pairs(before, after))
+        for one in _differences_of(before, after, pairs)
     }
+    if not rows and pairs is None:
+        nodes = [{node.name: node for node in module.graph.nodes} for module in (before, after)]
+        for name in moved_nodes(before, after):
+            one = _Difference(name, nodes[0][name], nodes[1][name], ["order"])
+            rows[name] = [*one.row, name in owned]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS), dtype=object)
     return table.rename_axis("node")
 
@@ -116,7 +123,7 @@ class _Difference:
             return "added"
         if self.after is None:
             return "removed"
-        return "rewired" if self.differs == ["inputs"] else "changed"
+        return {"inputs": "rewired", "order": "moved"}.get(",".join(self.differs), "changed")
 
     @property
     def row(self) -> list[Any]:

@@ -26,6 +26,7 @@ from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measurements import (
+    COLLECTIVES,
     DATA,
     KERNELS,
     NODES_BY_STAGE,
@@ -338,10 +339,10 @@ def _tables(
             outputs = outputs_state(session)
             more.append(_table("verdict", "Verdict", judgement_state(found)["text"], found.table, "Output"))
     more.append(_candidates(session, explained, unchanged))
-    for known in (PATTERNS, KERNELS):
+    for known in (COLLECTIVES, PATTERNS, KERNELS):
         if known.is_made_of(session):
             frame, words = known.make(session)
-            jumps = known is KERNELS
+            jumps = known is not PATTERNS
             more.append(_table(known.name, known.title, words, frame, known.index_title, jumps=jumps))
     if session.evaluation is not None:
         for kind in (DATA, WORST_BATCHES):

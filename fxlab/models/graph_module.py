@@ -122,6 +122,9 @@ def share_tensors_copy(
     """
     memo = {} if memo is None else memo
     memo |= {id(tensor): tensor for tensor in _tensors_of(graph_module) if not own(tensor)}
+    # Process groups and the like, which torch cannot copy.
+    held = (value for module in graph_module.modules() for value in vars(module).values())
+    memo |= {id(value): value for value in held if isinstance(value, torch.ScriptObject)}
     return _structural_copy(graph_module, memo)
 
 

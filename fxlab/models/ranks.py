@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
-_NAMESPACES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor"})
+from fxlab.models.collectives import exchanges
+from fxlab.units import counted
+
 _IS_TOGETHER: ContextVar[bool] = ContextVar("runs of all ranks are made together", default=False)
 _RUN, _END = "run", "end"
 
@@ -25,11 +27,27 @@ def communicates(module: torch.nn.Module) -> bool:
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return False
     graphs = [m.graph for m in module.modules() if isinstance(m, GraphModule)]
-    if any(map(_is_collective, (node for graph in graphs for node in graph.nodes))):
+    if any(map(exchanges, (node for graph in graphs for node in graph.nodes))):
         return True
     tensors = (*module.parameters(), *module.buffers())
     has_hooks = any(type(m).__module__.startswith("torch.nn.parallel.distributed") for m in module.modules())
     return has_hooks or any(hasattr(tensor, "device_mesh") for tensor in tensors)
+
+
+def is_in_fake_group(module: torch.nn.Module) -> bool:
+    """Tell whether a model communicates over a group that stands in for one, and exchanges nothing."""
+    return communicates(module) and dist.get_backend() == "fake"
+
+
+def why_not_judged(module: torch.nn.Module) -> str:
+    """Return why values of a model cannot be judged here; "" if they can."""
+    if not is_in_fake_group(module):
+        return ""
+    return (
+        "the process group is fake and exchanges nothing, so that values are not those of "
+        f"{counted(dist.get_world_size(), 'rank')}. The graph, its memory and its collectives can be read. "
+        "To judge values, run it in a group of gloo or nccl."
+    )
 
 
 @contextmanager
@@ -74,7 +92,3 @@ def _agree(step: str) -> bool:
     steps: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(steps, step)
     return set(steps) == {step}
-
-
-def _is_collective(node: Node) -> bool:
-    return getattr(node.target, "namespace", "") in _NAMESPACES

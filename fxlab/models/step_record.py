@@ -116,14 +116,6 @@ def step_record(graph_module: nn.Module) -> StepRecord | None:
     return found if isinstance(found, StepRecord) else None
 
 
-def is_step(graph_module: nn.Module) -> bool:
-    """Tell whether :func:`fxlab.trace_step` made a graph, or the graph that it was transformed from."""
-    if not isinstance(graph_module, fx.GraphModule):
-        return False
-    placeholders = graph_module.graph.find_nodes(op="placeholder")
-    return any(isinstance(node.meta.get("desc"), StepInput) for node in placeholders)
-
-
 class GuardError(AssertionError):
     """A step was called with data for which it was not recorded."""
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from fxlab.operators.exceptions import UNINITIALISED, WRITES_STATE
 from fxlab.operators.operator import Operator, operator_of
@@ -33,8 +34,9 @@ def written_arguments(node: Node) -> list[Node]:
     changes_container = node.op == "call_method" and operator.name in CONTAINER_WRITES
     if changes_container or _writes_first(operator, node.args, node.kwargs):
         written = [*written, *node.all_input_nodes[:1]]
-    flat = (item for value in written for item in (value if isinstance(value, tuple | list) else (value,)))
-    return list(dict.fromkeys(value for value in flat if isinstance(value, Node)))
+    found: dict[Node, None] = {}
+    map_arg(written, found.setdefault)  # some are lists of lists
+    return list(found)
 
 
 def written_values(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -12,7 +12,7 @@ ALIASES = frozenset(
             "chain_matmul",
         ),
         *("flatten_dense_tensors", "unflatten_dense_tensors", "data", "lift", "pad_sequence"),
-        *("histogramdd", "_unsafe_view"),
+        *("histogramdd", "_unsafe_view", "wait_tensor", "_wrap_tensor_autograd"),
     }
 )
 """Operators that may return an argument or a view of it, and whose schema does not say so."""

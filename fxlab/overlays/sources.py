@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from fxlab.graphs.unfolded import unfolded
+from fxlab.models.collectives import collectives_of, exchanges_anything, is_wait
 from fxlab.models.module_tensors import tensors_of
+from fxlab.models.placements import known_placement
+from fxlab.models.ranks import is_in_fake_group
 from fxlab.models.running import Inputs
 from fxlab.node_info import modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
+from fxlab.units import with_unit
 from fxlab.validation.cost.profile import profile
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.validation.nodes.compare_nodes import compare_nodes
@@ -41,8 +46,9 @@ class Subject:
 
     @property
     def can_run(self) -> bool:
-        """Whether there are inputs and weights."""
-        return self.inputs is not None and not any(t.is_meta for t in tensors_of(self.graph_module))
+        """Whether there are inputs and weights, and no process group that exchanges nothing."""
+        is_empty = any(t.is_meta for t in tensors_of(self.graph_module))
+        return self.inputs is not None and not is_empty and not is_in_fake_group(self.graph_module)
 
     @cached_property
     def profile(self) -> pd.DataFrame:
@@ -87,6 +93,8 @@ class Source:
     unit: str = ""
     runs: bool = True
     traced: Callable[[Subject], Mapping[Any, Any]] | None = None
+    is_made_of: Callable[[fx.GraphModule], bool] = lambda graph_module: True
+    """Tells whether a graph has such values."""
 
     def overlay(self, subject: Subject, *, run: bool = True) -> Overlay:
         """Measure a graph, or without ``run`` say what is known without running it.
@@ -108,7 +116,11 @@ class Source:
             values = cleaned(measured)
             if not values:
                 why = (
-                    "it has no weights" if subject.inputs is not None else "there are no inputs to run it on"
+                    "there are no inputs to run it on"
+                    if subject.inputs is None
+                    else "its process group is fake"
+                    if is_in_fake_group(subject.graph_module)
+                    else "it has no weights"
                 )
                 raise ValueError(f"{self.title}: the model has to be run, and {why if run else 'is not'}.")
         is_lower_bound = self.combine == "sum" and any(value != value for value in measured.values())
@@ -156,6 +168,31 @@ def _non_finite(subject: Subject) -> Mapping[Any, Any]:
     return found
 
 
+def _collectives(subject: Subject) -> Overlay:
+    """Colour what starts a collective and what waits for it by the group of processes."""
+    found = collectives_of(unfolded(subject.graph_module).graph)
+    if not found:
+        raise ValueError("Collectives: the graph exchanges nothing with other processes.")
+    nodes = [(node, one) for one in found for node in (*filter(is_wait, one.waits), one.start)]
+    values = {node.name: str(one.group) for node, one in nodes}
+    labels = {one.start.name: f"{one.kind} {with_unit(one.bytes, 'B')}" for one in found}
+    return Overlay("collectives", values, title="Collectives", kind="category", labels=labels)
+
+
+def _placements(subject: Subject) -> Overlay:
+    """Colour values by how they lie on ranks, as far as the graph knows."""
+    nodes = unfolded(subject.graph_module).graph.nodes
+    known = {node.name: known_placement(node).rpartition(" of ")[0] for node in nodes}
+    values = {name: words for name, words in known.items() if words}
+    if not values:
+        raise ValueError("Placements: the graph does not know how any value lies on ranks.")
+    return Overlay("placements", values, title="Placements", kind="category")
+
+
+def _is_spread(graph_module: fx.GraphModule) -> bool:
+    return any(map(known_placement, graph_module.graph.nodes))
+
+
 SOURCES: tuple[Source, ...] = (
     # The difference accumulated up to a node, relative to the norm of the original's value.
     Source("output-error", "Output error", lambda on: on.errors["accumulated"].to_dict(), "max"),
@@ -172,6 +209,8 @@ SOURCES: tuple[Source, ...] = (
     Source("zeros", "Share of zeros", _largest(lambda value: value.zeros), "max"),
     Source("non-finite", "NaN and infinity", _non_finite),
     Source("range-used", "Share of the dtype's range", _largest(lambda value: value.range_used), "max"),
+    Source("collectives", "Collectives", _collectives, runs=False, is_made_of=exchanges_anything),
+    Source("placements", "Placements", _placements, runs=False, is_made_of=_is_spread),
 )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch.fx import GraphModule
 
 from fxlab.models.numeric_settings import NumericSettings
+from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs
 from fxlab.session.history import Stack
 
@@ -103,6 +104,8 @@ class Comparisons:
     def known_verdict(self, stack: Stack, stage: GraphModule, inputs: Inputs | None) -> Verdict | None:
         """Return the verdict if there is one already, or if bits tell it."""
         known: Verdict | None = self._results.get(("verdict", stack, "", NumericSettings.now()))
+        if known is None:
+            known = self._verdict_on_order(stack, stage)
         return self.outputs(stack, stage, inputs)[1] if known is None else known
 
     def verdict(
@@ -110,6 +113,8 @@ class Comparisons:
     ) -> Verdict:
         """Return the verdict on a stage; that on other inputs as well is not remembered."""
         failure = "There is no verdict"
+        if not gradients and (proved := self._verdict_on_order(stack, stage)) is not None:
+            return proved
         if variants is False and not gradients:
             reference, latest = self.reference_on(inputs, failure), self._latest
             if latest is not None and (latest[0], latest[1].settings) == (stack, NumericSettings.now()):
@@ -119,6 +124,12 @@ class Comparisons:
         if variants is not False:
             return asked.verdict(stage)
         return self.remembered_of_run("verdict with gradients", stack, lambda: asked.verdict(stage))
+
+    def _verdict_on_order(self, stack: Stack, stage: GraphModule) -> Verdict | None:
+        """Return the verdict if the stage differs from the original in its order alone."""
+        from fxlab.validation.verdicts.order import verdict_on_order
+
+        return self.remembered("order", stack, lambda: verdict_on_order(self._original, stage))
 
     def reference_on(self, inputs: Inputs | None, failure: str = "Outputs cannot be compared") -> Reference:
         """Return the original on inputs, which is run once; ``failure`` begins the error if it cannot be."""
@@ -138,4 +149,6 @@ class Comparisons:
             )
         from fxlab.validation import Reference
 
+        if why := why_not_judged(self._original):
+            raise NothingToRunError(f"{failure}: {why}")
         return Reference(self._original, inputs, **choices)

@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING
 from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
+    from fxlab.steps.joining import joined_step as joined_step
     from fxlab.steps.loop import StepLoop as StepLoop
     from fxlab.steps.traced_step import trace_step as trace_step
 
 if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__, __getattr__ = on_first_use(__name__, {"loop": "StepLoop", "traced_step": "trace_step"})
+    __all__, __getattr__ = on_first_use(
+        __name__, {"joining": "joined_step", "loop": "StepLoop", "traced_step": "trace_step"}
+    )

@@ -12,10 +12,13 @@ from torch import fx, nn
 from torch.func import functional_call
 
 from fxlab.models.autocast import autocast_set
+from fxlab.models.placements import Layout, layout_of, local_part, whole_of
+from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
 from fxlab.steps.functional import functional
-from fxlab.steps.places import Places
+from fxlab.steps.places import Places, with_places
 from fxlab.steps.repairs import with_guards, with_one_draw, without_hidden_writes
+from fxlab.steps.sharding import Sharding
 from fxlab.steps.watch import Watch, copy_source_lines
 from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.twin import Twin
@@ -42,6 +45,8 @@ class Recorded:
     """The parameters that the loss depends on and that have gradients."""
     written: tuple[str, ...]
     """The buffers that a step writes."""
+    layouts: Mapping[str, Layout]
+    """How parameters and buffers lie that are spread over ranks."""
 
 
 class Forward:
@@ -57,9 +62,11 @@ class Forward:
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
         own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        sharding = Sharding(model)
         twin = Twin(model, lambda tensor: tensor if id(tensor) in own else tensor.clone())
         # A loss that reads the model, such as one with weight decay, reads the twin.
         self.model, self._loss = twin.model, twin.of(loss)
+        self.sharding = sharding.of_twin(twin)
 
     def __call__(
         self,
@@ -69,13 +76,21 @@ class Forward:
         places: Places | None = None,
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Return the loss, the gradients of parameters that it depends on, and the new buffers."""
-        held = {f"model.{name}": value for name, value in {**parameters, **buffers}.items()}
+        buffers = {name: self.sharding.buffer(value) for name, value in buffers.items()}
         asked = {name: value for name, value in parameters.items() if value.requires_grad}
-        whole = _Whole(self.model, self._loss, list(asked.values()), places)
-        with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
+        whole = _Whole(self.model, self._loss, list(asked.values()), self.sharding, places)
+        with (
+            torch.enable_grad(),
+            torch.autograd.set_multithreading_enabled(False),
+            self.sharding.averaging(asked.values()),
+        ):
+            everything = {**parameters, **buffers}
+            held = {f"model.{name}": self.sharding.held(name, value) for name, value in everything.items()}
             loss, found = functional_call(whole, held, (given,), tie_weights=True)
         gradients = {name: value for name, value in zip(asked, found, strict=True) if value is not None}
-        return loss, gradients, {name: held[f"model.{name}"] for name in buffers}
+        after = (held[f"model.{name}"] for name in buffers)
+        parts = (value if layout_of(value) is None else local_part(value) for value in after)
+        return loss, gradients, dict(zip(buffers, parts, strict=True))
 
 
 class _Whole(nn.Module):
@@ -86,14 +101,16 @@ class _Whole(nn.Module):
         model: nn.Module,
         loss: Callable[..., Any] | None,
         asked: Sequence[torch.Tensor],
+        sharding: Sharding,
         places: Places | None,
     ) -> None:
         super().__init__()
         self.model, self._loss, self._asked, self._places = model, loss, asked, places
+        self._sharding = sharding
 
     def forward(self, given: Any) -> tuple[torch.Tensor, Sequence[torch.Tensor | None]]:
         places = self._places
-        with nullcontext() if places is None else places.modules_of(self.model):
+        with nullcontext() if places is None else places.modules_of(self.model), self._sharding.gathering():
             output, beside = called(self.model, self._loss, given)
             if places is not None and self._loss is None:
                 places.rest_is(LOSS)
@@ -101,7 +118,7 @@ class _Whole(nn.Module):
             if places is not None and self._loss is not None:
                 box = places.inside(LOSS, _name_of(self._loss))
             with box:
-                loss = loss_of(self._loss, output, beside)
+                loss = whole_of(loss_of(self._loss, output, beside))
             with autocast_set(), nullcontext() if places is None else places.backward_from(loss):
                 return loss, torch.autograd.grad(loss, self._asked, allow_unused=True)
 
@@ -115,10 +132,10 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
 
     It runs on the real parameters, so that branches of the model go as they go in training.
     """
-    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    parameters = {name: local_part(value) for name, value in model.named_parameters()}
     for value, parameter in zip(parameters.values(), model.parameters(), strict=True):
         value.requires_grad_(parameter.requires_grad)
-    buffers = {name: value.detach() for name, value in model.named_buffers()}
+    buffers = {name: local_part(value) for name, value in model.named_buffers()}
     gradients: list[str] = []
 
     def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -134,11 +151,13 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
 
     # Some operators write running statistics without saying so.
     given = *parameters.values(), *(buffer.clone() for buffer in buffers.values()), *batch.tensors
+    # Tensors of several ranks cannot lie in those that torch makes functions of writes with.
+    is_spread = forward.sharding.has_layouts
     try:
         with torch_private.one_fake_mode():
-            module = torch_private.make_fx(
-                functional(step), tracing_mode="real", _error_on_data_dependent_ops=False
-            )(*given)
+            module = _made(step if is_spread else functional(step), given)
+            if is_spread and any(map(written_arguments, module.graph.nodes)):
+                module = _made(functional(with_places(module)), given)
     except TraceError:
         raise
     except Exception as error:  # whatever a model raises, or torch where it cannot record
@@ -156,7 +175,16 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
             f"The forward pass writes the parameter {changed}, as an embedding with max_norm does, and a "
             "step has one new value of it: that of the optimizer. Write it outside of the step."
         )
-    return Recorded(module.graph, module, parameters, buffers, batch, tuple(gradients), written)
+    return Recorded(
+        module.graph, module, parameters, buffers, batch, tuple(gradients), written, forward.sharding.layouts
+    )
+
+
+def _made(function: Callable[..., Any], given: tuple[torch.Tensor, ...]) -> fx.GraphModule:
+    module: fx.GraphModule = torch_private.make_fx(
+        function, tracing_mode="real", _error_on_data_dependent_ops=False
+    )(*given)
+    return module
 
 
 def results_of(graph: fx.Graph) -> list[Any]:

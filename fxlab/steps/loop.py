@@ -12,6 +12,7 @@ from torch import fx, nn
 
 from fxlab.models.autocast import autocast_set
 from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.placements import layout_of, local_part
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.models.step_record import GuardError, StepInput, StepRecord, step_record
 from fxlab.steps.arguments import Batch
@@ -118,8 +119,8 @@ class StepLoop:
     def _values(self, held: _Held, batch: Batch) -> dict[str, torch.Tensor]:
         model, optimizer = self._record.model, self._record.optimizer
         known: dict[tuple[str, str], torch.Tensor] = {
-            **{("parameter", name): value.detach() for name, value in model.named_parameters()},
-            **{("buffer", name): value for name, value in model.named_buffers()},
+            **{("parameter", name): local_part(value) for name, value in model.named_parameters()},
+            **{("buffer", name): local_part(value) for name, value in model.named_buffers()},
             **{("batch", name): value for name, value in zip(batch.names, batch.tensors, strict=True)},
         }
         if optimizer is not None:
@@ -164,11 +165,20 @@ class StepLoop:
                 _accumulate(parameters[output.removeprefix("grad of ")], value)
         if optimizer is not None:
             for output, (key, name) in held.record.outputs.made.items():
-                optimizer.state[parameters[name]][key] = found[output].clone()
+                optimizer.state[parameters[name]][key] = _beside(parameters[name], found[output].clone())
             optimizer._opt_called = True  # type: ignore[attr-defined]  # a scheduler looks whether there was a step
 
 
+def _beside(parameter: nn.Parameter, part: torch.Tensor) -> torch.Tensor:
+    """Return what belongs to a parameter as it does: spread over ranks, if it is."""
+    layout = layout_of(parameter)
+    if layout is None or part.shape != local_part(parameter).shape:
+        return part
+    return layout.whole(part)  # type: ignore[no-any-return]
+
+
 def _accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+    gradient = _beside(parameter, gradient)
     if parameter.grad is None:
         parameter.grad = gradient.clone()
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -218,3 +218,21 @@ def _same(stacks: Iterable[_Stack | None]) -> _Stack | None:
 def _stack_of_reader(parameter: fx.Node) -> _Stack:
     stacks = (user.meta.get("nn_module_stack") for user in parameter.users)
     return next((stack for stack in stacks if stack), {})
+
+
+def with_places(module: fx.GraphModule) -> Callable[..., Any]:
+    """Return a function that runs a graph; what is recorded of it has the places of its nodes."""
+
+    class Run(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> Any:
+            graph = torch_private.get_proxy_mode().tracer.graph
+            last = next(iter(reversed(graph.nodes)), None)
+            result = super().run_node(n)
+            for new in reversed(graph.nodes):
+                if new is last:
+                    break
+                known = {key: value for key, value in n.meta.items() if key not in ("val", "tensor_meta")}
+                new.meta.update(known)
+            return result
+
+    return lambda *tensors: Run(module).run(*tensors)

@@ -15,6 +15,7 @@ from fxlab.author_frames import levels_to_author
 from fxlab.checks import described
 from fxlab.models.autocast import autocast_state
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.placements import PLACEMENT
 from fxlab.models.running import Inputs, generators_kept, given_inputs
 from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
 from fxlab.steps.arguments import Batch
@@ -43,6 +44,10 @@ def trace_step(
 
     The model, the optimizer and the random number generators stay as they are. The graph is run once, and
     its bits are compared with those of an eager step.
+
+    Models that ``fully_shard``, ``parallelize_module`` or ``DistributedDataParallel`` have spread over ranks
+    are traced as they train: inputs are the parts of this rank, and collectives are nodes. All ranks have to
+    call this together, or one alone in a fake process group.
 
     Parameters
     ----------
@@ -109,7 +114,7 @@ def trace_step(
         if update is not None:
             parameters = {name: passes.parameters[name] for name in update.names}
             trained = [name for name in passes.gradients if name in parameters]
-            updated = recorded_update(update, parameters, trained)
+            updated = recorded_update(update, parameters, trained, passes.layouts)
     joined = _Joined(passes, updated, update)
     step = fx.GraphModule(joined.attributes, joined.graph, f"{type(model).__name__}Step")
     ensure_picklable(step)
@@ -168,6 +173,8 @@ class _Joined:
             node = self.graph.placeholder(_identifier(meaning))
             node.target = node.name
             node.meta["desc"] = meaning
+            if (layout := passes.layouts.get(meaning.owner)) is not None and value.dim():
+                node.meta[PLACEMENT] = str(layout)
             found[key] = node
             self.values[node.name] = value.detach()
         return found
@@ -181,6 +188,9 @@ class _Joined:
         results = self._add(passes.module, [inputs[key] for key in order])
         names = ["loss", *(f"grad of {name}" for name in passes.gradients)]
         self._outputs |= dict(zip(names, results, strict=False))
+        for name, layout in passes.layouts.items():
+            if f"grad of {name}" in self._outputs:
+                self._outputs[f"grad of {name}"].meta[PLACEMENT] = str(layout)
         after = results[len(names) :]
         for name, node in zip(passes.buffers, after, strict=False):
             if name in passes.written:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,9 @@ from torch import fx, nn
 
 from fxlab.checks import described
 from fxlab.exchanged import exchanged
+from fxlab.models.placements import local_part
+from fxlab.node_info import known_shape
+from fxlab.operators import casts, filled_with, operator_for, operator_of
 from fxlab.steps.functional import functional
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
@@ -87,7 +90,7 @@ class Update:
         for name, parameter in by_name.items():
             for key, value in self._optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
-                    found[str(key), name] = value.detach()
+                    found[str(key), name] = local_part(value)
                 elif value is not None:
                     raise TraceError(
                         f"optimizer: {self.class_name} keeps {key} = {value!r:.40} of {name}, which is no "
@@ -188,12 +191,16 @@ class Updated:
 
 
 def recorded_update(
-    update: Update, parameters: Mapping[str, torch.Tensor], have_gradients: Sequence[str]
+    update: Update,
+    parameters: Mapping[str, torch.Tensor],
+    have_gradients: Sequence[str],
+    spread: Container[str] = (),
 ) -> Updated:
     """Record the update of parameters.
 
     It is recorded on fake tensors: numbers that an optimizer reads, such as the count of steps, become
-    symbols, so that the graph computes with them as the optimizer's own Python does.
+    symbols, so that the graph computes with them as the optimizer's own Python does. Of parameters that are
+    ``spread`` over ranks it has the parts of this one.
 
     Raises
     ------
@@ -242,12 +249,38 @@ def recorded_update(
                 f"optimizer: the step of {update.class_name} could not be recorded. It raised "
                 f"{type(raised).__name__}: {raised}. Trace without it, and let it do its step by itself."
             ) from raised
+        if any(name in spread for name in parameters):
+            _check_elementwise(module.graph, update)
         fixed = {name: value.item() for name, value in every.items() if name not in numbers}
         return Updated(module, numbers, fixed, state, tuple(slots))
     raise TraceError(
         f"optimizer: {update.class_name} decides something by the numbers in its state, so no one graph "
         "holds for all steps. Trace without it, and let it do its step by itself."
     ) from error
+
+
+def _check_elementwise(graph: fx.Graph, update: Update) -> None:
+    """Refuse an optimizer that computes an element of several, of which another rank may have some."""
+    for node in graph.nodes:
+        operator = operator_of(node)
+        tensors = [value for value in node.all_input_nodes if known_shape(value) not in (None, ())]
+        if operator is None or not tensors or operator.may_alias or operator.is_pointwise:
+            continue
+        name = operator.name
+        is_known = operator.computes == "copy" or casts(node) or filled_with(node) is not None
+        if not is_known and not name.startswith("_fused_") and not _is_list_of_pointwise(name):
+            raise TraceError(
+                f"optimizer: {update.class_name} computes {name} of whole parameters, and each rank has a "
+                "part of them. Trace without it, and let it do its step by itself."
+            )
+
+
+def _is_list_of_pointwise(name: str) -> bool:
+    """Tell whether an operator computes each of several tensors element by element."""
+    if not name.startswith("_foreach_"):
+        return False
+    one = operator_for(getattr(torch.ops.aten, name.removeprefix("_foreach_").rstrip("_"), None))
+    return one is not None and (one.is_pointwise or one.computes == "copy")
 
 
 def _as_tensor(rate: Any) -> torch.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fxlab.models.placements import PLACEMENT, layout_of
 from fxlab.torch_private import TorchDispatchMode
 from fxlab.tracing import torch_private
 
@@ -43,6 +44,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         nodes = reversed(self._graph.nodes)
         node = next(iter(nodes))
+        is_new = node is not self._last and node.op == "call_function"
+        if is_new and isinstance(result, torch.Tensor) and (layout := layout_of(result)) is not None:
+            node.meta[PLACEMENT] = str(layout)
         if func is NUMBER and node.target is NUMBER:  # a number of a constant is read without a node
             node.meta[READ] = result
         if torch._C._current_graph_task_id() == -1:

@@ -50,6 +50,10 @@ class Obstacle(Coded):
     )
     HIDDEN_NUMBER = "A number was read out of a tensor by a call that torch does not show, at {where}"
     OTHER_THREAD = f"The model computes in another thread, which cannot be followed, at {{where}}. {_ADVICE}"
+    COLLECTIVE_GOES_ON = (
+        "{called} returns before the collective is over (async_op=True), at {where}, and a graph cannot hold "
+        f"what it returns. Wait in the call (async_op=False). {_ADVICE}"
+    )
     NESTED_TENSOR = f"The model makes a nested tensor, which cannot be recorded. {_ADVICE}"
     CAUGHT_ERROR = "The model may go on after {called} has raised, which a graph cannot check"
     UNUSUAL_ARGUMENT = f"A call takes a {{type}}, which a graph cannot hold, at {{where}}. {_ADVICE}"

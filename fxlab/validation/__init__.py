@@ -6,6 +6,7 @@ from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
     from fxlab.validation.cost.benchmark import benchmark as benchmark
+    from fxlab.validation.cost.collectives import collectives as collectives
     from fxlab.validation.cost.memory import MemoryUse as MemoryUse
     from fxlab.validation.cost.memory import memory as memory
     from fxlab.validation.cost.profile import profile as profile
@@ -37,6 +38,7 @@ if not TYPE_CHECKING:  # type checkers go by the imports
         __name__,
         {
             "cost.benchmark": "benchmark",
+            "cost.collectives": "collectives",
             "cost.memory": "MemoryUse memory",
             "cost.profile": "profile",
             "evaluation.evaluate": "evaluate",

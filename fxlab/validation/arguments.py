@@ -8,6 +8,7 @@ from torch.fx import Graph, GraphModule
 
 from fxlab.checks import described, items_of
 from fxlab.models.module_tensors import tensors_of
+from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs, argument_names
 from fxlab.models.safe_code import protect
 from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples, module_of
@@ -42,6 +43,8 @@ def check_runs(module: torch.nn.Module, name: str) -> None:
     held = tensors_of(module) if isinstance(module, GraphModule) else module.parameters()
     if any(tensor.is_meta for tensor in held):
         raise ValueError(f"{name}: it is on the meta device and has no weights to run with.")
+    if why := why_not_judged(module):
+        raise ValueError(f"{name}: {why}")
 
 
 def check_runs_by_node(graph_module: GraphModule, name: str) -> None:

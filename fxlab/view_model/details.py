@@ -12,9 +12,11 @@ from torch import Tensor, fx, nn
 
 from fxlab.drawing import Group, Hierarchy
 from fxlab.graphs.unfolded import is_in_body, unfolded
+from fxlab.models.collectives import collectives_of, is_wait
+from fxlab.models.placements import known_placement
 from fxlab.node_info import attribute_at, modules_by_path, parameters_of, target_text
 from fxlab.transformations.marks import marks_of
-from fxlab.units import with_unit
+from fxlab.units import counted, with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.view_model.protocol import (
     Candidate,
@@ -68,6 +70,8 @@ class Describer:
             "fields": _filled(
                 _field("Value", "" if node.type is None else str(node.type)),
                 _field("FLOPs", _flop_words(self._flops, [node])),
+                _field("Placement", known_placement(node)),
+                *([self._exchanges[node]] if node in self._exchanges else []),
             ),
             "arguments": _arguments(node),
             "parameters": _parameters(node),
@@ -91,6 +95,20 @@ class Describer:
             ),
             "contents": _contents(nodes, self._hierarchy.modules),
         }
+
+    @cached_property
+    def _exchanges(self) -> dict[fx.Node, Field]:
+        """The words on each collective, by the node that starts it and those that wait for it."""
+        graphs = {leaf.node.graph for leaf in self._hierarchy.leaves}
+        found = {}
+        for one in (one for graph in graphs for one in collectives_of(graph)):
+            count = len(one.meanwhile)
+            meanwhile = f"{counted(count, 'node') if count else 'nothing'} computed meanwhile"
+            for node in filter(is_wait, one.waits):
+                found[node] = _field("Waits for", f"{one.start.name}, {one.words}; {meanwhile}")
+            until = f"; until {one.waits[0].name}, {meanwhile}" if one.waits else ""
+            found[one.start] = _field("Collective", f"{one.words}{until}")
+        return found
 
     @cached_property
     def _candidates(self) -> dict[str, list[Candidate]]:

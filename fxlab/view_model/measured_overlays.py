@@ -36,7 +36,8 @@ class MeasuredOverlays:
 
     def offered(self) -> list[OverlayName]:
         """Return name and title of each overlay there is."""
-        known: list[Source | Overlay] = [*offered(), *self._known().values()]
+        sources = (source for source in offered() if source.is_made_of(self._session.original))
+        known: list[Source | Overlay] = [*sources, *self._known().values()]
         return [{"name": overlay.name, "title": clip(overlay.title, 80)} for overlay in known]
 
     def of(self, stage: fx.GraphModule, name: str) -> Overlay:

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Literal
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.graphs.nodes_by_stage import nodes_by_stage
 from fxlab.graphs.unfolded import unfolded
+from fxlab.models.collectives import exchanges_anything
 from fxlab.units import counted, percent, with_unit
-from fxlab.validation import Evaluation, Status, benchmark, compare_nodes, compare_stages, memory, profile
+from fxlab.validation import (
+    Evaluation,
+    Status,
+    benchmark,
+    collectives,
+    compare_nodes,
+    compare_stages,
+    memory,
+    profile,
+)
 from fxlab.view_model.memory_chart import BEFORE, MEMORY, memory_chart
 from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.protocol import Chart, Measured, Table
@@ -155,6 +165,16 @@ def _memory(session: Session) -> Made:
     return table, words
 
 
+def _collectives(session: Session) -> Made:
+    table = collectives(session)
+    exposed = table[table["exposed"]]
+    words = f"{counted(len(table), 'collective')}, {with_unit(int(table['bytes'].sum()), 'B')}"
+    if not len(exposed):
+        return table, f"{words}. Something is computed while each of them runs."
+    share = f"{len(exposed):,} ({with_unit(int(exposed['bytes'].sum()), 'B')})"
+    return table, f"{words}. Exposed, because nothing is computed meanwhile: {share}."
+
+
 def _speed(session: Session) -> Made:
     steps = zip(session.applied, session.stages, session.stages[1:], strict=False)
     passes = [p for p, below, above in steps if not graph_diff(below, above).empty]
@@ -253,6 +273,17 @@ NODES_BY_STAGE = Measurement(
     index_title="Node",
     make=_nodes_by_stage,
 )
+COLLECTIVES = Measurement(
+    name="collectives",
+    title="Collectives",
+    about="Lists the collectives of the present graph: their groups and bytes, and what is computed while "
+    "each runs. Nothing is run.",
+    action="List the collectives",
+    busy="Listing the collectives",
+    index_title="Node",
+    make=_collectives,
+    is_made_of=lambda session: exchanges_anything(session.stages[0]),
+)
 PATTERNS = Measurement(
     name="patterns",
     title="Patterns",
@@ -341,6 +372,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
         make=_memory,
         chart=memory_chart,
     ),
+    COLLECTIVES,
     Measurement(
         name="speed",
         title="Speed",

@@ -32,6 +32,8 @@ def outputs_state(session: Session) -> Outputs:
         return NO_PASS_IS_ON
     try:
         found = session.known_verdict()
+        if found is not None and not found.outputs:  # proved without a run
+            return {"state": "none", "text": judgement_state(found)["text"], "table": None}
         shown = output_state(session.compare_outputs(), found)
         # What bits tell is said by the text already.
         if found is not None and found.status not in (Status.SAME_BITS, Status.NOTHING_COMPARED):

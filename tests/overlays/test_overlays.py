@@ -54,6 +54,8 @@ def subject() -> Subject:
 def test_every_overlay_has_values_of_nodes(subject: Subject) -> None:
     names = {node.name for node in subject.graph_module.graph.nodes}
     for known in SOURCES:
+        if not known.is_made_of(subject.graph_module):
+            continue
         overlay = known.overlay(subject)
         assert set(overlay.values) <= names
         assert (overlay.name, overlay.title) == (known.name, known.title)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.graphs.hooks import root_names
+from fxlab.node_info import is_backward
 
 _ROOT = re.compile(r"^L\[(['\"])\w+\1\]\.?")
 _ITEM = re.compile(r"(?:\._modules)?\[(['\"]?)(\w+)\1\]")
@@ -31,7 +32,7 @@ def class_paths(model: nn.Module) -> dict[str, str]:
 
 
 def clean_meta(node: Node, classes: Mapping[str, str], roots: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ``meta`` of a node as graphs of fxlab have it: result, source lines, modules around it.
+    """Return the ``meta`` of a node as graphs of fxlab have it: result, source lines, modules, its pass.
 
     Parameters
     ----------
@@ -49,6 +50,8 @@ def clean_meta(node: Node, classes: Mapping[str, str], roots: Mapping[str, str])
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
     if isinstance(stack, dict) and (paths := _paths(stack, classes, roots)):
         result["nn_module_stack"] = {path: (path, classes[path]) for path in paths}
+    if is_backward(node):
+        result["autograd_backward"] = True
     return {key: value for key, value in result.items() if value is not None}
 
 

@@ -61,6 +61,8 @@ def _copied(
         elif node.op != "output":
             copies[node] = graph.node_copy(node, copies.__getitem__)
             copies[node]._rename(f"{node.name}{suffix}")
+            if suffix == _BACKWARD:  # what the forward graph computes may be computed again here
+                copies[node].meta["autograd_backward"] = True
             if node.name not in taken and _call(copies[node]) == known.get(node.name):
                 copies[node].name = node.name
     return copies

@@ -29,7 +29,10 @@ BORDER = "AOTAutograd"
 SPLIT = "AOTAutograd/partition"
 """The step from the joint graph to forward and backward graphs, one after the other."""
 
-_META = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "from_node")
+_META = (
+    *("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "from_node"),
+    *("autograd_backward", "partitioner_tag"),
+)
 """What a node that replaces others inherits of them, if it has none of its own."""
 
 

@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from fxlab.models.collectives import exchanges
 from fxlab.operators import draws_random_numbers
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
@@ -165,7 +166,7 @@ class Recording:
         if self._expected.get(node.name, called := _called(node)) != called:
             raise OtherRecordingError(f"{node.name} is not what it was")
         self.describe(node, result)
-        if written or impure or draws_random_numbers(node):
+        if written or impure or draws_random_numbers(node) or exchanges(node):
             self.impure.add(node)
         if without_grad:
             self._without_grad.add(node)

@@ -161,6 +161,8 @@ class Record:
     """The tensors that new weights were computed from."""
     order: tuple[str, ...] = ()
     """The nodes in the order in which they stood, if some were moved."""
+    moves: tuple[tuple[str, str], ...] = ()
+    """The nodes that were moved by themselves, each with the node that it stood before."""
     mode: bool = False
     """Whether the module was in training mode after an opaque change."""
     is_opaque: bool = False
@@ -178,7 +180,7 @@ class Record:
 
         Those that do what they did stand for nothing.
         """
-        marked = set(self.marked) - self.rewired
+        marked = set(self.marked) - self.rewired - {name for name, _ in self.moves}
         changes = (change for change in self.nodes if change.name in marked)
         after = [change.after for change in changes if change.after and change.after.target in _LAYOUTS]
         made = {change.name for change in self.nodes if change.before is None}
@@ -194,6 +196,7 @@ class Record:
     def touched(self) -> Iterator[str]:
         """The nodes and modules that the record is about."""
         yield from self.marked
+        yield from (name for name, _ in self.moves)
         for node_change in self.nodes:
             yield node_change.name
             if node_change.before is not None:

@@ -53,10 +53,10 @@ def put_in_place(graph: Graph, nodes: Collection[Node], order: Sequence[str]) ->
         follower = node
     for name in order:
         if name in to_move and name in by_name:
-            _move_after_inputs(to_move[name])
+            move_after_inputs(to_move[name])
 
 
-def _move_after_inputs(node: Node) -> None:
+def move_after_inputs(node: Node) -> None:
     """Keep the graph valid when others have moved the inputs of a node that came back."""
     last: Node | None = None
     for other in node.all_input_nodes:

@@ -62,4 +62,5 @@ def _under(record: Record, prefix: str) -> Record:
         nodes=nodes,
         modules=modules,
         order=named(record.order),
+        moves=tuple((f"{prefix}{name}", f"{prefix}{follower}") for name, follower in record.moves),
     )

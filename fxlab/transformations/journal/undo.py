@@ -23,7 +23,7 @@ from fxlab.transformations.journal.module_tree import (
     reorder_children,
     split_path,
 )
-from fxlab.transformations.journal.name_order import in_order, put_in_place
+from fxlab.transformations.journal.name_order import in_order, move_after_inputs, put_in_place
 from fxlab.transformations.journal.node_state import NodeState, free_name
 from fxlab.transformations.marks import remove_mark
 
@@ -131,6 +131,11 @@ class _Undoing:
         """Put nodes and modules in their places, drop the marks and the records."""
         put_in_place(self._graph_module.graph, self._recreated, self._journal.node_order)
         for record in reversed(records):
+            for name, follower in reversed(record.moves):
+                self._move_back(name, follower)
+            for name, _ in record.moves:
+                if name in self._nodes:
+                    move_after_inputs(self._nodes[name])
             if record.order:
                 known = [self._nodes[name] for name in record.order if name in self._nodes]
                 put_in_place(self._graph_module.graph, known, record.order)
@@ -142,6 +147,12 @@ class _Undoing:
         for signature, name in marked:
             if name in self._nodes:
                 remove_mark(self._nodes[name], signature)
+
+    def _move_back(self, name: str, follower: str) -> None:
+        """Let a node stand before the one that it stood before, as far as what reads it allows."""
+        if name in self._nodes and follower in self._nodes:
+            node, behind = self._nodes[name], self._nodes[follower]
+            min([behind, *node.users]).prepend(node)
 
     def _moved_inputs(self, record: Record) -> dict[str, str]:
         """Find the inputs that others have replaced since: the restored nodes read what stands there now."""

@@ -117,6 +117,12 @@ class Editor:
         keys = tuple(meta or ())
         self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node), meta_keys=keys))
 
+    def move(self, nodes: Sequence[Node], before: Node) -> None:
+        """Let nodes stand right before another, in their order."""
+        for node in nodes:
+            self._record.moves = (*self._record.moves, (node.name, node.next.name))
+            before.prepend(node)
+
     def read_instead(self, old: Node, new: Node) -> tuple[Node, ...]:
         """Let what reads ``old`` read ``new``, which others may read already; return what does so now."""
         readers = tuple(old.users)

@@ -243,7 +243,7 @@ class _Run:
             kind = next((kind for start, kind in _RESULTS if name.startswith(start)), OUTPUT)
             for held in self._of_node[node]:
                 held.kind = kind
-        read = {read for node in graph.nodes if _pass_of(node) == BACKWARD for read in node.all_input_nodes}
+        read = {read for node in graph.nodes if pass_of(node) == BACKWARD for read in node.all_input_nodes}
         backward = {held.number for node in read for held in self._of_node[node]}
         for held in self._held.values():
             if held.maker.op == "placeholder":
@@ -253,7 +253,7 @@ class _Run:
             elif held.maker.op == "get_attr":
                 value = attribute_at(self._graph_module, str(held.maker.target))
                 held.kind = PARAMETER if isinstance(value, nn.Parameter) else BUFFER
-            elif held.kind == TEMPORARY and _pass_of(held.maker) == FORWARD and held.number in backward:
+            elif held.kind == TEMPORARY and pass_of(held.maker) == FORWARD and held.number in backward:
                 held.kind = ACTIVATION
 
     def _counted(self, graph: fx.Graph) -> MemoryUse:
@@ -278,7 +278,7 @@ class _Run:
             row[TEMPORARY] += self._inside[node]
             rows.append(
                 {
-                    "pass": _pass_of(node),
+                    "pass": pass_of(node),
                     "module_path": module_path(node),
                     "live": now,
                     **row,
@@ -351,7 +351,8 @@ def _results(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
     yield from ((str(name), node) for name, node in items if isinstance(node, fx.Node))
 
 
-def _pass_of(node: fx.Node) -> str:
+def pass_of(node: fx.Node) -> str:
+    """Return the pass of a step that a node belongs to; empty for inputs, attributes and the output."""
     if node.op in ("placeholder", "get_attr", "output"):
         return ""
     if is_backward(node):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
+from fxlab.models.collectives import exchanges
 from fxlab.torch_private import pytree
 from fxlab.validation.cost.flops import FlopCount
 from fxlab.values.tensors import known_number
@@ -74,6 +75,8 @@ class TracedFlops:
         target = self._called(node)
         if target is None:
             return None
+        if exchanges(node):  # it moves elements, or others add them up
+            return 0.0
         try:
             values, shape = pytree.tree_flatten(fx.map_arg((node.args, dict(node.kwargs)), _traced_value))
             arguments = [_described(value) for value in values]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
@@ -11,7 +12,9 @@ from fxlab.checks import flag
 from fxlab.graphs.changes_made import changes_made
 from fxlab.graphs.nodes_by_stage import stage_names
 from fxlab.models.module_tensors import tensors_of
+from fxlab.models.ranks import is_in_fake_group
 from fxlab.sources import SessionLike, checked_session
+from fxlab.validation.verdicts.order import verdict_on_order
 from fxlab.validation.verdicts.verdict import Reference
 
 if TYPE_CHECKING:
@@ -87,9 +90,10 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
 
 
 def _reference(session: SessionLike) -> Reference | None:
-    """Return the original, which is run once; ``None`` if it has no inputs or no weights."""
+    """Return the original, which is run once; ``None`` if it cannot be."""
     inputs, original = session.inputs, session.stages[0]
-    if inputs is None or any(tensor.is_meta for tensor in tensors_of(original)):
+    is_empty = any(tensor.is_meta for tensor in tensors_of(original))
+    if inputs is None or is_empty or is_in_fake_group(original):
         return None
     reference: Reference = session.reference_run()
     return reference
@@ -100,8 +104,9 @@ def _comparison(
 ) -> Callable[[GraphModule], list[Any]]:
     """Return a function that compares the outputs of a stage with those of the original."""
     if reference is None:
-        lacks = "the session has no inputs" if session.inputs is None else "the model has no weights"
-        return lambda stage: _not_compared(lacks)
+        original = session.stages[0]
+        why = "its process group is fake" if is_in_fake_group(original) else "the model has no weights"
+        return partial(_not_run, original, "the session has no inputs" if session.inputs is None else why)
 
     def compare(stage: GraphModule) -> list[Any]:
         is_present = stage is session.graph_module
@@ -121,6 +126,12 @@ def _comparison(
         return [largest, None if found is None else str(found.status), "; ".join(notes)]
 
     return compare
+
+
+def _not_run(original: GraphModule, why: str, stage: GraphModule) -> list[Any]:
+    """Return what is known of a stage without a run."""
+    proved = verdict_on_order(original, stage)
+    return _not_compared(why) if proved is None else [0.0, str(proved.status), proved.reason]
 
 
 def _not_compared(note: str) -> list[Any]:

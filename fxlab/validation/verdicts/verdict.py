@@ -19,6 +19,7 @@ from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
+from fxlab.validation.verdicts.order import verdict_on_order
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.validation.verdicts.wide_weights import WideWeights
 
@@ -112,6 +113,9 @@ def verdict(
     in its place, on rounded values; the reason names them. Numbers that are written into the graph count as
     exact.
 
+    Graphs that differ in the order of their nodes alone are not run: data dependences and writes prove that
+    they compute the same bits, or the runs have to tell.
+
     Examples
     --------
     >>> import torch
@@ -129,6 +133,8 @@ def verdict(
     different
     """
     first, second, known = compared_models(original, transformed, inputs)
+    if not flag(gradients, "gradients") and (proved := verdict_on_order(first, second)) is not None:
+        return proved
     return Reference(first, known, variants=variants, gradients=gradients).verdict(second)
 
 

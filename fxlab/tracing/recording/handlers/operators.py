@@ -10,11 +10,13 @@ import sympy
 import torch
 from torch.fx import Node
 
+from fxlab.models.collectives import is_handle
 from fxlab.operators.python_functions import DATA
 from fxlab.operators.tensor_reads import DTYPE_READS, GRADIENT_READS, LAYOUT_READS, TELL_NO_DATA, TEXT_READS
 from fxlab.torch_private import pytree
 from fxlab.tracing.findings import Found
-from fxlab.tracing.model_code.source_lines import is_asked_by_own_code
+from fxlab.tracing.model_code.source_lines import is_asked_by_own_code, where_asked
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import (
@@ -61,6 +63,8 @@ def make_and_record(run: Run, call: TorchCall) -> Any:
     made = _made(run, TorchCall(call.func, args, kwargs, call.is_told))
     if call.name in DATA and not isinstance(made.result, SymbolicNumber | torch.Tensor):
         run.conditions.hold_read(call.func, args, kwargs, made.result)
+    if is_handle(made.result):
+        raise Obstacle.COLLECTIVE_GOES_ON(called=call.name, where=where_asked())
     if call.is_told:
         _note_told(run, made.call, made.result)
     if not made.written and not _gives_new_values(made.result, run.recording.symbols):

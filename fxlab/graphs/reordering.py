@@ -1,0 +1,139 @@
+"""Graphs that differ in the order of their nodes alone, and the proof that both compute the same."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torch.fx import GraphModule, Node
+
+from fxlab.graphs.node_difference import inputs_in_order, what_differs
+from fxlab.models.collectives import collective_kind, collectives_of, is_wait
+from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.analysis.purity import why_impure
+from fxlab.units import counted
+
+
+@dataclass(frozen=True)
+class Reordering:
+    """Two graphs that make the same calls on the same values, in another order."""
+
+    moved: tuple[str, ...]
+    """The nodes that stand elsewhere, as few as tell one order from the other."""
+    collectives: int = 0
+    """How many collectives are started before one that was started before them."""
+
+    @property
+    def words(self) -> str:
+        """The proof in words."""
+        return (
+            f"only the order changed: {counted(len(self.moved), 'node')} moved, and data dependences and "
+            "writes prove that every call reads the same values; nothing was run"
+        )
+
+
+def moved_nodes(original: GraphModule, transformed: GraphModule) -> tuple[str, ...]:
+    """Return the names of nodes of both graphs that stand elsewhere, as few as tell one order from the other.
+
+    Examples
+    --------
+    >>> import torch
+    >>> first = torch.fx.symbolic_trace(lambda x: x.sin() + x.cos())
+    >>> second = torch.fx.symbolic_trace(lambda x: x.sin() + x.cos())
+    >>> sin, cos = list(second.graph.nodes)[1:3]
+    >>> cos.append(sin)
+    >>> moved_nodes(first, second)
+    ('cos',)
+    """
+    place = {node.name: number for number, node in enumerate(original.graph.nodes)}
+    common = [node.name for node in transformed.graph.nodes if node.name in place]
+    kept = _longest_rise([place[name] for name in common])
+    return tuple(name for number, name in enumerate(common) if number not in kept)
+
+
+def reordering(original: GraphModule, transformed: GraphModule) -> Reordering | None:
+    """Prove that two graphs differ in the order of their nodes alone, and compute the same; ``None`` if not.
+
+    Every node has a partner of its name that does the same to the same nodes. Each value is written as often
+    before a node reads it, and what writes, draws random numbers, has other effects or is unknown keeps its
+    order. What a collective is given is not written until it is waited for, as often as before.
+
+    Parameters
+    ----------
+    original, transformed
+        The graphs.
+    """
+    ours = {node.name: node for node in original.graph.nodes}
+    theirs = {node.name: node for node in transformed.graph.nodes}
+    if ours.keys() != theirs.keys() or list(ours) == list(theirs):
+        return None
+    if any(_differ(node, theirs[name], original, transformed) for name, node in ours.items()):
+        return None
+    if _named(original.graph.find_nodes(op="placeholder")) != _named(
+        transformed.graph.find_nodes(op="placeholder")
+    ):
+        return None
+    sides = _Side(original), _Side(transformed)
+    if sides[0].effects != sides[1].effects or sides[0].epochs != sides[1].epochs:
+        return None
+    starts = [_named(filter(collective_kind, module.graph.nodes)) for module in (original, transformed)]
+    place = {name: number for number, name in enumerate(starts[0])}
+    exchanged = len(starts[1]) - len(_longest_rise([place[name] for name in starts[1]]))
+    return Reordering(moved_nodes(original, transformed), exchanged)
+
+
+def _differ(node: Node, other: Node, original: GraphModule, transformed: GraphModule) -> bool:
+    read = _named(inputs_in_order(node)) != _named(inputs_in_order(other))
+    return read or bool(what_differs(node, other, original, transformed))
+
+
+class _Side:
+    """The facts about one of the graphs that have to be those of the other."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        facts = GraphFacts(graph_module)
+        nodes = list(graph_module.graph.nodes)
+        self.effects = _named(node for node in nodes if _has_effect(node, facts))
+        """The nodes that keep their order."""
+        reads = {node: list(node.all_input_nodes) for node in nodes}
+        for one in collectives_of(graph_module.graph):
+            for wait in one.waits:
+                reads[wait] = [*reads[wait], *one.start.all_input_nodes]
+        epoch = facts.writes.epoch
+        self.epochs = {
+            node.name: sorted((value.name, epoch(value, node)) for value in read)
+            for node, read in reads.items()
+        }
+        """How often each value was written, and the state of torch changed, before a node reads it."""
+
+
+def _has_effect(node: Node, facts: GraphFacts) -> bool:
+    """Tell whether a node does more than compute a result of what it reads, or may do so."""
+    if node.op in ("placeholder", "get_attr", "output") or is_wait(node):
+        return False
+    if collective_kind(node):
+        return bool(written_inputs(node, facts.graph_module))
+    return why_impure(node, facts) is not None
+
+
+def _named(nodes: Iterable[Node]) -> list[str]:
+    return [node.name for node in nodes]
+
+
+def _longest_rise(numbers: Sequence[int]) -> set[int]:
+    """Return the places of a longest run of different numbers that rises, with others in between."""
+    ends: list[int] = []
+    places: list[int] = []
+    before: dict[int, int | None] = {}
+    for place, number in enumerate(numbers):
+        at = bisect_left(ends, number)
+        before[place] = places[at - 1] if at else None
+        ends[at : at + 1] = [number]
+        places[at : at + 1] = [place]
+    found, last = set[int](), places[-1] if places else None
+    while last is not None:
+        found.add(last)
+        last = before[last]
+    return found
