@@ -42,12 +42,12 @@ function go(fragment: string): void {
 
 describe("a report on several graphs", () => {
   let several: Several;
-  let close: ReturnType<typeof vi.fn>;
+  let close: ReturnType<typeof vi.fn<() => void>>;
   let open: ReturnType<typeof vi.fn<(number: number) => Opened>>;
 
   beforeEach(() => {
     history.replaceState(null, "", "/");
-    const closed = (close = vi.fn());
+    const closed = (close = vi.fn<() => void>());
     open = vi.fn((number: number) => {
       const element = document.createElement("p");
       element.textContent = `inspector ${number}`;

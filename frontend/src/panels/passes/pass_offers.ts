@@ -55,7 +55,7 @@ export class PassOffers {
   }
 
   private toggle(): void {
-    this.setOpen(this.element.hidden);
+    this.setOpen(Boolean(this.element.hidden));
     if (this.element.hidden) return;
     this.offers = null;
     fill(this.list, h("li", { class: "fxi-empty" }, "Looking for passes …"));
