@@ -53,7 +53,7 @@ def _messages(package: Path) -> str:
             for mark in function.decorator_list if isinstance(function, ast.FunctionDef) else ():
                 if isinstance(mark, ast.Call) and _text(mark.func) == "answers":
                     fields = "".join(f"; {a.arg}: {_type(a.annotation)}" for a in function.args.args[1:])
-                    found.append(f"  | {{ type: {_type(mark.args[0])}{fields} }}\n")
+                    found.append(f'  | {{ type: "{ast.literal_eval(mark.args[0])}"{fields} }}\n')
     comment = _comment("What the page asks of the kernel, which answers each.")
     return f"{comment}export type Asked =\n{''.join(found).rstrip()};\n"
 
@@ -83,8 +83,6 @@ def _array(item: ast.expr) -> str:
 
 def _type(hint: ast.expr | None) -> str:
     match hint:
-        case ast.Constant(value=str(text)) if text.isidentifier() or "-" in text:
-            return f'"{text}"'
         case ast.Constant(value=str(text)):  # a type that refers to itself
             return _type(ast.parse(text, mode="eval").body)
         case ast.Constant(value=None):
@@ -97,7 +95,7 @@ def _type(hint: ast.expr | None) -> str:
             return f"...{_type(value)}"
         case ast.Subscript(value=ast.Name(id="Literal"), slice=choices):
             several = choices.elts if isinstance(choices, ast.Tuple) else [choices]
-            return " | ".join(map(_type, several))
+            return " | ".join(f'"{choice.value}"' for choice in several if isinstance(choice, ast.Constant))
         case ast.Subscript(value=ast.Name(id="list" | "Sequence"), slice=item):
             return _array(item)
         case ast.Subscript(

@@ -10,12 +10,19 @@ import {
   type Kept,
   type Kernel,
   type KernelState,
-  type ViewState,
 } from "../src/viewer/kernels/kernel";
 import { Viewer } from "../src/viewer/viewer";
 import { dataOf, passesOf, vectorsOf, type Step, type Vectors } from "./golden";
 import { NODE_VALUE, partOf } from "./node_value";
-import type { Asked, Extra, OverlayData, Pass, StagesKnown, WrittenValues } from "../src/base/wire";
+import type {
+  Asked,
+  Extra,
+  OverlayData,
+  Pass,
+  StagesKnown,
+  ViewState,
+  WrittenValues,
+} from "../src/base/wire";
 
 type Changed = (name: keyof KernelState, view?: Partial<ViewState>) => void;
 type Waiting = { message: Asked; resolve: (answer: Answer) => void; reject: (error: Error) => void };

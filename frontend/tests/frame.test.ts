@@ -2,9 +2,9 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Frame } from "../src/app/frame";
 import { CodePanel } from "../src/code/code_panel";
 import { h } from "../src/base/dom";
-import { PANELS_AT_FIRST, type PanelState } from "../src/base/protocol";
+import { PANELS_AT_FIRST } from "../src/base/protocol";
 import { TablesPanel } from "../src/tables/tables";
-import type { Tables } from "../src/base/wire";
+import type { PanelState, Tables } from "../src/base/wire";
 
 const NONE = { columns: [], rows: [], total: 0 };
 const EMPTY: Tables = {

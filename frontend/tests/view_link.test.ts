@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { ViewState } from "../src/viewer/kernels/kernel";
 import { fragmentOf, VIEW_AT_FIRST, viewOf } from "../src/viewer/view_link";
+import type { ViewState } from "../src/base/wire";
 
 const VIEWS: [words: string, view: Partial<ViewState>][] = [
   ["a first view", {}],

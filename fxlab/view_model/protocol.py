@@ -573,6 +573,59 @@ class Status(TypedDict):
     error: StatusError | None
 
 
+# What a person has chosen, which the page sets too.
+
+
+class Selected(TypedDict):
+    kind: Literal["node", "group"]
+    name: str
+    pane: int
+    """0 is the stage that is shown, and those beside it follow from the left."""
+
+
+class Arrangement(TypedDict):
+    """How the boxes of a graph are arranged, and what is said on its lines."""
+
+    direction: Literal["down", "right"]
+    """Where lines lead."""
+    shapes: bool
+    """Whether lines say the shapes of what flows along them."""
+    bookkeeping: bool
+    """Whether nodes that only serve others are shown one by one."""
+
+
+class ViewState(Arrangement):
+    """How the graph is looked at; a script may change it."""
+
+    stage: int | None
+    """Number of the stage; null for the last one, whichever that is."""
+    compared: Literal["", "below"] | int
+    """What it is compared with: nothing, the stage below, or the stage of a number."""
+    beside: bool
+    between: list[int]
+    """Numbers of stages whose graphs stand between the two that are side by side."""
+    opened: list[str] | None
+    """Paths of the groups that are open; null leaves them to the page."""
+    query: str
+    overlay: str
+    selected: Selected | None
+
+
+Standing: TypeAlias = Literal["auto", "open", "folded"]
+"""Of a panel; "auto" opens it while there is something in it to show."""
+
+
+class PanelState(TypedDict):
+    """Panels as a person has arranged them; sizes are in pixels, null as at first."""
+
+    passes: Standing
+    details: Standing
+    tables: Standing
+    left: float | None
+    right: float | None
+    bottom: float | None
+
+
 # Values of a node.
 
 TensorKind: TypeAlias = Literal["value", "original", "difference", "weight"]

@@ -15,7 +15,8 @@ from inspected import FUSE, MERGE, MUL_TO_ADD, Page, make_session
 import fxlab.overlays.overlay
 from fxlab import Session
 from fxlab.notebook import Inspector
-from fxlab.notebook.page.view_state import AT_FIRST, LONGEST, MOST_OPENED
+from fxlab.notebook.page.conforming import LONGEST_LIST, LONGEST_TEXT
+from fxlab.notebook.page.view_state import AT_FIRST
 
 RELU = {"kind": "node", "name": "relu", "pane": 0}
 
@@ -84,8 +85,8 @@ def test_a_page_keeps_its_view_and_it_can_be_drawn(page: Page, change: dict[str,
         ({"between": ["1"]}, "between"),
         ({"opened": "head"}, "opened"),
         ({"opened": [3]}, "opened"),
-        ({"opened": ["x" * (LONGEST + 1)]}, "opened"),
-        ({"opened": [""] * (MOST_OPENED + 1)}, "opened"),
+        ({"opened": ["x" * (LONGEST_TEXT + 1)]}, "opened"),
+        ({"opened": [""] * (LONGEST_LIST + 1)}, "opened"),
         ({"query": None}, "query"),
         ({"query": "\ud800"}, "query"),
         ({"overlay": 3}, "overlay"),
@@ -181,7 +182,7 @@ def test_nodes_are_lit_up_from_python(page: Page):
     assert view(page)["query"] == ""
 
 
-@pytest.mark.parametrize("text", ["x" * (LONGEST + 1), "\ud800"], ids=["long", "half a character"])
+@pytest.mark.parametrize("text", ["x" * (LONGEST_TEXT + 1), "\ud800"], ids=["long", "half a character"])
 def test_a_query_that_no_page_can_be_sent_is_a_value_error(page: Page, text: str):
     with pytest.raises(ValueError, match="wrong query"):
         page.inspector.filter(text)

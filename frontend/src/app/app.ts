@@ -2,7 +2,7 @@
 
 import { focusedIn, type IconName } from "../base/dom";
 import type { Model } from "../base/model";
-import type { Arrangement, NodesFound, PanelState, Picture, Stages, State, ToApp } from "../base/protocol";
+import type { NodesFound, Picture, Stages, State, ToApp } from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
 import { CodePanel } from "../code/code_panel";
 import type { Tool } from "../graph/toolbar";
@@ -24,7 +24,7 @@ import { FullScreen } from "./full_screen";
 import { GraphArea } from "./graph_area";
 import { Header } from "./header";
 import { Selection } from "./selection";
-import type { Pass, Passes } from "../base/wire";
+import type { Arrangement, PanelState, Pass, Passes } from "../base/wire";
 
 /** In bytes: the page reads a file of overlays as a whole. */
 const LARGEST_FILE = 20_000_000;

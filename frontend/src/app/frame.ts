@@ -1,11 +1,12 @@
 /** The frame around the panels: where each stands, how large it is, and which of them are folded. */
 
 import { button, focusedIn, h, icon, onResize, type IconName } from "../base/dom";
-import { PANELS_AT_FIRST, type PanelState } from "../base/protocol";
+import { PANELS_AT_FIRST } from "../base/protocol";
 import { splitter } from "../base/splitter";
 import { watchTheme } from "../base/theme";
 import { clamp } from "../graph/viewport";
 import type { TablesPanel } from "../tables/tables";
+import type { PanelState } from "../base/wire";
 
 /** JupyterLab and Notebook would take the arrow keys for their own. */
 const NO_SHORTCUTS = "data-lm-suppress-shortcuts";

@@ -2,6 +2,7 @@
 
 import type { Axes, ShownValues } from "./values";
 import type {
+  Arrangement,
   Asked,
   BoxKind,
   Candidate,
@@ -14,6 +15,7 @@ import type {
   NodeArgument,
   Offer,
   Paints,
+  PanelState,
   Passes,
   Remarks,
   Rewrite,
@@ -102,16 +104,6 @@ export interface Preview {
   text: string;
 }
 
-/** How the boxes of a graph are arranged, and what is said on its lines. */
-export interface Arrangement {
-  /** Where lines lead. */
-  direction: "down" | "right";
-  /** Whether lines say the shapes of what flows along them. */
-  shapes: boolean;
-  /** Whether nodes that only serve others are shown one by one. */
-  bookkeeping: boolean;
-}
-
 /** A value for each box, or node, by which they are coloured. */
 export interface Overlay {
   name: string;
@@ -197,19 +189,6 @@ export interface NodesFound {
   message: string;
   /** For each pane, box id -> how many of the nodes are in it. */
   boxes: Record<string, number>[];
-}
-
-/** How a panel stands; "auto": as there is something in it to show. */
-export type Standing = "auto" | "open" | "folded";
-
-/** How a person wants the panels; sizes are in pixels, null as at first. */
-export interface PanelState {
-  passes: Standing;
-  details: Standing;
-  tables: Standing;
-  left: number | null;
-  right: number | null;
-  bottom: number | null;
 }
 
 export const PANELS_AT_FIRST: PanelState = {

@@ -1,6 +1,6 @@
 /** The screen: draws stages, keeps what is open, found, coloured and selected in them, and lets the kernel know. */
 
-import { PANELS_AT_FIRST, type Arrangement, type Details, type Picture, type State } from "../base/protocol";
+import { PANELS_AT_FIRST, type Details, type Picture, type State } from "../base/protocol";
 import { NO_VALUES } from "../base/values";
 import { describe } from "./details/describe";
 import { Extras } from "./details/extras";
@@ -10,8 +10,8 @@ import { matchesIn, pictureOf } from "./drawing/picture";
 import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
 import type { Data } from "./graphs/data";
 import { Graphs } from "./graphs/graphs";
-import type { Panes, Selection } from "./graphs/panes";
-import { ShownError, type Kernel, type ViewState } from "./kernels/kernel";
+import type { Panes } from "./graphs/panes";
+import { ShownError, type Kernel } from "./kernels/kernel";
 import { OverlayChoice } from "./overlays/overlay_choice";
 import { overlaysIn } from "./overlays/overlay_file";
 import { PageModel } from "./page_model";
@@ -19,6 +19,7 @@ import { NodeFilter } from "./search/node_filter";
 import { changedBy } from "./stages/applied_passes";
 import { NO_CODE } from "./stages/codes";
 import { isComparison, lastStage, NOTHING, stagesShown } from "./stages/stage_choice";
+import type { Arrangement, Selected, ViewState } from "../base/wire";
 
 export abstract class Screen extends PageModel {
   protected readonly state: State;
@@ -29,9 +30,9 @@ export abstract class Screen extends PageModel {
   protected panes: Panes | null = null;
   protected filter = new NodeFilter();
   private readonly overlay: OverlayChoice;
-  private selection: Selection | null = null;
+  private selection: Selected | null = null;
   /** What was selected until a stage came that has it not; it is selected again where it is. */
-  private lost: Selection | null = null;
+  private lost: Selected | null = null;
   protected readonly extras: Extras;
   protected readonly values: NodeValues;
   private queue: Promise<void> = Promise.resolve();
@@ -187,13 +188,13 @@ export abstract class Screen extends PageModel {
 
   // What is selected.
 
-  protected async selectNode(selection: Selection, show: boolean): Promise<void> {
+  protected async selectNode(selection: Selected, show: boolean): Promise<void> {
     if (show && !this.panes!.isVisible(selection)) await this.draw(this.panes!.uncover(selection));
     this.select(selection);
     if (show) this.focus([selection.name], selection.pane);
   }
 
-  protected select(selection: Selection | null): void {
+  protected select(selection: Selected | null): void {
     if (selection && !this.panes!.holds(selection))
       throw new Error(`This stage has no ${selection.kind} named ${selection.name.slice(0, 200)}.`);
     this.selection = selection;

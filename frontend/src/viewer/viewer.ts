@@ -7,7 +7,7 @@ import type { Layouts } from "./drawing/layout";
 import { matchesIn } from "./drawing/picture";
 import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
 import { CHANGES } from "./graphs/panes";
-import type { Kernel, KernelState, ViewState } from "./kernels/kernel";
+import type { Kernel, KernelState } from "./kernels/kernel";
 import { doing, isForSession } from "./requests";
 import { byPerson, Screen } from "./screen";
 import { NodeFilter } from "./search/node_filter";
@@ -23,6 +23,7 @@ import {
   stagesShown,
   type Choice,
 } from "./stages/stage_choice";
+import type { ViewState } from "../base/wire";
 
 /** More are not shown because somebody opens all groups at once. */
 const MOST_BOXES = 400;

@@ -3,9 +3,9 @@
 import type { Details, Link } from "../../base/protocol";
 import type { Data, Facts } from "../graphs/data";
 import type { Group } from "../graphs/hierarchy";
-import type { Panes, Selection } from "../graphs/panes";
+import type { Panes } from "../graphs/panes";
 import type { Scene } from "../graphs/scene";
-import type { Extra } from "../../base/wire";
+import type { Extra, Selected } from "../../base/wire";
 
 const MOST_LINKS = 100;
 const LONGEST_LINK = 120;
@@ -23,7 +23,7 @@ type Field = Details["fields"][number];
 export function describe(
   data: Data,
   panes: Panes,
-  selection: Selection | null,
+  selection: Selected | null,
   extra: Extra | null = null,
   isCompared = false,
 ): Details {
@@ -92,7 +92,7 @@ function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): D
 }
 
 /** Returns what became of a node, or of nodes of a group, where stages are compared. */
-function becameOf(data: Data, { hierarchy, signatures }: Scene, { kind, name }: Selection): string[] {
+function becameOf(data: Data, { hierarchy, signatures }: Scene, { kind, name }: Selected): string[] {
   const look = kind === "group" ? hierarchy.groups.get(name)!.closed : hierarchy.leafOf.get(name)!.look;
   return data.look(look)!.marks.map((mark) => signatures[mark]!);
 }

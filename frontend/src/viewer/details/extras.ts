@@ -3,9 +3,8 @@
 import { objectWith } from "../../base/read_message";
 import type { Data } from "../graphs/data";
 import type { Kernel } from "../kernels/kernel";
-import type { Selection } from "../graphs/panes";
 import type { Scene } from "../graphs/scene";
-import type { Extra } from "../../base/wire";
+import type { Extra, Selected } from "../../base/wire";
 
 export class Extras {
   /** By graph, kind and name. */
@@ -21,7 +20,7 @@ export class Extras {
   }
 
   /** Returns what has been said; a report has it among its data. */
-  of(data: Data, scene: Scene, { kind, name }: Selection): Extra | null {
+  of(data: Data, scene: Scene, { kind, name }: Selected): Extra | null {
     const { extras } = scene.graph;
     if (!extras) return this.known.get(`${scene.number} ${kind} ${name}`) ?? null;
     const place =
@@ -32,7 +31,7 @@ export class Extras {
   }
 
   /** Asks for it, unless it is being asked for; returns whether it is known now. */
-  async ask({ number }: Scene, { kind, name }: Selection): Promise<boolean> {
+  async ask({ number }: Scene, { kind, name }: Selected): Promise<boolean> {
     const { known, asking } = this;
     const question = `${number} ${kind} ${name}`;
     if (this.kernel.isFixed || asking.has(question)) return false;

@@ -1,9 +1,9 @@
 /** The outline of a view in the DOT language; boxes have fixed sizes, so that words and fonts cannot move anything. */
 
-import type { Arrangement } from "../../base/protocol";
 import type { PlacedBox } from "./boxes";
 import { Group } from "../graphs/hierarchy";
 import type { View } from "../graphs/view";
+import type { Arrangement } from "../../base/wire";
 
 const POINTS = 72;
 /** What decides where things lie; the twin of `Arrangement` of `fxlab.drawing.rendering.dot`. */

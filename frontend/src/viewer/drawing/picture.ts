@@ -1,6 +1,6 @@
 /** The picture of a graph, with what is said of its boxes and edges. */
 
-import type { Arrangement, Box, Edge, Picture } from "../../base/protocol";
+import type { Box, Edge, Picture } from "../../base/protocol";
 import type { Data } from "../graphs/data";
 import type { Group, Leaf } from "../graphs/hierarchy";
 import type { Pane } from "../graphs/panes";
@@ -9,6 +9,7 @@ import { placeBoxes } from "./boxes";
 import { outline } from "./dot";
 import type { Layouts } from "./layout";
 import { writeSvg } from "./svg";
+import type { Arrangement } from "../../base/wire";
 
 const FEW_LABELS = 3;
 

@@ -1,8 +1,7 @@
 /** How graphs are arranged; what people choose of it stays as it is from stage to stage. */
 
-import type { Arrangement } from "../../base/protocol";
-import type { ViewState } from "../kernels/kernel";
 import type { Panes } from "./panes";
+import type { Arrangement, ViewState } from "../../base/wire";
 
 export const PLAIN: Arrangement = { direction: "down", shapes: false, bookkeeping: false };
 

@@ -5,16 +5,9 @@ import type { Counterparts } from "./counterparts";
 import { Group, type Leaf } from "./hierarchy";
 import type { Scene } from "./scene";
 import { View } from "./view";
-import type { Metrics } from "../../base/wire";
+import type { Metrics, Selected } from "../../base/wire";
 
 const MOST_COUNTERPARTS = 500;
-
-export interface Selection {
-  kind: "node" | "group";
-  name: string;
-  /** The number of its pane: 0 is the stage that is shown, and those beside it follow from the left. */
-  pane: number;
-}
 
 /**
  * Path of a group that is open -> on whose behalf: a pass by its key, `FOUND`, `CHANGES`, or a person, who has no
@@ -160,7 +153,7 @@ export class Panes {
   }
 
   /** Opens the groups around a node, and those around its counterparts. */
-  uncover({ name, pane }: Selection): Panes {
+  uncover({ name, pane }: Selected): Panes {
     return this.all.reduce<Panes>(
       (panes, _, other) => panes.reveal(this.namesIn(other, [name], pane), other),
       this,
@@ -168,34 +161,34 @@ export class Panes {
   }
 
   /** Returns the selection of a node; one that is gone from a pane is found in another. */
-  find(name: string, pane: number): Selection {
+  find(name: string, pane: number): Selected {
     const found = [pane, ...this.all.keys()]
-      .map((other): Selection => ({ kind: "node", name, pane: other }))
+      .map((other): Selected => ({ kind: "node", name, pane: other }))
       .find((selection) => this.holds(selection));
     if (!found) throw new Error(`This stage has no node named ${name.slice(0, 200)}.`);
     return found;
   }
 
-  holds({ kind, name, pane }: Selection): boolean {
+  holds({ kind, name, pane }: Selected): boolean {
     if (name === "" || !this.all[pane]) return false;
     const { groups, leafOf } = this.pane(pane).scene.hierarchy;
     return kind === "group" ? groups.has(name) : leafOf.has(name);
   }
 
   /** Whether a selected node has a box of its own on the screen, or one that bears its name. */
-  isVisible({ name, pane }: Selection): boolean {
+  isVisible({ name, pane }: Selected): boolean {
     const { scene, view } = this.pane(pane);
     return scene.hierarchy.around(name).every((group) => view.isCluster(group));
   }
 
   /** Returns the visible box that stands for a selection. */
-  boxOf({ kind, name, pane }: Selection): string | null {
+  boxOf({ kind, name, pane }: Selected): string | null {
     const { scene, view } = this.pane(pane);
     return kind === "node" ? view.boxOf(name) : boxOfGroup(scene.hierarchy.groups.get(name), view);
   }
 
   /** Returns the names of selected nodes in the stage that is shown, and in the one that it is compared with. */
-  nodesOf(selection: Selection): SelectedNodes {
+  nodesOf(selection: Selected): SelectedNodes {
     const names = this.selectedNames(selection);
     const of = (pane: number): string[] =>
       this.all[pane] ? this.namesIn(pane, names, selection.pane) : names;
@@ -203,7 +196,7 @@ export class Panes {
   }
 
   /** Returns, for each pane, the visible boxes in it that stand for a selection in another. */
-  counterpartsOf(selection: Selection): string[][] {
+  counterpartsOf(selection: Selected): string[][] {
     const names = this.selectedNames(selection);
     return this.all.map(({ scene, view }, pane) => {
       if (pane === selection.pane) return [];
@@ -215,7 +208,7 @@ export class Panes {
     });
   }
 
-  private selectedNames({ kind, name, pane }: Selection): string[] {
+  private selectedNames({ kind, name, pane }: Selected): string[] {
     const { hierarchy } = this.pane(pane).scene;
     const group = kind === "group" ? hierarchy.groups.get(name) : undefined;
     return group ? hierarchy.nodesIn(group).map((node) => node.name) : [name];

@@ -1,33 +1,18 @@
 /** What the viewer needs of who has the model: a widget's kernel, or the data of a report, which answer less. */
 
-import type { Arrangement, PanelState } from "../../base/protocol";
 import type { Data } from "../graphs/data";
 import type {
   Asked,
   Measured,
   OverlayName,
+  PanelState,
   Passes,
   StagesKnown,
   Status,
   Tables,
+  ViewState,
   WrittenValues,
 } from "../../base/wire";
-import type { Selection } from "../graphs/panes";
-
-/** How the graph is looked at; a kernel keeps it, and may change it on behalf of a script. */
-export interface ViewState extends Arrangement {
-  /** Number of the stage; null for the last one, whichever that is. */
-  stage: number | null;
-  compared: "" | "below" | number;
-  beside: boolean;
-  /** Numbers of stages whose graphs stand between the two. */
-  between: number[];
-  /** Paths of the groups that are open; null leaves them to the page. */
-  opened: string[] | null;
-  query: string;
-  overlay: string;
-  selected: Selection | null;
-}
 
 export interface KernelState {
   passes: Passes;

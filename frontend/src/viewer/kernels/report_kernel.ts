@@ -1,11 +1,11 @@
 /** What there is of a session where there is no kernel: the data of a report. */
 
-import { PANELS_AT_FIRST, type PanelState } from "../../base/protocol";
+import { PANELS_AT_FIRST } from "../../base/protocol";
 import { objectWith } from "../../base/read_message";
 import { Data } from "../graphs/data";
-import type { Answer, Kept, Kernel, KernelState, ViewState } from "./kernel";
+import type { Answer, Kept, Kernel, KernelState } from "./kernel";
 import { fragmentOf, partsOf, VIEW_AT_FIRST, viewOf } from "../view_link";
-import type { Asked, WrittenReport, WrittenValues } from "../../base/wire";
+import type { Asked, PanelState, ViewState, WrittenReport, WrittenValues } from "../../base/wire";
 
 const PANELS = "fxlab.panels";
 

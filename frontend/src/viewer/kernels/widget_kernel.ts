@@ -3,8 +3,8 @@
 import type { AnyModel } from "@anywidget/types";
 import { objectWith } from "../../base/read_message";
 import { Data } from "../graphs/data";
-import { ShownError, type Answer, type Kept, type Kernel, type KernelState, type ViewState } from "./kernel";
-import type { Asked, DataPart } from "../../base/wire";
+import { ShownError, type Answer, type Kept, type Kernel, type KernelState } from "./kernel";
+import type { Asked, DataPart, ViewState } from "../../base/wire";
 
 type Buffers = DataView<ArrayBuffer>[];
 type Waiting = { resolve: (answer: Answer) => void; reject: (reason: Error) => void };
