@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 
+from fxlab.author_frames import error_words
+from fxlab.compiler.code.hooks import why_no_fallback
 from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.patterns import Attempt, near_misses
@@ -149,6 +151,24 @@ class CodePass(Transformation):
             if getattr(node.target, "is_generated_code", False):
                 self.mark_as_transformed(node)
         return module
+
+    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
+        """Return the calls whose lowerings are wrong, by the names of their nodes, and why in words."""
+        below = _stage_below(self, graph_module)
+        if why := why_no_fallback():
+            return (), f"which lowering is not known: {why}"
+        kernels, names, words = below.stack.kernels(below.entries), list[str](), list[str]()
+        for kind, graph in below.stack.lowered(below.entries).items():
+            try:
+                fault = graph.fault()
+            except Exception as error:  # of the compiler, or of a graph that cannot be run
+                words.append(f"which lowering of the {kind} graph is not known: {error_words(error)}")
+                continue
+            if fault is not None:
+                into = dict.fromkeys(k for node in fault.nodes for k in kernels[kind].get(node.name, ()))
+                names += [node.name for node in fault.nodes]
+                words.append(fault.words + (f" (it is in {', '.join(into)})" if into else ""))
+        return tuple(names), "; ".join(words)
 
 
 def explain_unchanged(stack: CompilerStack, step: Step | None) -> pd.DataFrame:

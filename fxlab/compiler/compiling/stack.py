@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import why_no_code
+from fxlab.compiler.code.lowerings import LoweredGraph
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.patterns import Tried
@@ -191,6 +192,17 @@ class CompilerStack:
                 for node in nodes:
                     into.setdefault(node, []).append(kernel)
             found[stack.name] = {names.get(n, n): kernels for n, kernels in into.items() if kernels}
+        return found
+
+    def lowered(self, entries: Entries) -> dict[str, LoweredGraph]:
+        """Return, by stack, the last graphs that code was generated for with some passes on."""
+        done = self._generated(entries, self.compiler.frames[self._number])
+        stacks = done.recorder.recordings[self._number].stacks
+        kinds = [kind for kind in stacks if kind != WHOLE] or [WHOLE]
+        found = {}
+        for kind in kinds:
+            inputs = {slot.name: slot.value for slot in self._frame.inputs(kind)}
+            found[stacks[kind].name] = LoweredGraph(self._frame.module(stacks[kind].last, kind), inputs)
         return found
 
     def _generated(self, entries: Entries, frame: Frame) -> Compile:
