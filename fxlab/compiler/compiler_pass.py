@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from torch.fx import GraphModule
 
 from fxlab.author_frames import error_words
+from fxlab.compiler.code.decompositions import wrong_decompositions
 from fxlab.compiler.code.hooks import why_no_fallback
+from fxlab.compiler.code.lowerings import at_line
 from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.patterns import Attempt, near_misses
@@ -92,6 +94,16 @@ class CompilerPass(Transformation):
             journal.records += _records(signature, stack, step, graph_module, module)
         journal.keep_in(module)
         return module
+
+    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
+        """Return the nodes whose operators are decomposed wrongly, and why in words."""
+        if self.name != BORDER or (inputs := _stage_below(self, graph_module).stack.inputs) is None:
+            return (), ""
+        names, words = list[str](), list[str]()
+        for target, node, why in wrong_decompositions(graph_module, inputs):
+            names += [] if node is None else [node.name]
+            words.append(f"the decomposition of {target}{f' {at_line(node)}' if node else ''} is {why}")
+        return tuple(names), "; ".join(words)
 
 
 @dataclass(frozen=True, eq=False)

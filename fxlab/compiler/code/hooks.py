@@ -83,6 +83,17 @@ def has_lowering(target: Any) -> bool:
     return is_own and known is not None and not getattr(known, "_is_fallback_handler", False)
 
 
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """Return the decompositions by which Inductor writes graphs in simpler operators."""
+    select = getattr(import_module("torch._inductor.decomposition"), "select_decomp_table", dict)
+    return dict(select())
+
+
+def current_autograd_node() -> Any:
+    """Return the function of autograd that runs in this thread; ``None`` outside of a backward pass."""
+    return getattr(torch._C, "_current_autograd_node", lambda: None)()
+
+
 def generated_for(graph_module: GraphModule, values: Sequence[Any]) -> Callable[[list[Any]], Any]:
     """Generate code for a graph as it is: none of the compiler's passes runs over it."""
     compile_fx = _compile_fx()

@@ -218,12 +218,17 @@ def line_of(node: Node) -> tuple[str, str]:
     return ("", "") if frame is None else (f"{frame['file']}:{frame['line']}", str(frame["code"]))
 
 
+def at_line(node: Node) -> str:
+    """Return the name of a node and the line that it comes from, in words."""
+    place, code = line_of(node)
+    return f"at {node.name}" + (f" ({place}: {code})" if place else "")
+
+
 def _fault(nodes: Iterable[Node], reasons: Mapping[Node, str]) -> Fault:
     named, words = tuple(nodes), []
     for node in named:
-        place, code = line_of(node)
         why = f", by itself: {reasons[node]}" if node in reasons else ""
-        words.append(f"{target_text(node)} at {node.name}{f' ({place}: {code})' if place else ''}{why}")
+        words.append(f"{target_text(node)} {at_line(node)}{why}")
     kind = "lowering" if len(named) == 1 else "lowerings"
     return Fault(
         named, f"the {kind} of {'; and of '.join(words)}. With ATen's kernel in its place it is right"
