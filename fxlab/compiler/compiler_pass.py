@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ from fxlab.compiler.code.hooks import why_no_fallback
 from fxlab.compiler.code.lowerings import at_line
 from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
-from fxlab.compiler.patterns import Attempt, near_misses
 from fxlab.compiler.recording.recorder import BORDER, Match, Step
 from fxlab.compiler.recording.snapshot import State
 from fxlab.reasons import Reason
 from fxlab.transformations.base import Transformation, explanation
+from fxlab.transformations.inductor_patterns import near_misses, told
 from fxlab.transformations.journal.journal import Journal, NodeChange, Record
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.marks import KEY as MARKS
@@ -188,7 +188,7 @@ def explain_unchanged(stack: CompilerStack, step: Step | None) -> pd.DataFrame:
     if step is None:  # it does not run with what is on
         return explanation(())
     names = stack.names_of(step.before, [node.name for node in step.before.graph.nodes])
-    return explanation(_told(0, near_misses(stack.tried_by(step), set(names), ())))
+    return explanation(told(0, near_misses(stack.tried_by(step), set(names), ())))
 
 
 def pass_of(step: Step) -> CompilerPass:
@@ -246,16 +246,7 @@ def _candidates(
             else:
                 yield name, False, excluded.words, excluded.code, number
     there = {node.name for node in below.graph.nodes}
-    yield from _told(number + 1, near_misses(stack.tried_by(step), there, taken))
-
-
-def _told(
-    first: int, misses: Iterable[tuple[tuple[str, ...], Attempt]]
-) -> Iterator[tuple[str, bool, str, str, int]]:
-    for number, (names, attempt) in enumerate(misses, first):
-        for name in names:
-            words = f"{attempt.pattern.name}: {attempt.words}"
-            yield name, False, words, attempt.outcome.code, number
+    yield from told(number + 1, near_misses(stack.tried_by(step), there, taken))
 
 
 def _records(

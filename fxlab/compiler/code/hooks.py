@@ -13,8 +13,7 @@ from unittest import mock
 import torch
 from torch.fx import GraphModule
 
-from fxlab.compiler.heard_calls import Call, Patches
-from fxlab.compiler.hooks import LOCK
+from fxlab.heard_calls import LOCK, Call, Patches
 from fxlab.interrupts import RestoringStack
 from fxlab.torch_private import OpOverload
 

@@ -13,12 +13,12 @@ from fxlab.compiler.code.hooks import why_no_code
 from fxlab.compiler.code.lowerings import LoweredGraph
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.graphs.flat import Frame
-from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.naming import give_naming, new_naming
 from fxlab.transformations.candidate_filter import Limit
+from fxlab.transformations.inductor_patterns import Tried
 from fxlab.transformations.journal.name_order import merged_order
 
 KEY = "fxlab.compiler"
