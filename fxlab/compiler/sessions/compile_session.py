@@ -24,8 +24,6 @@ from fxlab.validation import Reference, Variants, Verdict
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fxlab.tracing import GraphBreak
-
 
 class CompileSession(PatternQuestions):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
@@ -59,12 +57,6 @@ class CompileSession(PatternQuestions):
     def compile_number(self) -> str:
         """Dynamo's number of the compile that the graph is of, such as ``0/1``; empty without Dynamo."""
         return self._compiled.recorded.compile
-
-    @property
-    def graph_breaks(self) -> list[GraphBreak]:
-        """The graph breaks between the graphs that the model was compiled to."""
-        found = {id(one.graph_break): one.graph_break for one in self.graphs.values() if one.graph_break}
-        return [*found.values()]
 
     def story(self) -> pd.DataFrame:
         """List what Dynamo has done with the function that the graph is of: compiles, breaks, recompiles.
