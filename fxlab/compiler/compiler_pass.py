@@ -177,9 +177,12 @@ class CodePass(Transformation):
                 words.append(f"which lowering of the {kind} graph is not known: {error_words(error)}")
                 continue
             if fault is not None:
-                into = dict.fromkeys(k for node in fault.nodes for k in kernels[kind].get(node.name, ()))
+                into = list(
+                    dict.fromkeys(k for node in fault.nodes for k in kernels[kind].get(node.name, ()))
+                )
+                others = f", and {len(into) - 2} others" if len(into) > 2 else ""
                 names += [node.name for node in fault.nodes]
-                words.append(fault.words + (f" (it is in {', '.join(into)})" if into else ""))
+                words.append(fault.words + (f" (it is in {', '.join(into[:2])}{others})" if into else ""))
         return tuple(names), "; ".join(words)
 
 

@@ -242,3 +242,23 @@ def test_a_wrong_decomposition_is_found_by_its_operator_and_line():
     assert (found.pass_.name, found.rewrites) == ("AOTAutograd", ("silu",))
     line = f"{__file__}:{step.__code__.co_firstlineno + 1}"
     assert f"the decomposition of aten.silu_backward.default at silu ({line}: return nn." in found.reason
+
+
+def test_a_dropout_of_a_permuted_value_is_judged_pass_by_pass_and_a_mistake_beside_it_is_found():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.4))
+
+    def step(x):
+        return model(x.transpose(0, 1)).sin().sum(0)
+
+    x = torch.randn(3, 2, 4)
+    right = fxlab.compile_session(step, (x,), training=True)
+    assert right.verdict().agrees
+    assert all(right.verdict(pass_.name).agrees for pass_ in right.applied)
+    assert fxlab.first_divergence(right) is None
+
+    def careless(graph):
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.gt.Scalar):
+            node.args = (node.args[0], 0.5)
+
+    wrong = fxlab.compile_session(step, (x,), training=True, options={"joint_custom_post_pass": careless})
+    assert fxlab.bisect(wrong).pass_.name == "joint/careless"
