@@ -10,10 +10,10 @@ accuses nothing. TORCH_TRACE is the log that tlparse shows as pages.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,7 +245,7 @@ def row(
         path = Path(cache) / "job.py"
         path.write_text(START + job.script + script, "utf-8")
         known = {"TORCHINDUCTOR_CACHE_DIR": f"{cache}/code", "OMP_NUM_THREADS": "1"}
-        started = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [sys.executable, str(path)],
             env=os.environ | known | environment,
@@ -253,7 +253,8 @@ def row(
             text=True,
             timeout=SECONDS,
         )
-        seconds = time.perf_counter() - started
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     text = done.stdout if tool in ("fxlab", "CompilerBisector") else done.stderr
     if folder is not None:
         text = "".join(file.read_text("utf-8") for file in folder.iterdir())
