@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 
+from fxlab.author_frames import error_words
+from fxlab.compiler.code.decompositions import wrong_decompositions
+from fxlab.compiler.code.hooks import why_no_fallback
+from fxlab.compiler.code.lowerings import at_line
 from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
-from fxlab.compiler.patterns import Attempt, near_misses
 from fxlab.compiler.recording.recorder import BORDER, Match, Step
 from fxlab.compiler.recording.snapshot import State
 from fxlab.reasons import Reason
 from fxlab.transformations.base import Transformation, explanation
+from fxlab.transformations.inductor_patterns import near_misses, told
 from fxlab.transformations.journal.journal import Journal, NodeChange, Record
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.marks import KEY as MARKS
@@ -91,6 +95,16 @@ class CompilerPass(Transformation):
         journal.keep_in(module)
         return module
 
+    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
+        """Return the nodes whose operators are decomposed wrongly, and why in words."""
+        if self.name != BORDER or (inputs := _stage_below(self, graph_module).stack.inputs) is None:
+            return (), ""
+        names, words = list[str](), list[str]()
+        for target, node, why in wrong_decompositions(graph_module, inputs):
+            names += [] if node is None else [node.name]
+            words.append(f"the decomposition of {target}{f' {at_line(node)}' if node else ''} is {why}")
+        return tuple(names), "; ".join(words)
+
 
 @dataclass(frozen=True, eq=False)
 class MatchingPass(CompilerPass):
@@ -150,13 +164,34 @@ class CodePass(Transformation):
                 self.mark_as_transformed(node)
         return module
 
+    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
+        """Return the calls whose lowerings are wrong, by the names of their nodes, and why in words."""
+        below = _stage_below(self, graph_module)
+        if why := why_no_fallback():
+            return (), f"which lowering is not known: {why}"
+        kernels, names, words = below.stack.kernels(below.entries), list[str](), list[str]()
+        for kind, graph in below.stack.lowered(below.entries).items():
+            try:
+                fault = graph.fault()
+            except Exception as error:  # of the compiler, or of a graph that cannot be run
+                words.append(f"which lowering of the {kind} graph is not known: {error_words(error)}")
+                continue
+            if fault is not None:
+                into = list(
+                    dict.fromkeys(k for node in fault.nodes for k in kernels[kind].get(node.name, ()))
+                )
+                others = f", and {len(into) - 2} others" if len(into) > 2 else ""
+                names += [node.name for node in fault.nodes]
+                words.append(fault.words + (f" (it is in {', '.join(into[:2])}{others})" if into else ""))
+        return tuple(names), "; ".join(words)
+
 
 def explain_unchanged(stack: CompilerStack, step: Step | None) -> pd.DataFrame:
     """Tell where the patterns of a pass that has changed nothing begin to match, and why they do not."""
     if step is None:  # it does not run with what is on
         return explanation(())
     names = stack.names_of(step.before, [node.name for node in step.before.graph.nodes])
-    return explanation(_told(0, near_misses(stack.tried_by(step), set(names), ())))
+    return explanation(told(0, near_misses(stack.tried_by(step), set(names), ())))
 
 
 def pass_of(step: Step) -> CompilerPass:
@@ -214,16 +249,7 @@ def _candidates(
             else:
                 yield name, False, excluded.words, excluded.code, number
     there = {node.name for node in below.graph.nodes}
-    yield from _told(number + 1, near_misses(stack.tried_by(step), there, taken))
-
-
-def _told(
-    first: int, misses: Iterable[tuple[tuple[str, ...], Attempt]]
-) -> Iterator[tuple[str, bool, str, str, int]]:
-    for number, (names, attempt) in enumerate(misses, first):
-        for name in names:
-            words = f"{attempt.pattern.name}: {attempt.words}"
-            yield name, False, words, attempt.outcome.code, number
+    yield from told(number + 1, near_misses(stack.tried_by(step), there, taken))
 
 
 def _records(

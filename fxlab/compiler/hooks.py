@@ -1,4 +1,5 @@
-"""The private hooks of torch's compiler: those of its pattern matcher are in ``patterns/asking.py``.
+"""The private hooks of torch's compiler: those of its pattern matcher are in
+``transformations/inductor_patterns/``.
 
 Each is looked up when a compile begins. What this torch does not have is left out, with a remark that says
 what cannot be seen without it; borders of phases remain. Patches hold for the whole process while something
@@ -16,15 +17,13 @@ from typing import Any
 
 from torch.fx import Graph, GraphModule, Node
 
-from fxlab.compiler.heard_calls import Call, Patches, attribute_of
-from fxlab.compiler.patterns.asking import Asking, pattern_name
 from fxlab.compiler.recording.recorder import PHASES, Recorder
+from fxlab.heard_calls import LOCK, Call, Patches, attribute_of
 from fxlab.interrupts import RestoringStack
+from fxlab.transformations.inductor_patterns.asking import Asking, pattern_name
 
 _BORDERS = {phase: f"{phase}_{'graph_' * (phase == 'joint')}passes" for phase in PHASES}
 
-LOCK = threading.RLock()
-"""Patches are those of the process, so that one thread compiles at a time."""
 SCRIPT_IS_HEARD = threading.Event()
 """Whether a script is listened to, whose compiles are not to be mixed with others."""
 
@@ -57,10 +56,7 @@ def listening(listener: Recorder) -> Iterator[list[str]]:
         }.items():
             patches.around(f"{observer}.{name}", around_pass, "Passes are not told apart")
         matcher = "torch._inductor.pattern_matcher"
-        asking = Asking(listener.begin_patterns, listener.tried, lambda: around.is_in_pass)
-        lost = "Why patterns do not match is not known"
-        patches.around(f"{matcher}:PatternMatcherPass.apply", asking.pass_, lost)
-        patches.around(f"{matcher}:MatchContext.match", asking.step, lost)
+        Asking(listener.begin_patterns, listener.tried, lambda: around.is_in_pass).hear(patches)
         patches.around(
             f"{matcher}:PatternMatcherPass.apply", around.pattern_pass, "Passes are not told apart"
         )

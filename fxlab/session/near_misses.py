@@ -11,17 +11,16 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import nodes_at, unknown_node
 from fxlab.reasons import Reason
 from fxlab.transformations import Transformation
+from fxlab.transformations.foreign.from_callable import CallableTransformation
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLUMNS = ["pattern", "pass", "matched", "reason", "code", "reached", "operators", "at", "begins_at"]
-
 
 def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str | None) -> pd.DataFrame:
     """Return a row for each place at which a pass does not apply, or for each at a node."""
-    import pandas as pd
+    from fxlab.transformations.inductor_patterns import attempts_at, attempts_table, near_misses, not_tried
 
     name = node.name if isinstance(node, Node) else node
     if name is not None and not isinstance(name, str):
@@ -30,6 +29,15 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
     names = [None] if name is None else [each.name for each in nodes_at(graph, name)]
     if not names:
         raise unknown_node(graph, str(name))
+    tried = pass_.tried(graph_module) if isinstance(pass_, CallableTransformation) else None
+    if tried is not None and tried.patterns:
+        known = {each.name: each for each in graph.nodes}
+        if name is None:
+            nearest = [attempt for _, attempt in near_misses(tried, known, ())]
+            nearest.sort(key=lambda attempt: -len(attempt.nodes) / len(attempt.pattern.operators))
+            return attempts_table([attempt.row(str(pass_.name)) for attempt in nearest])
+        tables = [attempts_at([tried], str(each), None) for each in names]
+        return next((t for t in tables if len(t)), not_tried([tried], known[str(names[0])]))
     found = []
     for each in names:
         rows = (
@@ -43,8 +51,7 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
         found += [row for row in rows if row not in found]
     chosen = [row for row in found if name is not None or not row[0]]
     table = [(str(pass_.name), str(pass_.name), *row) for row in chosen]
-    types = {"matched": bool, "reached": int, "operators": int}
-    return pd.DataFrame(table, columns=_COLUMNS).astype(types).set_index("pattern")
+    return attempts_table(table)
 
 
 def nearest(pass_: Transformation, graph_module: GraphModule) -> str:

@@ -141,6 +141,13 @@ class Transformation(ABC):
                 module.recompile()
         return result
 
+    def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
+        """Return the nodes that it handles wrongly, and why in words, where it can tell by itself.
+
+        :func:`fxlab.bisect` asks a pass that makes a model different and has no candidates.
+        """
+        return (), ""
+
     def named(self, name: str) -> Self:
         """Return this transformation under another name, so that a session can offer several of its class.
 

@@ -10,6 +10,7 @@ from torch import nn
 import fxlab
 from fxlab.compiler.code.compiled_code import CompiledCode
 from fxlab.compiler.code.hooks import why_no_code
+from fxlab.compiler.code.lowerings import LoweredGraph
 from fxlab.view_model.measured_overlays import MeasuredOverlays
 from fxlab.view_model.measurements import KERNELS
 from fxlab.view_model.pass_offer import add, offers
@@ -75,14 +76,45 @@ def test_code_is_taken_off_and_offered_again(generated):
 @pytest.mark.slow
 def test_a_mistake_of_code_generation_is_found_by_name():
     relu, mul = lowering.lowerings[aten.relu.default], lowering.lowerings[aten.mul.Tensor]
+    model, x = a_model()
+
+    def step(x):
+        return torch.relu(model[0](x)) + 1
+
     with mock.patch.dict(lowering.lowerings, {aten.relu.default: lambda x: mul(relu(x), 1.001)}):
-        session = fxlab.compile_session(*a_model())
+        session = fxlab.compile_session(step, (x,))
         session.generate_code()
-    found = session.verdict(CODE)
-    assert found.status == "different"
-    assert "rounds worse" in found.reason
-    assert session.verdict("AOTAutograd").agrees
-    assert fxlab.bisect(session).pass_.name == CODE
+        found = session.verdict(CODE)
+        assert found.status == "different"
+        assert "rounds worse" in found.reason
+        assert session.verdict("AOTAutograd").agrees
+        bisection = fxlab.bisect(session)
+    assert bisection.pass_.name == CODE
+    assert bisection.rewrites == ("relu",)
+    line = step.__code__.co_firstlineno + 1
+    assert f"the lowering of aten.relu at relu ({__file__}:{line}: return torch.relu" in bisection.reason
+    assert "cpp_fused" in bisection.reason
+
+
+@pytest.mark.slow
+def test_lowerings_are_judged_one_by_one(generated):
+    table = generated.lowerings()
+    assert table["operator"].tolist() == ["aten.addmm", "aten.relu"]
+    assert (table["ratio"] < 4).all()
+
+
+@pytest.mark.weekly
+def test_a_mistake_that_no_lowering_makes_by_itself_is_found_by_halving():
+    graph = torch.fx.symbolic_trace(lambda x: (aten.neg.default(aten.exp.default(x)),))
+    neg, mul = lowering.lowerings[aten.neg.default], lowering.lowerings[aten.mul.Tensor]
+
+    def of_computed(x):
+        return mul(neg(x), 1.01) if "exp" in str(x) else neg(x)
+
+    with mock.patch.dict(lowering.lowerings, {aten.neg.default: of_computed}):
+        lowered = LoweredGraph(graph, {"x": torch.rand(4)})
+        assert not any(one.is_wrong for one in lowered.lowerings())
+        assert [node.target for node in lowered.fault().nodes] == [aten.neg.default]
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 import fxlab
-from fxlab.compiler import heard_calls, hooks
+from fxlab import heard_calls
+from fxlab.compiler import hooks
 from fxlab.compiler.graphs import hooks as graph_hooks
 from fxlab.compiler.recording.recorder import Recorder
 

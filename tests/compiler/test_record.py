@@ -17,7 +17,7 @@ from torch import nn
 from torch._inductor.compile_fx import compile_fx
 
 import fxlab
-from fxlab.compiler import heard_calls
+from fxlab import heard_calls
 from fxlab.compiler.compiling.hooks import _without_code
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.view_model.session_remarks import session_remarks
@@ -139,7 +139,7 @@ def test_a_graph_break_is_a_remark_with_its_line_and_what_helps(record):
     assert told["code"] == 'print("here")'
     assert "test_record.py:" in told["place"]
     assert told["advice"]
-    assert session_remarks(record.sessions["graph 1, inference"])["list"] == []
+    assert session_remarks(record.sessions["graph 1, inference"])["remarks"] == []
 
 
 def test_what_a_compile_could_not_tell_is_a_remark(record):
@@ -147,7 +147,7 @@ def test_what_a_compile_could_not_tell_is_a_remark(record):
     session.remarks = ("<b>Nothing</b> is seen\nof it",)
     found = session_remarks(session)
     assert found["about"] == "Parts of the compile are not shown"
-    assert [told["what"] for told in found["list"]] == ["<b>Nothing</b> is seen of it"]
+    assert [told["what"] for told in found["remarks"]] == ["<b>Nothing</b> is seen of it"]
 
 
 def test_no_sessions_and_what_is_none_are_refused_by_name(record, tmp_path):

@@ -1,9 +1,13 @@
 """Compiles with gradients: joint, forward and backward, each a stack of its own."""
 
+from unittest import mock
+
 import pytest
 import torch
+import torch._inductor.decomposition as decomposition
 from functorch.compile import min_cut_rematerialization_partition
 from tiny_models import Blocks, plant_mistake, without_code
+from torch import nn
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 import fxlab
@@ -220,3 +224,41 @@ def test_a_budget_of_memory_is_an_option():
     assert saved[1] < saved[0]
     assert less.verdict().agrees
     assert torch._functorch.config.activation_memory_budget == 1.0
+
+
+def test_a_wrong_decomposition_is_found_by_its_operator_and_line():
+    def step(x, weight):
+        return nn.functional.silu(x @ weight).sum(-1)
+
+    def wrong(gradient, x):
+        return own(gradient, x) * 1.001
+
+    table = decomposition.select_decomp_table()
+    own = table[torch.ops.aten.silu_backward.default]
+    weight = torch.randn(4, 4, requires_grad=True)
+    with mock.patch.dict(table, {torch.ops.aten.silu_backward.default: wrong}):
+        session = fxlab.compile_session(step, (torch.randn(2, 4), weight), training=True)
+        found = fxlab.bisect(session)
+    assert (found.pass_.name, found.rewrites) == ("AOTAutograd", ("silu",))
+    line = f"{__file__}:{step.__code__.co_firstlineno + 1}"
+    assert f"the decomposition of aten.silu_backward.default at silu ({line}: return nn." in found.reason
+
+
+def test_a_dropout_of_a_permuted_value_is_judged_pass_by_pass_and_a_mistake_beside_it_is_found():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.4))
+
+    def step(x):
+        return model(x.transpose(0, 1)).sin().sum(0)
+
+    x = torch.randn(3, 2, 4)
+    right = fxlab.compile_session(step, (x,), training=True)
+    assert right.verdict().agrees
+    assert all(right.verdict(pass_.name).agrees for pass_ in right.applied)
+    assert fxlab.first_divergence(right) is None
+
+    def careless(graph):
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.gt.Scalar):
+            node.args = (node.args[0], 0.5)
+
+    wrong = fxlab.compile_session(step, (x,), training=True, options={"joint_custom_post_pass": careless})
+    assert fxlab.bisect(wrong).pass_.name == "joint/careless"

@@ -16,6 +16,7 @@ from torch._inductor.pattern_matcher import (
     register_graph_pattern,
     register_replacement,
 )
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxlab
 from fxlab.drawing.rendering.layout import lay_out
@@ -126,6 +127,30 @@ def test_why_a_pattern_does_not_match(session, node, code, at, reason):
     assert (told["code"], told["at"], told["begins_at"]) == (code, at, node)
     assert reason in told["reason"]
     assert not told["matched"]
+
+
+def test_patterns_outside_of_a_compile_say_why_they_do_not_match(patterns):
+    inputs = torch.randn(2, 8), torch.randn(2, 4)
+    traced = make_fx(Doubles())(*inputs)
+
+    def plain(graph_module):
+        patterns.apply(graph_module.graph)
+
+    outside = fxlab.Session(
+        traced, inputs, passes=[fxlab.from_callable(patterns), fxlab.from_callable(plain)]
+    )
+    table = outside.why_not("doubled")
+    assert list(zip(table.index, table["code"], table["begins_at"], strict=True)) == [
+        ("never", "setting", "tanh"),
+        ("double_relu", "check", "mul_4"),
+        ("double_relu", "constant", "mul_3"),
+    ]
+    told = outside.why_not("plain", "mul_1").iloc[0]
+    assert (told["code"], told["at"]) == ("operator", "sigmoid")
+    begins = outside.why_not("plain", "sigmoid").loc["never", "reason"]
+    assert begins == "it begins at aten.tanh, and this is aten.sigmoid"
+    assert "never: all operators match" in outside.explain("doubled").loc["tanh", "reason"]
+    assert not outside.applied
 
 
 def test_a_setting_that_is_off_is_named(session):
@@ -241,7 +266,7 @@ class _Expands(nn.Module):
 
 
 def test_without_the_hook_patterns_are_not_listed(monkeypatch):
-    from fxlab.compiler.patterns import asking
+    from fxlab.transformations.inductor_patterns import asking
 
     monkeypatch.setattr(asking.Asking, "_copy", lambda self, entry: entry)
     session = fxlab.compile_session(Doubles().eval(), (torch.ones(2, 8), torch.ones(2, 4)))

@@ -18,11 +18,11 @@ from torch.fx import GraphModule
 
 from fxlab.compiler.graphs.held_modules import plain_function
 from fxlab.compiler.graphs.hooks import modules_read
-from fxlab.compiler.heard_calls import Call, Patches
 from fxlab.compiler.hooks import listening
 from fxlab.compiler.options.hooks import OF_AUTOGRAD
 from fxlab.compiler.recording.recorder import Recorder
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
+from fxlab.heard_calls import Call, Patches
 from fxlab.interrupts import RestoringStack
 from fxlab.models.safe_code import protect
 

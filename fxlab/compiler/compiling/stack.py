@@ -10,14 +10,15 @@ from typing import Any, NoReturn, TypeAlias
 from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import why_no_code
+from fxlab.compiler.code.lowerings import LoweredGraph
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.graphs.flat import Frame
-from fxlab.compiler.patterns import Tried
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.naming import give_naming, new_naming
 from fxlab.transformations.candidate_filter import Limit
+from fxlab.transformations.inductor_patterns import Tried
 from fxlab.transformations.journal.name_order import merged_order
 
 KEY = "fxlab.compiler"
@@ -191,6 +192,17 @@ class CompilerStack:
                 for node in nodes:
                     into.setdefault(node, []).append(kernel)
             found[stack.name] = {names.get(n, n): kernels for n, kernels in into.items() if kernels}
+        return found
+
+    def lowered(self, entries: Entries) -> dict[str, LoweredGraph]:
+        """Return, by stack, the last graphs that code was generated for with some passes on."""
+        done = self._generated(entries, self.compiler.frames[self._number])
+        stacks = done.recorder.recordings[self._number].stacks
+        kinds = [kind for kind in stacks if kind != WHOLE] or [WHOLE]
+        found = {}
+        for kind in kinds:
+            inputs = {slot.name: slot.value for slot in self._frame.inputs(kind)}
+            found[stacks[kind].name] = LoweredGraph(self._frame.module(stacks[kind].last, kind), inputs)
         return found
 
     def _generated(self, entries: Entries, frame: Frame) -> Compile:

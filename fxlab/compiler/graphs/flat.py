@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from fxlab.compiler.graphs.lineage import (
 from fxlab.compiler.graphs.names import Names
 from fxlab.compiler.graphs.slots import Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
-from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.compiler.recording.snapshot import Snapshot, returned
 from fxlab.models.autocast import UnderAutocast
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
@@ -183,7 +183,7 @@ class Frame:
             value.meta = dict(node.meta)
         run = CompiledCode(recording.code, recording.values, has_gradients=bool(self._gradients))
         results = graph.call_function(run, tuple(values))
-        count = len(_returned(self._captured.graph))
+        count = len(returned(self._captured.graph))
         graph.output(tuple(graph.call_function(operator.getitem, (results, place)) for place in range(count)))
         return self.module(Snapshot(GraphModule(nn.Module(), graph), TORCH, {}), WHOLE)
 
@@ -245,7 +245,7 @@ class Frame:
         """Return what Dynamo's graph does, in its order, and gradients where they are compiled."""
         output = snapshot.graph.output_node()
         values: list[Any] = [
-            torch.fx.map_arg(value, copies.__getitem__) for value in _returned(snapshot.graph)
+            torch.fx.map_arg(value, copies.__getitem__) for value in returned(snapshot.graph)
         ]
         copies_of = {node.name: node for node in graph.find_nodes(op="placeholder")}
         if leaves:
@@ -261,7 +261,7 @@ class Frame:
         elif snapshot.dialect != TORCH and kind == WHOLE:
             known = output.meta.get("desc")
             places = [*map(self._output_place, known)] if isinstance(known, list | tuple) else []
-            count = len(_returned(self._captured.graph))
+            count = len(returned(self._captured.graph))
             wanted_places = [("output", place) for place in range(count)]
             wanted_places += [("gradient", place) for place in self._gradients]
             if len(places) == len(values) and {*wanted_places} <= {*places}:
@@ -342,7 +342,7 @@ class Frame:
         output = aten.graph.output_node()
         descriptors = output.meta.get("desc")
         if isinstance(descriptors, list | tuple):
-            pairs = zip(descriptors, _returned(aten.graph), strict=True)
+            pairs = zip(descriptors, returned(aten.graph), strict=True)
             places = (self._input_place(gradient_of(one)) for one, value in pairs if isinstance(value, Node))
             self._gradients = [place for place in places if place is not None]
         for place in self._gradients:
@@ -355,7 +355,7 @@ class Frame:
         if self._saved or "forward" not in stacks:
             return
         forward, backward = stacks["forward"].first, stacks["backward"].first
-        values = _returned(forward.graph)
+        values = returned(forward.graph)
         places = {node.name: place for place, node in enumerate(values) if isinstance(node, Node)}
         module = self.module(forward, "forward")
         with torch.no_grad(), generators_kept(), state_kept(module, watch=False):
@@ -395,8 +395,3 @@ def _read_of_nothing(node: Node) -> Node | None:
         return None
     updated = call.args[0]
     return updated[place] if isinstance(updated, list | tuple) else None  # type: ignore[index, return-value]
-
-
-def _returned(graph: Graph) -> Sequence[Any]:
-    value: Any = graph.output_node().args[0]
-    return value if isinstance(value, list | tuple) else (value,)

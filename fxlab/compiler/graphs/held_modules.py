@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from fxlab.checks import described
-from fxlab.compiler.heard_calls import held_by_closure
 from fxlab.compiler.story.story import function_name
+from fxlab.heard_calls import held_by_closure
 
 _NAME = re.compile(r"\w+")
 

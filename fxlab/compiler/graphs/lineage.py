@@ -14,6 +14,10 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.compiler.graphs.hooks import root_names
 from fxlab.node_info import is_backward
 
+_OWN_FRAME = re.compile(
+    r'^ *File "[^"\n]*fxlab.compiler.compiling.hooks\.py", line .*\n.*(?:\n|\Z)', re.MULTILINE
+)
+"""The frame in which a module is called to be compiled."""
 _ROOT = re.compile(r"^L\[(['\"])\w+\1\]\.?")
 _ITEM = re.compile(r"(?:\._modules)?\[(['\"]?)(\w+)\1\]")
 
@@ -45,8 +49,8 @@ def clean_meta(node: Node, classes: Mapping[str, str], roots: Mapping[str, str])
     """
     meta = node.meta
     result = {"val": meta.get("val", meta.get("example_value"))}
-    if meta.get("stack_trace"):
-        result["stack_trace"] = meta["stack_trace"]
+    if trace := _OWN_FRAME.sub("", str(meta.get("stack_trace") or "")):
+        result["stack_trace"] = trace
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
     if isinstance(stack, dict) and (paths := _paths(stack, classes, roots)):
         result["nn_module_stack"] = {path: (path, classes[path]) for path in paths}

@@ -17,9 +17,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.graphs.slots import Slot, random_like
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack, Step
-from fxlab.compiler.recording.snapshot import Snapshot, State, attribute
+from fxlab.compiler.recording.snapshot import Snapshot, State
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.running import Inputs, bound_values, call_arguments
+from fxlab.node_info import attribute_at
 from fxlab.torch_private import FakeTensor, pytree
 from fxlab.values.tensors import is_floating, known_number, same_bits
 
@@ -80,7 +81,7 @@ class Pipeline:
     def _note(self, name: str, graph_module: GraphModule, *, also_same: bool = False) -> None:
         last = self.stack.last
         is_same = State(graph_module) == last.state and all(
-            self._values.kept(path, attribute(graph_module, path)) is copied
+            self._values.kept(path, attribute_at(graph_module, path)) is copied
             for path, copied in last.held.items()
         )
         after = last if is_same else self._taken(graph_module)

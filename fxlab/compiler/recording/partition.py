@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.fx import Graph, Node
 
-from fxlab.compiler.recording.snapshot import Snapshot
+from fxlab.compiler.recording.snapshot import Snapshot, returned
 from fxlab.models.free_paths import graph_module_of
 
 _FORWARD, _BACKWARD = "_of_forward", "_of_backward"
@@ -28,17 +28,17 @@ def joined(joint: Snapshot, forward: Snapshot, backward: Snapshot) -> Snapshot |
     inputs: dict[str, Node] = {}
     for node in joint.graph.find_nodes(op="placeholder"):
         inputs[node.name] = graph.node_copy(node)
-    returned, gradients = (_returned(one.graph) for one in (forward, backward))
+    saved, gradients = (returned(one.graph) for one in (forward, backward))
     known = {node.name: _call(node) for node in joint.graph.nodes}
     copies = _copied(graph, forward.graph, inputs, known, _FORWARD)
     if copies is None:
         return None
-    saved = {node.name: copies[node] for node in returned if isinstance(node, Node)}
-    later = _copied(graph, backward.graph, {**inputs, **saved}, known, _BACKWARD)
-    outputs = len(_returned(joint.graph)) - len(gradients)
-    if later is None or not 0 <= outputs <= len(returned):
+    read = {node.name: copies[node] for node in saved if isinstance(node, Node)}
+    later = _copied(graph, backward.graph, {**inputs, **read}, known, _BACKWARD)
+    outputs = len(returned(joint.graph)) - len(gradients)
+    if later is None or not 0 <= outputs <= len(saved):
         return None
-    values = [_of(value, copies) for value in returned[:outputs]] + [_of(value, later) for value in gradients]
+    values = [_of(value, copies) for value in saved[:outputs]] + [_of(value, later) for value in gradients]
     graph.output(tuple(values)).meta.update(joint.graph.output_node().meta)
     held = {**backward.held, **forward.held}
     return Snapshot(graph_module_of(held, graph, "Joined"), joint.dialect, {**forward.made, **backward.made})
@@ -74,8 +74,3 @@ def _call(node: Node) -> tuple[Any, ...]:
 
 def _of(value: Any, copies: dict[Node, Node]) -> Any:
     return copies[value] if isinstance(value, Node) else value
-
-
-def _returned(graph: Graph) -> list[Any]:
-    value: Any = graph.output_node().args[0]
-    return list(value) if isinstance(value, list | tuple) else [value]

@@ -11,13 +11,13 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import author_line, error_words
-from fxlab.compiler.patterns import Attempt, Pattern
 from fxlab.compiler.recording.partition import joined
 from fxlab.compiler.recording.snapshot import Made, Snapshot, State
 from fxlab.compiler.story.hooks import current_compile
 from fxlab.compiler.story.story import Story
 from fxlab.models.autocast import AutocastState, autocast_state
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after
+from fxlab.transformations.inductor_patterns import Attempt, Pattern
 
 PHASES = ("pre_grad", "joint", "post_grad")
 """The phases of Inductor that run passes over an FX graph, in their order."""

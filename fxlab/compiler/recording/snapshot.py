@@ -11,6 +11,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.input_order import after_inputs
+from fxlab.node_info import attribute_at
 
 
 class State:
@@ -23,7 +24,7 @@ class State:
     def __init__(self, graph_module: GraphModule) -> None:
         self._nodes = [(node, node.target, node.args, node.kwargs) for node in graph_module.graph.nodes]
         self._held = {
-            str(node.target): _version(attribute(graph_module, str(node.target)))
+            str(node.target): _version(attribute_at(graph_module, str(node.target)))
             for node in graph_module.graph.find_nodes(op="get_attr")
         }
 
@@ -83,18 +84,16 @@ class Snapshot:
             inherited = made[node.name].meta if node.name in made else {}
             copies[node].meta = {**inherited, **node.meta}
         self.held = {
-            str(node.target): attribute(graph_module, str(node.target))
+            str(node.target): attribute_at(graph_module, str(node.target))
             for node in self.graph.nodes
             if node.op in ("get_attr", "call_module")
         }
 
 
-def attribute(graph_module: GraphModule, path: str) -> Any:
-    """Return what a module holds at a path."""
-    value: Any = graph_module
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+def returned(graph: Graph) -> list[Any]:
+    """Return the values that a graph returns."""
+    value: Any = graph.output_node().args[0]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _version(value: Any) -> Any:

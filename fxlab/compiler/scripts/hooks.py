@@ -18,11 +18,11 @@ from fxlab.compiler.code.hooks import ahead_of_time_code, hear_kernels
 from fxlab.compiler.compiling.hooks import cache_entries
 from fxlab.compiler.graphs.held_modules import holder_of
 from fxlab.compiler.graphs.hooks import modules_read, values_of
-from fxlab.compiler.heard_calls import Call, Patches
 from fxlab.compiler.hooks import SCRIPT_IS_HEARD, listening
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.story.hooks import hear_story, hear_symbols
 from fxlab.compiler.story.story import Story
+from fxlab.heard_calls import Call, Patches
 from fxlab.interrupts import RestoringStack
 
 _COMPILED = "__compiled_fn"

@@ -10,6 +10,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.compiler.recording.recorder import PHASES, Recorder, Recording
+from fxlab.compiler.recording.snapshot import returned
 from fxlab.tracing.dynamo.hooks import origin_of
 
 
@@ -131,5 +132,5 @@ def _saves(recording: Recording, names: set[str]) -> bool:
     stack = recording.stacks.get("forward")
     if stack is None:
         return False
-    returned: Any = stack.first.graph.output_node().args[0]
-    return {getattr(value, "name", "") for value in returned[len(returned) - len(names) :]} == names
+    values = returned(stack.first.graph)
+    return {getattr(value, "name", "") for value in values[len(values) - len(names) :]} == names

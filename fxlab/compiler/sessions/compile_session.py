@@ -9,10 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fxlab.compiler.code.lowerings import line_of
 from fxlab.compiler.compiler_pass import CODE, CodePass
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.sessions.pattern_questions import PatternQuestions
 from fxlab.compiler.story.story import story_table
+from fxlab.node_info import target_text
 from fxlab.overlays import Overlay
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
@@ -21,8 +23,6 @@ from fxlab.validation import Reference, Variants, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from fxlab.tracing import GraphBreak
 
 
 class CompileSession(PatternQuestions):
@@ -57,12 +57,6 @@ class CompileSession(PatternQuestions):
     def compile_number(self) -> str:
         """Dynamo's number of the compile that the graph is of, such as ``0/1``; empty without Dynamo."""
         return self._compiled.recorded.compile
-
-    @property
-    def graph_breaks(self) -> list[GraphBreak]:
-        """The graph breaks between the graphs that the model was compiled to."""
-        found = {id(one.graph_break): one.graph_break for one in self.graphs.values() if one.graph_break}
-        return [*found.values()]
 
     def story(self) -> pd.DataFrame:
         """List what Dynamo has done with the function that the graph is of: compiles, breaks, recompiles.
@@ -177,8 +171,9 @@ class CompileSession(PatternQuestions):
         Returns
         -------
         pandas.DataFrame
-            A row for each node that Inductor names, indexed by ``node``: the ``stack`` it is of, and its
-            ``kernel``; several where it is computed in each of them. A number tells calls of one kernel
+            A row for each node that Inductor names, indexed by ``node``: the ``stack`` it is of, its
+            ``kernel``, several where it is computed in each of them, and ``place`` (file and line) and
+            ``code`` of the line that it comes from. A number tells calls of one kernel
             apart. Views and other nodes that need no kernel have no row. A recorded script has rows if
             ``INDUCTOR_PROVENANCE=1`` is in its environment.
 
@@ -192,12 +187,50 @@ class CompileSession(PatternQuestions):
         if not self.has_code:
             raise ValueError("kernels: no code was generated. Do that first: session.generate_code().")
         found = self._compiled.kernels(self._entries(self._switches))
+        graphs = (session.graph_module.graph.nodes for session in self.graphs.values())
+        lines = {node.name: line_of(node) for nodes in graphs for node in nodes}
+        lines |= {node.name: line_of(node) for stage in self.stages for node in stage.graph.nodes}
         rows = [
-            (node, stack, ", ".join(kernels))
+            (node, stack, ", ".join(kernels), *lines.get(node, ("", "")))
             for stack, nodes in found.items()
             for node, kernels in nodes.items()
         ]
-        return pd.DataFrame(rows, columns=["node", "stack", "kernel"]).set_index("node")
+        return pd.DataFrame(rows, columns=["node", "stack", "kernel", "place", "code"]).set_index("node")
+
+    @in_turn
+    def lowerings(self) -> pd.DataFrame:
+        """Judge the generated code of each operator by itself, beside ATen's kernel for it.
+
+        Both run on the values that ATen's kernels compute, so that no mistake is passed on. The calls become
+        one graph whose code is generated once; passes do not run again. Where ``compiled code`` is different,
+        :func:`fxlab.bisect` says which of these makes it so: one may round worse by itself and do no harm.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each call that Inductor generates code for, those first whose error is the largest
+            multiple (``ratio``) of that of ATen's kernel: the ``stack``, the ``operator``, its relative
+            ``error``, and ``place`` and ``code`` of the line that it comes from. The ratio is 1 where every
+            bit is the same, and infinite where other integers, NaNs or infinities come out. Views, writes in
+            place and random numbers are not there. Indexed by ``node``.
+
+        Raises
+        ------
+        ValueError
+            If no code was generated: see :meth:`generate_code`.
+        """
+        import pandas as pd
+
+        if not self.has_code:
+            raise ValueError("lowerings: no code was generated. Do that first: session.generate_code().")
+        rows = []
+        for stack, graph in self._compiled.lowered(self._entries(self._switches)).items():
+            for one in graph.lowerings():
+                called = stack, target_text(one.node)
+                rows.append((one.node.name, *called, one.ratio, one.error, *line_of(one.node)))
+        columns = ["node", "stack", "operator", "ratio", "error", "place", "code"]
+        table = pd.DataFrame(rows, columns=columns).set_index("node")
+        return table.sort_values("ratio", ascending=False, kind="stable")
 
     def overlays(self) -> list[Overlay]:
         """Return what its graphs can be coloured by beside what all sessions can: the kernels, by node."""

@@ -9,10 +9,10 @@ from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
 from fxlab.compiler.compiler_pass import explain_unchanged
-from fxlab.compiler.patterns import Tried, attempts_at, not_tried, patterns_table
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
+from fxlab.transformations.inductor_patterns import Tried, attempts_at, not_tried, patterns_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.compiler.heard_calls import Call, Patches, attribute_of
 from fxlab.compiler.story.guard_words import Guard, named
 from fxlab.compiler.story.story import (
     BREAK,
@@ -30,6 +29,7 @@ from fxlab.compiler.story.story import (
     function_name,
     told,
 )
+from fxlab.heard_calls import Call, Patches, attribute_of
 
 _LIMIT = "recompile limit"
 _NUMBER = re.compile(r"^\d+/\d+: ")

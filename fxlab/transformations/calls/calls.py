@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from fxlab.node_info import known_result
 from fxlab.operators import argument, function_of, operator_of, told_dtype
+from fxlab.transformations.analysis.node_shape import are_same_sizes
 from fxlab.transformations.calls.arguments import (
     RENAMED,
     Weight,
@@ -75,6 +76,13 @@ class Term:
     """Whether it writes its result into its first argument."""
     defaults: dict[str, Any] = field(default_factory=dict)
     """The values of arguments that the call does not give."""
+    written: str = ""
+    """The name of the operator as it is written, where that is another one, such as ``div``."""
+
+    @property
+    def called(self) -> str:
+        """The name of the operator for people."""
+        return self.written or self.name
 
 
 @dataclass
@@ -198,7 +206,16 @@ class Calls:
     def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
         """Return the form that all spellings of a call have."""
         if name in _ARITHMETIC:
-            return self._arithmetic(name, given, node)
+            term = self._arithmetic(name, given, node)
+            if term is None:
+                return None
+            term.written = name if name not in ("rsub", term.name) else ""
+            kept, *neutral = sorted(term.args.get("terms", ()), key=is_number) or (None,)
+            if neutral in ([0], [1]) and neutral[0] == (term.name == "mul"):
+                keeps_dtype = self.dtype(node) == self.dtype(kept) is not None
+                term.is_transparent = keeps_dtype and self._is_same(node, kept)
+                term.args |= {"self": kept} if term.is_transparent else {}
+            return term
         value = given.get("self")
         rank = self.rank(value if "self" in given else given.get("tensors"))
         if name in _RESHAPES and any(isinstance(each, torch.dtype) for each in given.values()):
@@ -206,10 +223,7 @@ class Calls:
         if is_cast(node) or name in ("_to_copy", "to"):
             return self._cast(node, value)
         if name in _COPIES:
-            is_kept = (
-                not self.is_written(node) and not self.is_written(value) if isinstance(value, Node) else True
-            )
-            return Term(name, {"self": value}, (node,), is_kept, rank)
+            return Term(name, {"self": value}, (node,), self._is_kept(node, value), rank)
         if name.endswith("dropout") or ((called := operator_of(node)) is not None and called.is_dropout):
             is_off = given.get("train", True) is False or given.get("p", 0.5) == 0
             rest = {} if is_off else {key: each for key, each in given.items() if key in ("p", "train")}
@@ -221,7 +235,8 @@ class Calls:
         if name in ("unsqueeze", "select", "slice"):
             return self._part(name, given, node, rank)
         if name == "expand":
-            return Term("expand", {"self": value, "shape": flat(given.get("shape"))}, (node,), rank=rank)
+            sizes = flat(given.get("shape"))
+            return Term(name, {"self": value, "shape": sizes}, (node,), self._is_same(node, value), rank)
         if name in ("matmul", "bmm", "mm"):
             two = [each for key, each in given.items() if each is not None][:2]
             return Term("matmul", {"self": two[0], "other": two[1]}, (node,), rank=rank)
@@ -498,7 +513,16 @@ class Calls:
         views = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
         if node.target in views and (found := _of_view(self, node)):
             return found
-        return Term("reshape", {"self": value, "shape": flat(shape)}, (node,), rank=rank)
+        args = {"self": value, "shape": flat(shape)}
+        return Term("reshape", args, (node,), self._is_same(node, value), rank)
+
+    def _is_kept(self, node: Node, value: Any) -> bool:
+        """Tell whether neither a value nor a copy of it is written in place."""
+        return not self.is_written(node) and not (isinstance(value, Node) and self.is_written(value))
+
+    def _is_same(self, node: Node, value: Any) -> bool:
+        """Tell whether what keeps all numbers in their order keeps the shape as well."""
+        return are_same_sizes(self.shape(node), self.shape(value)) and self._is_kept(node, value)
 
     def _convolution(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
         if name == "convolution":

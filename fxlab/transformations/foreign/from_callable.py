@@ -25,6 +25,8 @@ from fxlab.values.lazy import deferred
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fxlab.transformations.inductor_patterns import Tried
+
 
 @dataclass(frozen=True)
 class CallableTransformation(JournaledTransformation):
@@ -70,19 +72,40 @@ class CallableTransformation(JournaledTransformation):
         Returns
         -------
         pandas.DataFrame
-            As of :meth:`Transformation.explain`: a row for each node that would be changed or removed.
+            As of :meth:`Transformation.explain`: a row for each node that would be changed or removed, and
+            where a pattern of Inductor begins to match, and why it does not.
         """
-        self._check_graph_module(graph_module)
-        check_lints(graph_module, "graph_module")
-        copied = share_tensors_copy(graph_module)
-        known = len(Journal.of(copied).records)
-        self.transform(copied)
+        known = len(Journal.of(graph_module).records)
+        copied, tried = self._tried_on_copy(graph_module)
         words: dict[str, str] = {}
         for record in Journal.of(copied).records[known:]:
             words |= dict.fromkeys(record.marked, "would be changed")
             words |= {change.name: "would be removed" for change in record.nodes if change.after is None}
         names = [node.name for node in graph_module.graph.nodes if node.name in words]
-        return explanation((name, True, words[name], "", number) for number, name in enumerate(names))
+        changed = [(name, True, words[name], "", number) for number, name in enumerate(names)]
+        if not tried.attempts:
+            return explanation(changed)
+        from fxlab.transformations.inductor_patterns import near_misses, told
+
+        there = {node.name for node in graph_module.graph.nodes}
+        return explanation([*changed, *told(len(names), near_misses(tried, there, words))])
+
+    def tried(self, graph_module: GraphModule) -> "Tried":
+        """Return the patterns of Inductor that the function tries, and what comes of each at each node.
+
+        The function is applied to a copy.
+        """
+        return self._tried_on_copy(graph_module)[1]
+
+    def _tried_on_copy(self, graph_module: GraphModule) -> "tuple[GraphModule, Tried]":
+        from fxlab.transformations.inductor_patterns.asking import patterns_heard
+
+        self._check_graph_module(graph_module)
+        check_lints(graph_module, "graph_module")
+        copied = share_tensors_copy(graph_module)
+        with patterns_heard(self.name) as tried, self._signature_held():
+            self.transform(copied)
+        return copied, tried
 
     def _is_copied(self, tensor: torch.Tensor) -> bool:
         return self.writes_tensors and tensor.is_leaf
@@ -142,7 +165,8 @@ def from_callable(
         given then becomes what that one is) or a ``PassResult``. Passes of other projects are taken as they
         are: one with an argument ``example_inputs`` gets the inputs that the graph was made for, one whose
         first argument is annotated ``torch.fx.Graph``, or a ``CustomGraphPass`` of Inductor, gets the graph,
-        and a ``PatternMatcherPass`` is applied.
+        and a ``PatternMatcherPass`` is applied. Where the patterns of one do not match, ``session.why_not``
+        says why.
     name
         A short name for people; that of the function if left out.
     preserves_computation

@@ -166,7 +166,7 @@ class Matcher:
                     continue  # the misfit is another operand of that
                 words = _called(users[0], self._calls) if users else "read by nothing"
                 value = users[0].name if users else node.name
-                refusal = Reason.OTHER_OPERATOR(value=value, called=words, expected=above.name)
+                refusal = Reason.OTHER_OPERATOR(value=value, called=words, expected=above.called)
                 own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
                 yield Miss(
                     node, own, min(found.reached, total - 1), total, refusal, users[0] if users else node
@@ -344,11 +344,11 @@ class Matcher:
         if term.is_transparent or is_same_dtype:
             yield from self._value(term.args["self"], given, found)
             return
-        words = "an input" if nearest is None else nearest.name
+        words = "an input" if nearest is None else nearest.called
         at = given if isinstance(given, Node) else None
         if nearest is None and at is not None and at.op.startswith("call"):
             words = str(getattr(at.target, "__name__", at.target))
-        self._fail(found, at, Reason.OTHER_OPERATOR, value=given, called=words, expected=term.name)
+        self._fail(found, at, Reason.OTHER_OPERATOR, value=given, called=words, expected=term.called)
 
     def _is_called(self, term: Term, other: Term) -> bool:
         if term.name == other.name:
@@ -558,12 +558,16 @@ class Matcher:
                     yield from self._paired(calls, rest, tensors, more, name)
             return
         if len(tensors) < len(terms) or (len(tensors) > len(terms) and not bare):
+            furthest = found
             for call in calls if tensors else ():  # say what is missing rather than how many
-                fits = (self._value(call, each, found) for each in tensors)
-                if not any(True for each in fits for _ in itertools.islice(each, 1)):
+                fits = (itertools.islice(self._value(call, each, found), 1) for each in tensors)
+                best = max(itertools.chain(*fits), key=lambda more: more.reached, default=None)
+                if best is None:
                     return
+                if len(terms) < len(operands) == 2:  # what is too many is the misfit, and all else fits
+                    furthest = max(furthest, best, key=lambda more: more.reached)
             count = len(terms) + len(numbers)
-            self._fail(found, at, Reason.OTHER_COUNT, name=name, count=len(operands), expected=count)
+            self._fail(furthest, at, Reason.OTHER_COUNT, name=name, count=len(operands), expected=count)
             return
         fits_numbers = False
         for more in self._numbers(name, numbers, given, found, at):
@@ -823,4 +827,4 @@ _KIND_WORDS = {NUMBER: "a number", WEIGHT: "a weight or buffer", TENSOR: "a tens
 
 def _called(node: Node, calls: Calls) -> str:
     term = calls.term(node)
-    return str(getattr(node.target, "__name__", node.target)) if term is None else term.name
+    return str(getattr(node.target, "__name__", node.target)) if term is None else term.called

@@ -28,7 +28,8 @@ class Bisection(OtherNames):
     pass_: Transformation
     """The first pass with which the model is different."""
     rewrites: tuple[str, ...]
-    """Those of its rewrites that it takes, by the nodes they marked; empty if they cannot be told apart."""
+    """Those of its rewrites that it takes, by the nodes they marked; empty if they cannot be told apart. Of
+    generated code, the first node of each operator whose lowering is wrong."""
     divergence: Divergence | None
     """The first node that goes wrong with these rewrites."""
     reason: str
@@ -121,6 +122,7 @@ def bisect(
     first = _first(range(1, len(stages)), lambda position: trials.breaks(stages[position]))
     pass_, below, above = applied[first - 1], stages[first - 1], stages[first]
     rewrites: list[Record] = []
+    names, why = ((), "") if isinstance(pass_, CandidatePass) else pass_.culprits(below)
     if isinstance(pass_, CandidatePass):
         rewrites = pass_.rewrites(above)
 
@@ -130,12 +132,13 @@ def bisect(
 
         # A pass may do more in ``transform`` than rewrite its candidates; then they do not tell.
         if trials.breaks(some(rewrites)) and not trials.breaks(some([])):
-            rewrites = _needed(rewrites, lambda chosen: trials.breaks(some(chosen)))
+            rewrites = needed_items(rewrites, lambda chosen: trials.breaks(some(chosen)))
             above = some(rewrites)
         else:
             rewrites = []
-    reason = trials.reason(above)
-    return Bisection(pass_, tuple(map(_name, rewrites)), trials.divergence(below, above), reason, trials.runs)
+    reason = trials.reason(above) + (f"; {why}" if why else "")
+    names = names or tuple(map(_name, rewrites))
+    return Bisection(pass_, names, trials.divergence(below, above), reason, trials.runs)
 
 
 def _name(record: Record) -> str:
@@ -194,7 +197,7 @@ def _first(positions: Sequence[int], breaks: Callable[[int], bool]) -> int:
     return positions[high]
 
 
-def _needed(items: list[T], breaks: Callable[[list[T]], bool]) -> list[T]:
+def needed_items(items: list[T], breaks: Callable[[list[T]], bool]) -> list[T]:
     """Return items that break together, each of which it takes, where all of them do and none does not.
 
     The last item of the shortest prefix that breaks is needed; then the same is asked of what is before it.

@@ -174,6 +174,8 @@ class RunsCompared:
         self._random_numbers = random_numbers(original, transformed)
         if self._random_numbers.given is not None:
             transformed = transformed.given(self._random_numbers.given)
+            if original.draws.has_seeds:  # by which it has drawn others than its float64 run is given
+                original = original.given(self._random_numbers.given)
         elif self._random_numbers.replayed is not None:
             transformed.replay(self._random_numbers.replayed)
         self._original, self._transformed = original, transformed

@@ -63,15 +63,29 @@ class Draw:
     """The numbers; of a normal distribution around computed means the noise, as deviations."""
     is_computed: bool = False
     """Whether they depend on tensors, such as probabilities."""
+    is_sized: bool = False
+    """Whether a size is all that was given, so that they lie in memory in the order of their dimensions."""
 
     def is_alike(self, other: Draw) -> bool:
         """Tell whether both are drawn in the same way, or one is the choice that the other leads to.
 
         A dropout chooses, and so does a decomposed one, by uniform numbers that are above its ``p``.
         """
-        if (self.name, self.shape, self.numbers) == (other.name, other.shape, other.numbers):
-            return True
-        return self.shape == other.shape and (self._chooses(other) or other._chooses(self))
+        is_same = (self.name, self.numbers) == (other.name, other.numbers)
+        fits = self._order_for(other) is not None or other._order_for(self) is not None
+        return fits and (is_same or self._chooses(other) or other._chooses(self))
+
+    def _order_for(self, asked: Draw) -> Sequence[int] | None:
+        """Return the order of dimensions in which the values have the shape of another draw, if there is one.
+
+        A dropout that is decomposed draws by size, in the order in which its tensor lies in memory.
+        """
+        plain = range(len(self.shape))
+        strides = self.values.stride()
+        is_known = asked.is_sized and self.values.shape == self.shape
+        in_memory = sorted(plain, key=lambda dim: -strides[dim]) if is_known else plain
+        orders = (order for order in (in_memory, plain) if tuple(self.shape[d] for d in order) == asked.shape)
+        return next(orders, None)
 
     def _chooses(self, other: Draw) -> bool:
         is_choice = self.name == "bernoulli" and len(self.numbers) == 1 and not self.is_computed
@@ -79,12 +93,15 @@ class Draw:
 
     def values_for(self, asked: Draw, dtype: torch.dtype) -> torch.Tensor:
         """Return the values for a draw that is alike: in the place of choices numbers that lead to them."""
+        order = self._order_for(asked)
+        values = self.values if order is None else self.values.permute(*order)
+        values = values.contiguous() if asked.is_sized else values
         if asked.name == self.name:
-            return self.values
+            return values
         if asked._chooses(self):
-            chosen: torch.Tensor = to_float64(self.values) > 1 - asked.numbers[0]
+            chosen: torch.Tensor = to_float64(values) > 1 - asked.numbers[0]
             return chosen
-        return _leading_to(self.values, 1 - self.numbers[0], dtype)
+        return _leading_to(values, 1 - self.numbers[0], dtype)
 
     def __str__(self) -> str:
         numbers = f" ({', '.join(map(str, self.numbers))})" if self.numbers else ""
@@ -105,6 +122,8 @@ class Draws:
     """What was drawn, or given."""
     unseen: list[str] = field(default_factory=list)
     """Nodes that have drawn random numbers inside of an operator that does more than that."""
+    has_seeds: bool = False
+    """Whether operators of Inductor draw seeds of others, of which nothing is noted."""
     inside: str = ""
     """The last operator that may draw inside."""
     _node: str = ""
@@ -120,6 +139,7 @@ class Draws:
     def result(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """Call an operator that draws, or let it return what the given numbers make of it."""
         if func._opname in _SEEDS:
+            self.has_seeds = True
             named = _named(func, args, kwargs)
             size = (named["count"],) if "count" in named else ()
             return torch.zeros(size, dtype=torch.int64, device=named["device"])
@@ -254,7 +274,8 @@ def _asked(func: OpOverload, args: Any, kwargs: Any, node: str) -> Draw:
     """Return what an operator is asked to draw, without the numbers."""
     name = _name_of(func)
     named = _named(func, args, kwargs)
-    asked = Draw(name, tuple(_shape(func, named)), (), node, torch.empty(0, device="cpu"))
+    is_sized = named.get("size") is not None
+    asked = Draw(name, tuple(_shape(func, named)), (), node, torch.empty(0, device="cpu"), is_sized=is_sized)
     if func._opname == "native_dropout":
         return replace(asked, numbers=(1 - named["p"],))
     of_tensors = _tells_by_tensors(func, named)

@@ -64,7 +64,8 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
         return RandomNumbers(why_not_judged=f"node {unseen[0]!r} {_INSIDE}")
     if why := first_difference(first.drawn, second.drawn):
         return RandomNumbers(why)
-    has_same = same_numbers(first.drawn, second.drawn)
+    has_seeds = first.has_seeds or second.has_seeds
+    has_same = same_numbers(first.drawn, second.drawn) and not has_seeds
     replayed = replayable(first.drawn, second.drawn)
     if has_same or not ours.generators._replace(torch=theirs.generators.torch).are(theirs.generators):
         return RandomNumbers(other_random_numbers(ours, theirs), replayed)

@@ -215,3 +215,36 @@ def test_a_place_around_a_match_is_no_near_miss():
     to_silu = from_pattern(lambda x: x * torch.sigmoid(x), F.silu)
     table = to_silu.explain(fx.symbolic_trace(lambda x: (x * x.sigmoid()) * x.cos()))
     assert table.matched.tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "place", "at", "words"),
+    [
+        (lambda x, y: torch.tanh(x / y) + 1, lambda x, y: torch.tanh(y.cos() / x) + x, "add", "2 operands"),
+        (lambda x, y: (x / 8.0 + y).relu(), lambda x, y: (x + y).relu(), "x", "the pattern has div there"),
+        (lambda x, y: x.exp() * y, lambda x, y: (x.cos() * 1).reshape(2, 4) * y, "cos", "has exp there"),
+        (lambda x: x.exp().sum(-1), lambda x, y: (x.exp() + 0).expand(2, 4).sum(0), "sum_1", "dim is (0)"),
+    ],
+)
+def test_divisions_and_identities_do_not_hide_the_misfit(pattern, place, at, words):
+    traced = fxlab.symbolic_trace(place, (torch.ones(2, 4), torch.ones(2, 4)))
+    nearest = fxlab.from_pattern(pattern, pattern, name="p").attempts(traced)[0]
+    assert nearest.at == at
+    assert words in nearest.reason
+
+
+def test_identities_are_seen_through_where_the_shape_and_dtype_are_known_to_stay():
+    pass_ = fxlab.from_pattern(lambda x: x.exp().sum(-1), lambda x: x.exp().sum(dim=-1), name="p")
+
+    def kept(x):
+        return ((x.exp() * 1.0 + 0).reshape(2, 4).expand(2, 4) / 1).sum(-1)
+
+    def changed(x):
+        return (x.exp().reshape(4, 2) * 1.0).sum(-1)
+
+    for place, count in ((kept, 1), (changed, 0)):
+        x = torch.randn(2, 4)
+        session = fxlab.Session(fxlab.symbolic_trace(place, x), x, passes=[pass_])
+        session.apply("p")
+        assert session.changes("p").rewrites == count
+        assert session.verdict().agrees

@@ -19,7 +19,7 @@ from fxlab import (
     Transformation,
     bisect,
 )
-from fxlab.validation.nodes.bisect import _first, _needed
+from fxlab.validation.nodes.bisect import _first, needed_items
 
 pytestmark = pytest.mark.slow
 
@@ -182,7 +182,7 @@ def test_halving_finds_a_set_of_which_each_is_needed(count, data):
         runs += 1
         return needed <= set(chosen)
 
-    assert set(_needed(list(range(count)), breaks)) == needed
+    assert set(needed_items(list(range(count)), breaks)) == needed
     assert runs <= len(needed) * (count.bit_length() + 2)
 
 
@@ -206,4 +206,4 @@ def test_outputs_without_numbers_are_no_agreement():
 
 @pytest.mark.parametrize("needed", [{3}, {1, 4}, {0, 2, 5}])
 def test_all_items_that_are_needed_together_are_found(needed):
-    assert set(_needed(list(range(6)), lambda some: needed <= set(some))) == needed
+    assert set(needed_items(list(range(6)), lambda some: needed <= set(some))) == needed

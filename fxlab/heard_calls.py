@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -13,6 +14,9 @@ import torch
 
 from fxlab.author_frames import error_words
 from fxlab.interrupts import RestoringStack
+
+LOCK = threading.RLock()
+"""Patches are those of the process, so that one thread compiles at a time."""
 
 
 class UnknownCallError(Exception):

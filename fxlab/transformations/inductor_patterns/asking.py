@@ -11,22 +11,26 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 from torch.fx import Node
 
-from fxlab.compiler.heard_calls import Call, held_by_closure
-from fxlab.compiler.patterns.attempt import Attempt, Outcome, Pattern, any_of
-from fxlab.compiler.patterns.expressions import is_operator, names_of, parts_of
+from fxlab.heard_calls import LOCK, Call, Patches, held_by_closure
 from fxlab.interrupts import RestoringStack
 from fxlab.node_info import target_text
+from fxlab.transformations.inductor_patterns.attempt import Attempt, Outcome, Pattern, any_of
+from fxlab.transformations.inductor_patterns.expressions import is_operator, names_of, parts_of
+from fxlab.transformations.inductor_patterns.tables import Tried
 from fxlab.units import counted
 
+_MATCHER = "torch._inductor.pattern_matcher"
 _MOST_LETTERS = 80
 _NO_NAMES = {"fn", "_", "inner", "wrapper", "<lambda>"}
 _TORCH = os.path.dirname(os.path.dirname(torch.__file__))
@@ -58,6 +62,12 @@ class Asking:
         """The match that is going on."""
         self._pending: _Pending | None = None
         """The match that was found last, of which it is not known yet whether it is applied."""
+
+    def hear(self, patches: Patches) -> None:
+        """Hear of the calls from now on."""
+        matcher, lost = _MATCHER, "Why patterns do not match is not known"
+        patches.around(f"{matcher}:PatternMatcherPass.apply", self.pass_, lost)
+        patches.around(f"{matcher}:MatchContext.match", self.step, lost)
 
     def pass_(self, call: Call) -> Any:
         """Hear of ``PatternMatcherPass.apply``: copies of its entries tell what comes of them."""
@@ -160,6 +170,22 @@ class Asking:
 
     def _tell(self, pattern: Pattern, node: str, nodes: tuple[str, ...], failure: _Failure) -> None:
         self._tell_of(Attempt(pattern, node, nodes, *failure))
+
+
+@contextmanager
+def patterns_heard(name: str) -> Iterator[Tried]:
+    """Hear of the patterns that this thread tries inside, outside of a compile.
+
+    Parameters
+    ----------
+    name
+        The name of the pass that tries them.
+    """
+    patterns, attempts = list[Pattern](), list[Attempt]()
+    with LOCK, RestoringStack() as stack:
+        if _MATCHER in sys.modules:  # else there is no pattern
+            Asking(patterns.extend, attempts.append, lambda: True).hear(Patches(stack))
+        yield Tried(name, patterns, attempts, tuple)
 
 
 class _Told:

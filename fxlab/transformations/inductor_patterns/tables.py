@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from fxlab.compiler.patterns.attempt import Attempt, Pattern
 from fxlab.node_info import target_text
+from fxlab.transformations.inductor_patterns.attempt import Attempt, Pattern
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +54,6 @@ def attempts_at(tried: Iterable[Tried], node: str, pattern: str | None) -> pd.Da
 
     Those that came furthest stand first.
     """
-    import pandas as pd
-
     found = []
     for one in tried:
         for attempt in one.attempts:
@@ -67,22 +65,25 @@ def attempts_at(tried: Iterable[Tried], node: str, pattern: str | None) -> pd.Da
     rows = []
     for one, attempt in found:
         begins, at = (one.names_of([name])[0] if name else "" for name in (attempt.node, attempt.at))
-        code = "" if attempt.is_matched else attempt.outcome.code
-        known = attempt.pattern.name, one.pass_, attempt.is_matched, attempt.words, code
-        rows.append((*known, len(attempt.nodes), len(attempt.pattern.operators), at, begins))
-    types = {"matched": bool, "reached": int, "operators": int}
-    return pd.DataFrame(rows, columns=_COLUMNS).astype(types).set_index("pattern")
+        rows.append(replace(attempt, node=begins, at=at).row(one.pass_))
+    return attempts_table(rows)
 
 
-def not_tried(tried: Iterable[Tried], node: Node, pattern: str) -> pd.DataFrame:
-    """Return rows like those of :func:`attempts_at` for a pattern that was not tried at a node, and why."""
+def attempts_table(rows: Iterable[Sequence[object]]) -> pd.DataFrame:
+    """Return rows of the columns of :meth:`fxlab.Session.why_not` as a table."""
     import pandas as pd
 
+    types = {"matched": bool, "reached": int, "operators": int}
+    return pd.DataFrame(list(rows), columns=_COLUMNS).astype(types).set_index("pattern")
+
+
+def not_tried(tried: Iterable[Tried], node: Node, pattern: str | None = None) -> pd.DataFrame:
+    """Return rows like those of :func:`attempts_at` for patterns that were not tried at a node, and why."""
     rows = []
     target = _NOT_CALLED.get(node.op) or target_text(node)
     for one in tried:
         for own in one.patterns:
-            if own.name != pattern:
+            if pattern not in (None, own.name):
                 continue
             fits = any(target == name or target.startswith(f"{name}.") for name in own.begins)
             code, words = "operator", f"it begins at {own.begins_at}, and this is {target}"
@@ -90,7 +91,7 @@ def not_tried(tried: Iterable[Tried], node: Node, pattern: str) -> pd.DataFrame:
                 code = "not-tried"
                 words = "not tried: the node was not there when the pass ran, or a match had replaced it"
             rows.append((own.name, one.pass_, False, words, code, 0, len(own.operators), node.name, ""))
-    return pd.DataFrame(rows, columns=_COLUMNS).set_index("pattern")
+    return attempts_table(rows)
 
 
 def near_misses(
@@ -116,6 +117,16 @@ def near_misses(
         names = tuple(dict.fromkeys([begin, *(name for name in rest if name in there)]))
         if begin in there and begin not in taken:
             yield names, attempt
+
+
+def told(
+    first: int, misses: Iterable[tuple[tuple[str, ...], Attempt]]
+) -> Iterator[tuple[str, bool, str, str, int]]:
+    """Yield rows of an explanation for near misses, which are numbered from ``first`` on."""
+    for number, (names, attempt) in enumerate(misses, first):
+        for name in names:
+            words = f"{attempt.pattern.name}: {attempt.words}"
+            yield name, False, words, attempt.outcome.code, number
 
 
 def _furthest(attempts: Iterable[tuple[K, Attempt]]) -> dict[K, Attempt]:

@@ -11,11 +11,11 @@ from torch import nn
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 import fxlab
-from fxlab.compiler import heard_calls
-from fxlab.compiler.heard_calls import UnknownCallError, heard
+from fxlab import heard_calls
 from fxlab.compiler.pipelines.hooks import listening_to_passes
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.story.story import Story
+from fxlab.heard_calls import UnknownCallError, heard
 
 
 def target(first):

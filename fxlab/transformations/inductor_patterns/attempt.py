@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from fxlab.compiler.patterns.expressions import graph_of, written
+from fxlab.transformations.inductor_patterns.expressions import graph_of, written
 from fxlab.units import counted
 
 
@@ -112,6 +112,12 @@ class Attempt:
     def is_whole(self) -> bool:
         """Whether all operators match."""
         return len(self.nodes) >= len(self.pattern.operators)
+
+    def row(self, pass_: str) -> tuple[object, ...]:
+        """Return it in the columns of :meth:`fxlab.Session.why_not`, as one of a pass."""
+        code = "" if self.is_matched else self.outcome.code
+        counts = len(self.nodes), len(self.pattern.operators)
+        return self.pattern.name, pass_, self.is_matched, self.words, code, *counts, self.at, self.node
 
     @property
     def words(self) -> str:

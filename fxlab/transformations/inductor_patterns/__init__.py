@@ -1,0 +1,25 @@
+"""Patterns of the compiler's passes: where each was tried, how far the match came, and what failed."""
+
+from fxlab.transformations.inductor_patterns.attempt import Attempt, Outcome, Pattern
+from fxlab.transformations.inductor_patterns.tables import (
+    Tried,
+    attempts_at,
+    attempts_table,
+    near_misses,
+    not_tried,
+    patterns_table,
+    told,
+)
+
+__all__ = [
+    "Attempt",
+    "Outcome",
+    "Pattern",
+    "Tried",
+    "attempts_at",
+    "attempts_table",
+    "near_misses",
+    "not_tried",
+    "patterns_table",
+    "told",
+]
