@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-import inspect
+import linecache
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -22,8 +22,9 @@ from torch.nn import functional
 
 from fxlab.exchanged import exchanged, instead
 from fxlab.interrupts import RestoringStack
-from fxlab.tracing.model_code.model_files import files_of, names_in
+from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
 from fxlab.tracing.torch_private import FakeTensor
+from fxlab.values.containers import is_a
 
 _ATTENTION = functional.scaled_dot_product_attention
 
@@ -41,21 +42,35 @@ def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
 def _own_names(file: ModuleType) -> dict[str, Any]:
     """Return what is to stand under which names of a file."""
     names = names_in(file)
-    own: dict[str, Any] = {"len": _len, "range": _range} | {name: _TYPES[name] for name in _only_called(file)}
+    texts = [_only_called(text) for text in _texts_of(file)]
+    types = frozenset(_TYPES).intersection(*texts) if texts else ()
+    own: dict[str, Any] = {"len": _len, "range": _range} | {name: _TYPES[name] for name in types}
     found = {name: value for name, value in own.items() if name not in names}
     found |= {name: _MATH for name, value in names.items() if value is math}
     return found | {name: _sqrt for name, value in names.items() if value is math.sqrt}
 
 
+def _texts_of(file: ModuleType) -> list[str]:
+    """Return what the functions of a Python module are written in: a file, or the cells of a notebook."""
+    held = [*names_in(file).values()]
+    classes = [value for value in held if is_a(value, type) and file_of(value) == file.__name__]
+    held += [value for cls in classes for value in names_in(cls).values()]
+    functions = (getattr(value, "__func__", value) for value in held)
+    codes = {f.__code__ for f in functions if is_a(f, FunctionType) and f.__module__ == file.__name__}
+    names = {code.co_filename for code in codes} - {"<string>"}  # methods that dataclasses make
+    names |= {str(file.__file__)} if getattr(file, "__file__", None) else set()
+    return ["".join(linecache.getlines(name)) for name in sorted(names)]
+
+
 @lru_cache(maxsize=1024)
-def _only_called(file: ModuleType) -> frozenset[str]:
-    """Return which types of numbers a file calls, and compares with nothing.
+def _only_called(text: str) -> frozenset[str]:
+    """Return which types of numbers code calls, and compares with nothing, as far as it can be read.
 
     Another class in their place is called and inherited from alike, but is not the same object.
     """
     try:
-        tree = ast.parse(inspect.getsource(file))
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
         return frozenset()
     allowed: set[int] = set()
     for node in ast.walk(tree):
@@ -66,7 +81,7 @@ def _only_called(file: ModuleType) -> frozenset[str]:
         hint = getattr(node, "annotation", None) or getattr(node, "returns", None)
         allowed.update(map(id, ast.walk(hint)) if hint is not None else ())
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in _TYPES]
-    return frozenset({node.id for node in names} - {node.id for node in names if id(node) not in allowed})
+    return frozenset(_TYPES if text else ()) - {node.id for node in names if id(node) not in allowed}
 
 
 class _FollowsSymbols(type):

@@ -1,5 +1,9 @@
 """``len`` and ``range`` of symbolic sizes, and inputs of which there are none."""
 
+import linecache
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 from agreement import assert_agree
@@ -131,3 +135,16 @@ def test_a_file_that_asks_for_the_very_class_keeps_its_own(tmp_path, monkeypatch
         traced = symbolic_trace(Asks(), (torch.randn(3, 4),))
     x = torch.randn(3, 4)
     assert torch.equal(traced(x), Asks()(x))
+
+
+def test_cells_of_a_notebook_are_files_as_well(monkeypatch):
+    text = (
+        "from torch import nn\n\n\nclass Halves(nn.Module):\n"
+        "    def forward(self, x):\n        return x[:, : int(x.shape[1] / 2)]\n"
+    )
+    name, module = "/tmp/ipykernel_1/1.py", ModuleType("cells_of_a_notebook")
+    monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(True), name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(text, name, "exec"), vars(module))
+    traced = symbolic_trace(module.Halves(), torch.randn(3, 8))
+    assert_agree(traced, module.Halves(), (torch.randn(2, 12),))
