@@ -14,7 +14,9 @@ from fxlab.torch_private import pytree
 from fxlab.tracing.recording.bodies import RecordedBody
 
 DERIVATIVES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
-"""Names in ``torch.func``."""
+"""Names in ``torch.func`` of functions that return a derivative."""
+JVP = "jvp"
+"""That of one which takes it at once, of primals and tangents."""
 
 
 class Given(enum.Enum):
@@ -49,7 +51,10 @@ class Derivative:
             leaves = pytree.tree_leaves((args, kwargs))
             return self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), *others)
 
-        return getattr(torch.func, self.name)(function, **self.options)(*args, **kwargs)
+        derivative = getattr(torch.func, self.name)
+        if self.name == JVP:
+            return derivative(function, *args, **self.options)
+        return derivative(function, **self.options)(*args, **kwargs)
 
 
 class DerivativeBody(RecordedBody):

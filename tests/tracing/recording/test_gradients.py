@@ -122,6 +122,16 @@ def test_derivatives_of_torch_func_are_nodes(case):
             assert [one.requires_grad for one in actual] == [one.requires_grad for one in expected]
 
 
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+def test_a_product_with_tangents_holds_for_the_sizes_that_torch_has_compared():
+    model = Derives(lambda m, x: torch.func.jvp(lambda a: m.inner(a).exp(), (x,), (x.cos(),)))
+    traced = fxlab.symbolic_trace(model, POSITIONS)
+    positions = torch.randn(5, 3)
+    assert all(map(torch.equal, traced(positions), model(positions)))
+    with pytest.raises(AssertionError, match="traced for positions"):
+        traced(torch.randn(7, 3))
+
+
 def test_passes_around_a_derivative_are_judged():
     session = fxlab.Session(Derives(lambda m, x: torch.func.grad(m.energy)(x / 2.0)), POSITIONS)
     session.apply("change-true-div-to-mul-by-inverse")

@@ -20,7 +20,7 @@ from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.model_files import files_of, names_in
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import Branch, RecordedBody
-from fxlab.tracing.recording.derivatives import DERIVATIVES, DerivativeBody
+from fxlab.tracing.recording.derivatives import DERIVATIVES, JVP, DerivativeBody
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.recording.vmap import VmapBody
@@ -113,15 +113,25 @@ def derivatives_seen(run: Run) -> Iterator[None]:
                 if not run.is_seen():
                     return original(function, **options)(*args, **kwargs)
                 body = DerivativeBody(function, args, kwargs)
-                result = _followed(run, body, lambda f: original(f, **options)(*args, **kwargs))
-                node = Call("call_function", body.target(name, options), tuple(body.given), {})
-                return run.recorded(node, result, False)
+                return derived(name, options, body, lambda f: original(f, **options)(*args, **kwargs))
 
             return call
 
         return build
 
-    with _wherever_imported(run, torch.func, {name: partial(make, name) for name in DERIVATIVES}):
+    def jvp(original: Callable[..., Any], function: Any, primals: Any, tangents: Any, **options: Any) -> Any:
+        if not run.is_seen():
+            return original(function, primals, tangents, **options)
+        body = DerivativeBody(function, (primals, tangents), {})
+        return derived(JVP, options, body, lambda f: original(f, primals, tangents, **options))
+
+    def derived(name: str, options: Any, body: DerivativeBody, call: Callable[..., Any]) -> Any:
+        result = _followed(run, body, call)
+        node = Call("call_function", body.target(name, options), tuple(body.given), {})
+        return run.recorded(node, result, False)
+
+    makes: dict[str, Make] = {name: partial(make, name) for name in DERIVATIVES}
+    with _wherever_imported(run, torch.func, makes | {JVP: lambda original: partial(jvp, original)}):
         yield
 
 
