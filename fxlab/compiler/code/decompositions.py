@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fxlab.compiler.code.hooks import current_autograd_node, decompositions
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept, gradients_for, placeholder_values
-from fxlab.torch_private import OpOverload, pytree
+from fxlab.torch_private import OpOverload, TorchDispatchMode, pytree
+from fxlab.tracing.torch_private import make_fx
 from fxlab.validation import Reference, Status
 from fxlab.values.tensors import storage_of, tensors_by_path
 
