@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
@@ -13,6 +12,7 @@ from fxlab.models.collectives import collective_kind, collectives_of, is_wait
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
+from fxlab.transformations.journal.name_order import moved
 from fxlab.units import counted
 
 
@@ -47,10 +47,8 @@ def moved_nodes(original: GraphModule, transformed: GraphModule) -> tuple[str, .
     >>> moved_nodes(first, second)
     ('cos',)
     """
-    place = {node.name: number for number, node in enumerate(original.graph.nodes)}
-    common = [node.name for node in transformed.graph.nodes if node.name in place]
-    kept = _longest_rise([place[name] for name in common])
-    return tuple(name for number, name in enumerate(common) if number not in kept)
+    before, now = ([node.name for node in module.graph.nodes] for module in (original, transformed))
+    return moved(before, now)
 
 
 def reordering(original: GraphModule, transformed: GraphModule) -> Reordering | None:
@@ -79,9 +77,7 @@ def reordering(original: GraphModule, transformed: GraphModule) -> Reordering | 
     if sides[0].effects != sides[1].effects or sides[0].epochs != sides[1].epochs:
         return None
     starts = [_named(filter(collective_kind, module.graph.nodes)) for module in (original, transformed)]
-    place = {name: number for number, name in enumerate(starts[0])}
-    exchanged = len(starts[1]) - len(_longest_rise([place[name] for name in starts[1]]))
-    return Reordering(moved_nodes(original, transformed), exchanged)
+    return Reordering(moved_nodes(original, transformed), len(moved(*starts)))
 
 
 def _differ(node: Node, other: Node, original: GraphModule, transformed: GraphModule) -> bool:
@@ -120,20 +116,3 @@ def _has_effect(node: Node, facts: GraphFacts) -> bool:
 
 def _named(nodes: Iterable[Node]) -> list[str]:
     return [node.name for node in nodes]
-
-
-def _longest_rise(numbers: Sequence[int]) -> set[int]:
-    """Return the places of a longest run of different numbers that rises, with others in between."""
-    ends: list[int] = []
-    places: list[int] = []
-    before: dict[int, int | None] = {}
-    for place, number in enumerate(numbers):
-        at = bisect_left(ends, number)
-        before[place] = places[at - 1] if at else None
-        ends[at : at + 1] = [number]
-        places[at : at + 1] = [place]
-    found, last = set[int](), places[-1] if places else None
-    while last is not None:
-        found.add(last)
-        last = before[last]
-    return found

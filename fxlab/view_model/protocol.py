@@ -584,7 +584,7 @@ class Selected(TypedDict):
 
 
 class Arrangement(TypedDict):
-    """How the boxes of a graph are arranged, and what is said on its lines."""
+    """The arrangement of boxes, and the words on lines."""
 
     direction: Literal["down", "right"]
     """Where lines lead."""
@@ -595,7 +595,7 @@ class Arrangement(TypedDict):
 
 
 class ViewState(Arrangement):
-    """How the graph is looked at; a script may change it."""
+    """The view of the graph; a script may change it."""
 
     stage: int | None
     """Number of the stage; null for the last one, whichever that is."""

@@ -33,8 +33,8 @@ class CallableTransformation(JournaledTransformation):
     """A function as a transformation; made by :func:`from_callable`.
 
     What it changes is found by comparing. The nodes that are new or do something else are marked, and those
-    that read another node although that one is not marked. Reversing puts back the nodes, modules and tensors
-    that were there before.
+    that read another node although that one is not marked; where only the order changes, those that moved.
+    Reversing puts back the nodes, modules and tensors that were there before.
     """
 
     function: Callable[..., Any]

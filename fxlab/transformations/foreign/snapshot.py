@@ -15,6 +15,7 @@ from fxlab.transformations.foreign.adoption import OF_TORCH, TENSORS, is_same
 from fxlab.transformations.journal.journal import Absent, AttributeChange, ModuleChange, NodeChange, Record
 from fxlab.transformations.journal.module_fingerprint import ModulePrint
 from fxlab.transformations.journal.module_tree import attributes_of, find_module, join_path
+from fxlab.transformations.journal.name_order import moved
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.signature import digest
 
@@ -95,7 +96,8 @@ class Snapshot:
                 a != b and written.isdisjoint((a, b)) for a, b in zip(old.inputs, new.inputs, strict=False)
             )
         }
-        record.marked = tuple(name for name in now if name in written or name in rewired)
+        marked = tuple(name for name in now if name in written or name in rewired)
+        record.marked = marked or moved([*self._nodes], [*now])
         states = [*self._nodes.values(), *now.values()]
         record.modules = [
             replace(change, callers=tuple({s.name for s in states if _is_at_or_below(s.target, change.at)}))

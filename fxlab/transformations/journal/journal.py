@@ -180,6 +180,8 @@ class Record:
 
         Those that do what they did stand for nothing.
         """
+        if self.order and not (self.nodes or self.modules or self.attributes):
+            return set()  # what is marked was moved
         marked = set(self.marked) - self.rewired - {name for name, _ in self.moves}
         changes = (change for change in self.nodes if change.name in marked)
         after = [change.after for change in changes if change.after and change.after.target in _LAYOUTS]

@@ -1,5 +1,6 @@
 """The order that names stand in, kept while some of them are away, so that they come back to their places."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
@@ -35,6 +36,37 @@ def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     """Sort names by an order that knows them; those that it does not know come last, as they stand."""
     position = {name: index for index, name in enumerate(order)}
     return sorted(names, key=lambda name: position.get(name, len(position)))
+
+
+def moved(before: Sequence[str], now: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of both that stand elsewhere, as few as tell one order from the other.
+
+    Examples
+    --------
+    >>> moved(["a", "b", "c", "d"], ["b", "c", "new", "a", "d"])
+    ('a',)
+    """
+    place = {name: number for number, name in enumerate(before)}
+    common = [name for name in now if name in place]
+    kept = _longest_rise([place[name] for name in common])
+    return tuple(name for number, name in enumerate(common) if number not in kept)
+
+
+def _longest_rise(numbers: Sequence[int]) -> set[int]:
+    """Return the places of a longest run of different numbers that rises, with others in between."""
+    ends: list[int] = []
+    places: list[int] = []
+    before: dict[int, int | None] = {}
+    for place, number in enumerate(numbers):
+        at = bisect_left(ends, number)
+        before[place] = places[at - 1] if at else None
+        ends[at : at + 1] = [number]
+        places[at : at + 1] = [place]
+    found, last = set[int](), places[-1] if places else None
+    while last is not None:
+        found.add(last)
+        last = before[last]
+    return found
 
 
 def put_in_place(graph: Graph, nodes: Collection[Node], order: Sequence[str]) -> None:
