@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Camera } from "../src/graph/camera";
 import { LivePicture } from "../src/graph/live_picture";
-import { overlap } from "../src/graph/viewport";
+import { placement } from "../src/graph/placement";
+import { holds, overlap, visiblePart } from "../src/graph/viewport";
 import { column } from "./pictures";
 
 const size = { clientWidth: 600, clientHeight: 400 };
@@ -54,6 +55,17 @@ describe("a graph that is zoomed or moved", () => {
     const { width, height } = live.picture;
     expect(overlap({ x: 0, y: 0, width, height }, camera.visible)).toBe(true);
   });
+});
+
+it("brings a change into sight as a whole that the edge of the window cuts", () => {
+  const place = { x: 0, y: 0, width: 600, height: 400, room: { width: 600, height: 400 } };
+  const area = live.areas.get("n5")!;
+  const viewport = { scale: 1, x: 0, y: 400 - area.y - area.height / 2 };
+  const wish = { anchor: null, selected: [], some: ["n5"] };
+  const looked = placement({ live, viewport, place, moved: true }, live, place, wish);
+  expect(holds(visiblePart(viewport, place), area)).toBe(false);
+  expect(holds(visiblePart(looked, place), area)).toBe(true);
+  expect(looked.scale).toBe(1);
 });
 
 describe("a window that becomes smaller", () => {

@@ -126,7 +126,10 @@ export function filled({ x, y, scale }: Viewport, whole: Rectangle, window: Size
 /** Moves as little as possible to show what is not in sight, and zooms out if it is too far apart. */
 function withAll(viewport: Viewport, areas: Rectangle[], window: Size): Viewport {
   const all = around(areas);
-  const isSeen = (area: Rectangle): boolean => overlap(area, visiblePart(viewport, window));
+  const visible = visiblePart(viewport, window);
+  const isLarger = (area: Rectangle): boolean => area.width > visible.width || area.height > visible.height;
+  const isSeen = (area: Rectangle): boolean =>
+    holds(visible, area) || (isLarger(area) && overlap(area, visible));
   if (!all || areas.every(isSeen)) return viewport;
   const room = fit(all, window, viewport.scale);
   return room.scale < viewport.scale && areas.length > 1 ? room : bringInto(viewport, all, window);
