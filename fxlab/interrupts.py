@@ -74,6 +74,13 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, handler)
 
 
+@contextmanager
+def when_entered(make: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """Make a context no sooner than it is entered: some of torch's begin when they are made."""
+    with make():
+        yield
+
+
 class RestoringStack(ExitStack[None]):
     """An ``ExitStack`` that is unwound completely even if an interrupt comes meanwhile.
 

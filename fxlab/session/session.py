@@ -164,8 +164,9 @@ class Session(Shortcuts, PassStack):
         inputs
             Other inputs to compare on. Left out, those of the session.
         variants
-            Other inputs to compare on as well: ``True`` for those that :func:`input_variants` makes, a
-            mapping of inputs by name, or a list or iterator of inputs. The worst decides.
+            Other inputs to compare on as well: ``True`` for those that
+            :func:`fxlab.validation.input_variants` makes, a mapping of inputs by name, or a list or
+            iterator of inputs. The worst decides.
         gradients
             Whether to compare gradients of inputs and parameters as well.
 

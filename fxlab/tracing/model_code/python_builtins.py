@@ -55,7 +55,8 @@ def _texts_of(file: ModuleType) -> list[str]:
     held = [*names_in(file).values()]
     classes = [value for value in held if is_a(value, type) and file_of(value) == file.__name__]
     held += [value for cls in classes for value in names_in(cls).values()]
-    functions = (getattr(value, "__func__", value) for value in held)
+    wrapped = staticmethod, classmethod
+    functions = (value.__func__ if type(value) in wrapped else value for value in held)
     codes = {f.__code__ for f in functions if is_a(f, FunctionType) and f.__module__ == file.__name__}
     names = {code.co_filename for code in codes} - {"<string>"}  # methods that dataclasses make
     names |= {str(file.__file__)} if getattr(file, "__file__", None) else set()

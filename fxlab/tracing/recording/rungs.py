@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from fxlab.interrupts import RestoringStack
+from fxlab.interrupts import RestoringStack, when_entered
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept, seed_generators
 from fxlab.tracing.bound_inputs import Argument, Size, mapped_tensors
@@ -149,7 +149,11 @@ def _on_fake_tensors(
         kept = caches_bypassed(model, around, made), sizes_in_builtins(model)
         sizes = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
         # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-        computing = *sizes, enable_python_dispatcher(), fakes_hidden() if rung.hides_fakes else nullcontext()
+        computing = (
+            *sizes,
+            when_entered(enable_python_dispatcher),
+            fakes_hidden() if rung.hides_fakes else nullcontext(),
+        )
         entered = _random_numbers_of_checks(), *kept, *computing
         with (
             put_back_after(around, fakes.mode) as changed,

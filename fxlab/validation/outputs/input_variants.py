@@ -39,7 +39,8 @@ def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = Fa
     inputs
         What the model is called with, ``"as given"``. An iterator counts as ``variants``.
     variants
-        ``True`` for those of :func:`input_variants`; or inputs by name; or inputs, which are numbered.
+        ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs by name; or inputs, which are
+        numbered.
     """
     if isinstance(inputs, DataLoader):
         inputs = (taken_of_batch(batch, original) for batch in inputs)

@@ -46,10 +46,10 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
         ``parameters``
             How many elements all parameters have.
         ``max_abs_diff``
-            The largest difference of an output from the original's, as in :func:`compare_outputs`; NaN where
-            nothing could be compared.
+            The largest difference of an output from the original's, as in :func:`fxlab.compare_outputs`; NaN
+            where nothing could be compared.
         ``status``
-            The status of the :func:`verdict` on the stage; ``None`` where there is none.
+            The status of the :func:`fxlab.verdict` on the stage; ``None`` where there is none.
         ``note``
             Why they could not, or what else is different.
 

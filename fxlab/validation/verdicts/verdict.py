@@ -77,8 +77,8 @@ def verdict(
         iterator is one over several inputs, and the same as ``variants``.
     variants
         Other inputs to compare on as well, of which the worst decides: ``True`` for those that
-        :func:`input_variants` makes, a mapping of inputs by name, or a list or iterator of inputs. Those that
-        the original refuses are not compared, and the answer says so.
+        :func:`fxlab.validation.input_variants` makes, a mapping of inputs by name, or a list or iterator of
+        inputs. Those that the original refuses are not compared, and the answer says so.
     gradients
         Whether to compare gradients as well, of inputs and of the parameters that both have. They are judged
         as outputs are, against those of the float64 run. Parameters that a pass has made anew (merged or

@@ -1,11 +1,14 @@
 """An error that the model catches is a decision, and so is a call that is made for nothing but its error."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from agreement import assert_agree
 from torch import nn
 
 from fxlab import TraceError, symbolic_trace
+from fxlab.tracing.recording import rungs
 
 pytestmark = pytest.mark.filterwarnings("ignore:The traced graph is specialised")
 GIVEN = torch.tensor([[0.3, -1.0, 1.0, -1.0], [-0.2, 2.0, 3.0, 1.0]])
@@ -103,3 +106,18 @@ def test_what_only_asks_whether_a_size_is_one_is_not_kept_for_it():
 
     graph = symbolic_trace(Unused(), torch.randn(3, 4)).graph
     assert [node.name for node in graph.nodes] == ["x", "mul", "output"]
+
+
+def test_a_run_that_does_not_begin_leaves_the_dispatcher_as_it_was(monkeypatch):
+    error = ValueError("no files")
+
+    @contextmanager
+    def failing(model):
+        raise error
+        yield
+
+    monkeypatch.setattr(rungs, "sizes_in_builtins", failing)
+    part = torch.randn(3, 4, 6)[:, 0]
+    symbolic_trace(nn.Dropout().eval(), part)
+    assert error.__traceback__  # which holds what the run was made of
+    assert nn.functional.dropout(part, training=False).stride() == part.stride()

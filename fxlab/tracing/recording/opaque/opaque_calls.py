@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.fx.node import has_side_effect
 
-from fxlab.interrupts import RestoringStack
+from fxlab.interrupts import RestoringStack, when_entered
 from fxlab.torch_private import pytree
 from fxlab.tracing.model_code.exchanged_code import exchanged_code
 from fxlab.tracing.model_code.running_calls import Part, Reason
@@ -116,8 +116,8 @@ class WholeParts:
         given = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
         real_args, real_kwargs = self._numbers.given((args, dict(kwargs)))
         structure = pytree.tree_structure((real_args, real_kwargs))
-        unseen = torch._C.DisableTorchFunction(), unset_fake_temporarily(), no_python_dispatcher()
-        with RestoringStack(*unseen, torch.no_grad()) as stack:
+        no_fakes = unset_fake_temporarily(), when_entered(no_python_dispatcher)
+        with RestoringStack(torch._C.DisableTorchFunction(), *no_fakes, torch.no_grad()) as stack:
             state = stack.enter_context(data_in_place(module))
             touched = [*state, *map(data_of, given)]
             before = [tensor._version for tensor in touched]
