@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -55,16 +55,12 @@ class Places:
     @contextmanager
     def modules_of(self, model: nn.Module) -> Iterator[None]:
         """Follow the calls of the modules of a model within the block."""
-        handles = []
-        for path, module in model.named_modules():
-            enter, leave = self._hooks(path, type(module))
-            handles.append(module.register_forward_pre_hook(enter, prepend=True))
-            handles.append(module.register_forward_hook(leave, always_call=True))
-        try:
+        with ExitStack() as hooks:
+            for path, module in model.named_modules():
+                enter, leave = self._hooks(path, type(module))
+                hooks.enter_context(module.register_forward_pre_hook(enter, prepend=True))
+                hooks.enter_context(module.register_forward_hook(leave, always_call=True))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     @contextmanager
     def inside(self, name: str, class_name: str) -> Iterator[None]:

@@ -90,16 +90,13 @@ class Sharding:
     @contextmanager
     def averaging(self, parameters: Iterable[torch.Tensor]) -> Iterator[None]:
         """Let the gradients of parameters be averaged when they are computed, within the block."""
-        handles = []
-        if self._replicas is not None and self._replicas.averages:
-            size = dist.get_world_size(self._replicas.group)
-            average = partial(_averaged, self._replicas.group.group_name, size)
-            handles = [value.register_hook(average) for value in parameters]  # type: ignore[no-untyped-call]
-        try:
+        with ExitStack() as hooks:
+            if self._replicas is not None and self._replicas.averages:
+                size = dist.get_world_size(self._replicas.group)
+                average = partial(_averaged, self._replicas.group.group_name, size)
+                for value in parameters:
+                    hooks.enter_context(value.register_hook(average))  # type: ignore[no-untyped-call]
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     @contextmanager
     def gathering(self) -> Iterator[None]:
