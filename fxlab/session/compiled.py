@@ -53,7 +53,7 @@ class Compiled(Protocol):
         """Return the candidates of each pass that has changed nothing, by its name."""
 
     def kernels(self) -> pd.DataFrame:
-        """List the kernel of the generated code that each node went into."""
+        """List the kernel of the generated code that each node went into, and its time."""
 
     def overlays(self) -> list[Overlay]:
         """Return overlays of its own."""

@@ -210,7 +210,7 @@ def _kernels(session: Session) -> Made:
     count = len({kernel for cell in table["kernel"] for kernel in cell.split(", ")})
     return table, (
         f"{counted(len(table), 'node')} of the compiler's last graph went into {counted(count, 'call')} of "
-        "kernels. A number tells calls apart. Views need no kernel."
+        "kernels. A number tells calls apart, and the time is that of the whole call. Views need no kernel."
     )
 
 
@@ -297,7 +297,8 @@ PATTERNS = Measurement(
 KERNELS = Measurement(
     name="kernels",
     title="Kernels",
-    about="Lists which kernel of the generated code each node went into. The overlay Kernel shows the same.",
+    about="Runs the generated code, and lists which kernel each node went into and how long that takes. "
+    "The overlay Kernel shows the kernels.",
     action="List the kernels",
     busy="Listing the kernels",
     index_title="Node",

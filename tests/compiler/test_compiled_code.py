@@ -54,6 +54,9 @@ def test_kernels_name_each_node_and_colour_the_graph(generated):
     overlays = MeasuredOverlays(generated)
     assert "kernel" in [offered["name"] for offered in overlays.offered()]
     assert overlays.of(generated.stages[1], "kernel").values == kernels["kernel"].to_dict()
+    one_call = kernels.groupby("kernel")["time"]
+    assert (one_call.nunique() == 1).all()
+    assert 0 < one_call.first().sum() < 1
     frame, words = KERNELS.make(generated)
     assert len(frame) == len(kernels)
     assert words.startswith("2 nodes of the compiler's last graph went into 2 calls of kernels.")
@@ -124,7 +127,9 @@ def test_gradients_of_compiled_code_are_judged_with_the_joint_graph():
     assert session.verdict().agrees
     assert fxlab.first_divergence(session) is None
     assert len(session.verdict().outputs) == 3
-    assert {*session.kernels()["stack"]} == {"forward", "backward"}
+    kernels = session.kernels(rounds=1)
+    assert {*kernels["stack"]} == {"forward", "backward"}
+    assert (kernels["time"] > 0).all()
     with pytest.raises(ValueError, match="none of the backward graph alone"):
         session.graphs["backward"].generate_code()
 

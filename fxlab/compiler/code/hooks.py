@@ -26,7 +26,7 @@ FALLS_BACK = "should_fallback"
 
 
 @contextmanager
-def generating(told: Callable[[Mapping[str, Sequence[str]]], None]) -> Iterator[list[str]]:
+def generating(told: Callable[[Mapping[str, Sequence[str]], str], None]) -> Iterator[list[str]]:
     """Let Inductor generate code anew, and tell of the kernels of each graph.
 
     Files of compiled kernels are kept on disk by their content, as always; graphs are not read from caches.
@@ -34,7 +34,8 @@ def generating(told: Callable[[Mapping[str, Sequence[str]]], None]) -> Iterator[
     Parameters
     ----------
     told
-        Is called after the code of a graph is there: by the name of a kernel, the nodes that went into it.
+        Is called after the code of a graph is there: by the name of a kernel, the nodes that went into it;
+        and the file of the code, empty if it is not known.
 
     Yields
     ------
@@ -50,18 +51,29 @@ def generating(told: Callable[[Mapping[str, Sequence[str]]], None]) -> Iterator[
         yield patches.remarks
 
 
-def hear_kernels(patches: Patches, told: Callable[[Mapping[str, Sequence[str]]], None], *, lost: str) -> None:
+def hear_kernels(
+    patches: Patches, told: Callable[[Mapping[str, Sequence[str]], str], None], *, lost: str
+) -> None:
     """Tell of the kernels of each graph where Inductor notes them; ``lost`` is said where it cannot."""
     known: dict[str, Any] = {}
+    file = ""
+
+    def hear_module(call: Call) -> Any:
+        nonlocal file
+        module = call()
+        file = getattr(module, "__file__", None) or ""
+        return module
 
     def hear(call: Call) -> Any:
         found = getattr(import_module(_DEBUG), "_inductor_triton_kernel_to_post_grad_node_info", {})
         # What was noted of the forward graph is still there after the backward graph.
         new = {kernel: names for kernel, names in found.items() if known.get(kernel) is not names}
         known.update(found)
-        told({str(kernel): [str(name) for name in names] for kernel, names in new.items()})
+        told({str(kernel): [str(name) for name in names] for kernel, names in new.items()}, file)
         return call()
 
+    made = "torch._inductor.graph:GraphLowering.compile_to_module"
+    patches.around(made, hear_module, "The time of kernels is not known")
     patches.around(f"{_DEBUG}:dump_inductor_provenance_info", hear, lost)
 
 

@@ -10,13 +10,16 @@ from typing import Any, NoReturn, TypeAlias
 from torch.fx import GraphModule
 
 from fxlab.compiler.code.hooks import why_no_code
+from fxlab.compiler.code.kernel_times import seconds_of_kernels
 from fxlab.compiler.code.lowerings import LoweredGraph
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_module import ensure_picklable
+from fxlab.models.model_state import state_kept
 from fxlab.models.naming import give_naming, new_naming
+from fxlab.models.running import needs_gradients, run
 from fxlab.transformations.candidate_filter import Limit
 from fxlab.transformations.inductor_patterns import Tried
 from fxlab.transformations.journal.name_order import merged_order
@@ -193,6 +196,26 @@ class CompilerStack:
                     into.setdefault(node, []).append(kernel)
             found[stack.name] = {names.get(n, n): kernels for n, kernels in into.items() if kernels}
         return found
+
+    def seconds_of_kernels(self, entries: Entries, rounds: int) -> dict[str, dict[str, float]]:
+        """Run the generated code, and return the seconds of each call of a kernel, by stack.
+
+        Raises
+        ------
+        ValueError
+            If Dynamo captures another graph this time.
+        """
+        done = self._generated(entries, self.compiler.frames[self._number])
+        stacks = done.recorder.recordings[self._number].stacks.values()
+        files = {stack.name: stack.code_file for stack in stacks if stack.code_file}
+        if self.inputs is None or not files:
+            return {}
+        code, inputs = self.code(entries), self.inputs
+        with state_kept(code):
+            seconds = seconds_of_kernels(
+                {*files.values()}, lambda: run(code, inputs, gradients=needs_gradients(code)), rounds
+            )
+        return {name: seconds[file] for name, file in files.items() if file in seconds}
 
     def lowered(self, entries: Entries) -> dict[str, LoweredGraph]:
         """Return, by stack, the last graphs that code was generated for with some passes on."""

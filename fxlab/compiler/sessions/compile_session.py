@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fxlab.checks import positive_int
 from fxlab.compiler.code.lowerings import line_of
 from fxlab.compiler.compiler_pass import CODE, CodePass
+from fxlab.compiler.compiling.stack import Entries
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.sessions.pattern_questions import PatternQuestions
 from fxlab.compiler.story.story import story_table
@@ -165,37 +169,57 @@ class CompileSession(PatternQuestions):
             self.apply(CODE)
 
     @in_turn
-    def kernels(self) -> pd.DataFrame:
+    def kernels(self, *, rounds: int = 5) -> pd.DataFrame:
         """Tell which kernel of the generated code each node of the compiler's last graph went into.
+
+        Parameters
+        ----------
+        rounds
+            The number of runs that ``time`` is the median of, after one that is not measured.
 
         Returns
         -------
         pandas.DataFrame
             A row for each node that Inductor names, indexed by ``node``: the ``stack`` it is of, its
-            ``kernel``, several where it is computed in each of them, and ``place`` (file and line) and
-            ``code`` of the line that it comes from. A number tells calls of one kernel
-            apart. Views and other nodes that need no kernel have no row. A recorded script has rows if
+            ``kernel``, several where it is computed in each of them, the ``time`` that this call takes as a
+            whole, whatever else it computes (seconds, launch included; NaN if it was not measured), and
+            ``place`` (file and line) and ``code`` of the line that it comes from. A number tells calls of one
+            kernel apart. Views and other nodes that need no kernel have no row. A recorded script has rows if
             ``INDUCTOR_PROVENANCE=1`` is in its environment.
 
         Raises
         ------
+        TypeError
+            If ``rounds`` is no integer.
         ValueError
-            If no code was generated: see :meth:`generate_code`.
+            If it is not positive, or no code was generated: see :meth:`generate_code`.
         """
         import pandas as pd
 
-        if not self.has_code:
-            raise ValueError("kernels: no code was generated. Do that first: session.generate_code().")
-        found = self._compiled.kernels(self._entries(self._switches))
+        positive_int(rounds, "rounds")
+        entries = self._entries_of_code("kernels")
+        found = self._compiled.kernels(entries)
+        seconds = self._compiled.seconds_of_kernels(entries, rounds)
         graphs = (session.graph_module.graph.nodes for session in self.graphs.values())
         lines = {node.name: line_of(node) for nodes in graphs for node in nodes}
         lines |= {node.name: line_of(node) for stage in self.stages for node in stage.graph.nodes}
+
+        def time_of(stack: str, kernels: Iterable[str]) -> float:
+            return sum(seconds.get(stack, {}).get(kernel, math.nan) for kernel in kernels)
+
         rows = [
-            (node, stack, ", ".join(kernels), *lines.get(node, ("", "")))
+            (node, stack, ", ".join(kernels), time_of(stack, kernels), *lines.get(node, ("", "")))
             for stack, nodes in found.items()
             for node, kernels in nodes.items()
         ]
-        return pd.DataFrame(rows, columns=["node", "stack", "kernel", "place", "code"]).set_index("node")
+        columns = ["node", "stack", "kernel", "time", "place", "code"]
+        return pd.DataFrame(rows, columns=columns).set_index("node")
+
+    def _entries_of_code(self, asked: str) -> Entries:
+        """Return the passes that code was generated for."""
+        if not self.has_code:
+            raise ValueError(f"{asked}: no code was generated. Do that first: session.generate_code().")
+        return self._entries(self._switches)
 
     @in_turn
     def lowerings(self) -> pd.DataFrame:
@@ -221,10 +245,8 @@ class CompileSession(PatternQuestions):
         """
         import pandas as pd
 
-        if not self.has_code:
-            raise ValueError("lowerings: no code was generated. Do that first: session.generate_code().")
         rows = []
-        for stack, graph in self._compiled.lowered(self._entries(self._switches)).items():
+        for stack, graph in self._compiled.lowered(self._entries_of_code("lowerings")).items():
             for one in graph.lowerings():
                 called = stack, target_text(one.node)
                 rows.append((one.node.name, *called, one.ratio, one.error, *line_of(one.node)))
@@ -234,11 +256,14 @@ class CompileSession(PatternQuestions):
 
     def overlays(self) -> list[Overlay]:
         """Return what its graphs can be coloured by beside what all sessions can: the kernels, by node."""
-        values: dict[str, str] = {}
-        for node, kernel in self.kernels()["kernel"].items() if self.has_code else ():
-            known = values.get(str(node))
-            values[str(node)] = f"{known}, {kernel}" if known else str(kernel)
-        return [Overlay("kernel", values, title="Kernel")] if values else []
+        if not self.has_code:
+            return []
+        values = defaultdict[str, list[str]](list)
+        for nodes in self._compiled.kernels(self._entries(self._switches)).values():
+            for node, kernels in nodes.items():
+                values[node] += kernels
+        texts = {node: ", ".join(kernels) for node, kernels in values.items()}
+        return [Overlay("kernel", texts, title="Kernel")] if texts else []
 
     def addable(self) -> tuple[Transformation, ...]:
         """Return what can be added to the stack beside what can be added to any."""
