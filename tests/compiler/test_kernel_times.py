@@ -29,7 +29,7 @@ class Runner:
 
     def fail(self):
         # [Provenance debug handles] failing:5
-        raise ValueError
+        raise ValueError("of the code")
 """
 
 
@@ -50,7 +50,7 @@ def test_the_tracing_of_others_is_put_back_and_files_without_kernels_have_no_tim
     space = {}
     exec(compile(CODE, str(path), "exec"), space)
     before = sys.gettrace()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="of the code"):
         seconds_of_kernels([str(path)], space["Runner"]().fail, 1)
     assert sys.gettrace() is before
     other = tmp_path / "other.py"
