@@ -2,7 +2,8 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Camera } from "../src/graph/camera";
 import { LivePicture } from "../src/graph/live_picture";
 import { placement } from "../src/graph/placement";
-import { holds, overlap, visiblePart } from "../src/graph/viewport";
+import { holds, overlap } from "../src/base/rectangles";
+import { visiblePart } from "../src/graph/viewport";
 import { column } from "./pictures";
 
 const size = { clientWidth: 600, clientHeight: 400 };

@@ -5,8 +5,8 @@ import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vite
 import { App } from "../src/app/app";
 import { PANELS_AT_FIRST } from "../src/base/protocol";
 import { LivePicture } from "../src/graph/live_picture";
-import { overlap, type Rectangle } from "../src/graph/viewport";
-import { inRow } from "../src/panels/stage_bar";
+import { overlap, type Rectangle } from "../src/base/rectangles";
+import { inRow } from "../src/base/stages";
 import { FakeKernel, FakeLayouts, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 import type { StagesKnown, Tables } from "../src/base/wire";

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { parseQuery, QueryError } from "../src/viewer/search/query";
 import { reachable } from "../src/viewer/search/reachability";
 import { part, shapeTest, withShortNames } from "../src/viewer/search/search";
-import { FIELDS, queryFor } from "../src/panels/query_help";
+import { FIELDS, queryFor } from "../src/base/query_help";
 
 const read = (text: string): [string, string, boolean][] =>
   parseQuery(text).flatMap((terms) =>

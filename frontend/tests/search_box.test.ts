@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FilterBar } from "../src/panels/filter_bar";
 import { GraphView, type GraphActions } from "../src/graph/graph_view";
 import type { NodesFound, SearchAnswer } from "../src/base/protocol";
-import { FIELDS } from "../src/panels/query_help";
+import { FIELDS } from "../src/base/query_help";
 import { SearchBox } from "../src/panels/search_box";
 import { column } from "./pictures";
 

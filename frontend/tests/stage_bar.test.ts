@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { LookedAt, Stages } from "../src/base/protocol";
-import { inRow, StageBar, possible } from "../src/panels/stage_bar";
+import { inRow, possible } from "../src/base/stages";
+import { StageBar } from "../src/panels/stage_bar";
 
 const ALONE: Stages = {
   names: ["Original", "Fuse", "Merge"],

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
+import { around, overlap, type Rectangle } from "../src/base/rectangles";
 import {
-  around,
   bringAll,
   bringInto,
   centre,
@@ -10,13 +10,11 @@ import {
   follow,
   keepInSight,
   LARGEST_SCALE,
-  overlap,
   READABLE_SCALE,
   shiftNear,
   SMALLEST_SCALE,
   visiblePart,
   zoomAt,
-  type Rectangle,
   type Viewport,
 } from "../src/graph/viewport";
 

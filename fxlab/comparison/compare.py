@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,9 +12,12 @@ from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
+from fxlab.comparison.stages import session_of_all
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
+from fxlab.session import Session
+from fxlab.session.session_of import session_of
 from fxlab.sources import Model
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
@@ -23,6 +26,9 @@ from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Status
 from fxlab.validation.verdicts.runs import Runs
+
+MOST_MODELS = 6
+"""Models that stand side by side."""
 
 
 def compare(
@@ -135,6 +141,24 @@ def compare(
         known = {GRADIENT + name: judgement for name, judgement in backward.judgements.items()}
         found = _with(found, known)
     return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward)
+
+
+def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> Session:
+    """Compare models with the first of them; return a session of that one in which the others are stages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`compare`; or if there are fewer than two models or more than six.
+    """
+    if not 2 <= len(models) <= MOST_MODELS:
+        raise ValueError(f"model: expected two to {MOST_MODELS} models to compare, got {len(models)}.")
+    reference, *candidates = models
+    if len(candidates) > 1:
+        reference = session = session_of(reference, inputs)  # traced once
+        inputs = session.inputs
+    found = [compare(reference, candidate, inputs) for candidate in candidates]
+    return session_of_all([one.stage for one in found], found[0].inputs)
 
 
 def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCompared, Verdict]:

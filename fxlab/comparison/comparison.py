@@ -16,7 +16,7 @@ from torch.fx import Node
 from fxlab.comparison.backward import Backward
 from fxlab.comparison.modules import Module, compared_modules, enclosing
 from fxlab.comparison.rounding import rounds_worse
-from fxlab.comparison.two_stages import session_of_both
+from fxlab.comparison.stages import Compared, session_of_all
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
 from fxlab.html_report import report
@@ -367,10 +367,14 @@ class Comparison(OtherNames):
     @cached_property
     def session(self) -> Session:
         """A session of the reference, in which the candidate is a stage; nodes match as they are aligned."""
-        pairs = dict(self.alignment.partners) | {node: other for node, (other, _) in self._continued.items()}
+        return session_of_all([self.stage], self.inputs)
+
+    @property
+    def stage(self) -> Compared:
+        """The candidate, to be a stage of a session of the reference."""
         parted = () if self.agrees else self.alignment.parted
         words = str(self.first or self).partition("\n")[0]
-        return session_of_both(self.alignment, pairs, parted, words, self.inputs, self.candidate_inputs)
+        return Compared(self.alignment, parted, words, self.candidate_inputs is self.inputs)
 
     def inspect(self) -> Inspector:
         """Show both in an inspector, side by side; what is selected in one is shown in the other."""

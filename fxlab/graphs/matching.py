@@ -5,7 +5,6 @@ import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from torch.fx import GraphModule, Node
 
@@ -21,7 +20,10 @@ _BELOW: weakref.WeakKeyDictionary[GraphModule, weakref.ref[GraphModule]] = weakr
 
 @dataclass(frozen=True)
 class KnownPairs:
-    """Nodes of a graph and the nodes of another that compute the same, kept in ``meta`` of both."""
+    """Nodes of a graph and the nodes of another that compute the same, kept in ``meta`` of both.
+
+    A graph may be of several pairs.
+    """
 
     of: str
     """A name of the pair of graphs."""
@@ -77,10 +79,11 @@ def matched(
     """
     named = {node.name: node for node in original.graph.nodes}
     if (known := _known_pairs(original, transformed)) is not None:
-        pairs = ((n, named.get(known.originals.get(n.name, ""))) for n in transformed.graph.nodes)
+        kept = known[1]
+        pairs = ((n, named.get(kept.originals.get(n.name, ""))) for n in transformed.graph.nodes)
         originals = _one_to_one({node: other for node, other in pairs if other is not None})
-        return Matching(originals, frozenset(node for node in originals if node.name in known.same))
-    kept = {node.name for node in transformed.graph.nodes}
+        return Matching(originals, frozenset(node for node in originals if node.name in kept.same))
+    left = {node.name for node in transformed.graph.nodes}
     found = Lineage()
     if is_same_capture(original, transformed):
         originals = _through_stages(original, transformed) or {
@@ -106,7 +109,7 @@ def matched(
             if after not in alike:
                 read_instead[after].add(before)
     for node, others in read_instead.items():
-        if len(others) == 1 and (other := next(iter(others))).name not in kept:
+        if len(others) == 1 and (other := next(iter(others))).name not in left:
             originals[node] = other
     # What computes something else, and is read by nobody, may have taken over from anything or nothing.
     originals = {node: other for node, other in originals.items() if node in alike or node.users}
@@ -159,25 +162,28 @@ def keep_pairs(
 ) -> None:
     """Let :func:`matched` know which nodes of two graphs of other origin match, and which of each agree."""
     name = uuid.uuid4().hex
-    original.meta[_KEPT] = KnownPairs(name, {}, same[0])
-    transformed.meta[_KEPT] = KnownPairs(name, originals, same[1])
+    for module, known in (
+        (original, KnownPairs(name, {}, same[0])),
+        (transformed, KnownPairs(name, originals, same[1])),
+    ):
+        module.meta[_KEPT] = (*module.meta.get(_KEPT, ()), known)
 
 
 def known_to_agree(original: GraphModule, transformed: GraphModule) -> frozenset[str]:
     """Return the names of nodes of two graphs of other origin whose values are known to be in both."""
-    known = _known_pairs(original, transformed)
-    if known is None:
+    found = _known_pairs(original, transformed)
+    if found is None:
         return frozenset()
+    other, known = found
     taken = {node.name for node in transformed.graph.nodes}
-    other = cast(KnownPairs, original.meta[_KEPT])
     return known.same | (other.same - taken)
 
 
-def _known_pairs(original: GraphModule, transformed: GraphModule) -> KnownPairs | None:
-    known, other = (module.meta.get(_KEPT) for module in (transformed, original))
-    if known is None or other is None or known.of != other.of or other.originals:
-        return None
-    return cast(KnownPairs, known)
+def _known_pairs(original: GraphModule, transformed: GraphModule) -> tuple[KnownPairs, KnownPairs] | None:
+    """Return what an original and a graph that is transformed know of each other."""
+    of = {known.of: known for known in original.meta.get(_KEPT, ()) if not known.originals}
+    pairs = ((of[known.of], known) for known in transformed.meta.get(_KEPT, ()) if known.of in of)
+    return next((pair for pair in pairs if pair[0] != pair[1]), None)
 
 
 class _Weights:

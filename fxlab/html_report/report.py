@@ -61,7 +61,7 @@ stage below and with the original, so that a file grows with the number of stage
 
 
 def report(
-    model: ModelLike | Session | tuple[Any, Any] | Mapping[str, Session],
+    model: ModelLike | Session | tuple[Any, ...] | Mapping[str, Session],
     inputs: Any = None,
     path: str | os.PathLike[str] | None = None,
     *,
@@ -84,8 +84,9 @@ def report(
     model
         A :class:`fxlab.Session`, whose passes that are on become the stages; or what one is made of: a
         model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one. A tuple of
-        two models is written as :func:`fxlab.compare` aligns them. Several sessions by name, such as those of
-        :func:`fxlab.record_compile`, become one file, which begins with a list of them.
+        two to six models is written side by side: each as :func:`fxlab.compare` aligns it with the first.
+        Several sessions by name, such as those of :func:`fxlab.record_compile`, become one file, which begins
+        with a list of them.
     inputs
         For a model, as for :func:`fxlab.inspect`.
     path
@@ -149,7 +150,10 @@ def report(
     colours = _Colours.of(overlay)
     session = session_of(model, inputs, passes)
     colours.check(session)
-    text = page(model_name(session), {"fxlab-session": _data(session, measure, values, colours)})
+    data = _data(session, measure, values, colours)
+    if isinstance(model, tuple):
+        data["row"] = [*range(len(model))]
+    text = page(model_name(session), {"fxlab-session": data})
     write(file, text.encode())
     return file
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model: ModelLike | Session | tuple[Any, Any],
+    model: ModelLike | Session | tuple[Any, ...],
     inputs: Any = None,
     *,
     passes: Sequence[Transformation] | None = None,
@@ -32,7 +32,8 @@ def inspect(
     model
         A :class:`fxlab.Session`, which is shared: what is done on the screen is done to it; or what one
         is made of: a model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path
-        of one. A tuple of two models is shown side by side, as :func:`fxlab.compare` aligns them.
+        of one. A tuple of two to six models is shown side by side: each of them as
+        :func:`fxlab.compare` aligns it with the first.
     inputs
         What the model is traced and compared on: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. Left out, they are made from the configuration of the model.
@@ -71,7 +72,7 @@ def inspect(
 
     inspector = Inspector(session_of(model, inputs, passes, arguments))
     if isinstance(model, tuple):
-        inspector.panes = [0, 1]
+        inspector.panes = [*range(len(model))]
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector

@@ -19,7 +19,7 @@ def session_of(
     passes: Iterable[Transformation] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Session:
-    """Return a session that was given, or make one of a model; of two models, one of their comparison.
+    """Return a session that was given, or make one of a model; of several models, one of their comparison.
 
     Inputs are also given by name, as ``arguments``.
 
@@ -28,8 +28,8 @@ def session_of(
     TypeError
         If ``model`` is neither, or ``inputs`` or ``passes`` are given with a session, which has its own.
     """
-    if isinstance(model, tuple) and len(model) == 2:
-        model = import_module("fxlab").compare(*model, inputs)  # a room above, found when it is asked for
+    if isinstance(model, tuple):  # a room above, found when it is asked for
+        model = import_module("fxlab.comparison.compare").session_of_models(model, inputs)
         inputs = None
     if isinstance(found := getattr(model, "session", None), Session):  # of a comparison, or an inspector
         model = found

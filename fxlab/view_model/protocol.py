@@ -768,6 +768,8 @@ class WrittenReport(TypedDict):
     """If they were asked for."""
     colours: NotRequired[str]
     """The overlay that is shown at first."""
+    row: NotRequired[list[int]]
+    """The stages that stand side by side at first."""
 
 
 class WrittenRow(TypedDict):

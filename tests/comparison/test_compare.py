@@ -1,6 +1,7 @@
 """Models that share neither names nor structure are aligned by their values, and part where they differ."""
 
 import copy
+import itertools
 import json
 import warnings
 
@@ -14,6 +15,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 import fxlab
 from fxlab.graphs.lineage import is_made_of
+from fxlab.graphs.matching import matched
 from fxlab.validation.alignment.fingerprint import Fingerprint, Found
 
 IDS = torch.randint(0, 30, (2, 6), generator=torch.Generator().manual_seed(0))
@@ -515,3 +517,31 @@ def test_two_models_are_shown_beside_each_other_in_one_call(model, tmp_path):
     assert fxlab.report(
         (model, Port(model).eval()), {"ids": IDS}, tmp_path / "both.html", measure=False
     ).exists()
+
+
+def test_several_models_are_stages_of_one_session_and_stand_side_by_side(model, tmp_path):
+    ports = Port(model).eval(), Port(model, "gelu").eval(), copy.deepcopy(model)
+    inspector = fxlab.inspect((model, *ports), {"ids": IDS})
+    session = inspector.session
+    assert [pass_.name for pass_ in session.applied] == ["candidate", "candidate 2", "candidate 3"]
+    assert inspector.panes == [0, 1, 2, 3]
+    inspector.close()
+    reference, right, wrong, same = session.stages
+    names = [{node.name for node in stage.graph.nodes} for stage in session.stages]
+    for stage, other in itertools.combinations(session.stages, 2):
+        pairs = matched(stage, other)
+        assert all(before.name == node.name for node, before in pairs.originals.items())
+        both = names[session.stages.index(stage)] & names[session.stages.index(other)]
+        assert both == {node.name for node in pairs.originals}  # one name, one value
+    assert "gelu_2" in session.applied[1].description
+    changed = fxlab.graph_diff(right, wrong)["change"]
+    assert any("gelu_2" in name for name in changed.index)
+    assert not any("layers.1" in str(row) or "blocks.1" in str(row) for row in changed.index)
+    assert fxlab.graph_diff(reference, same).empty
+    assert fxlab.report((model, *ports), {"ids": IDS}, tmp_path / "all.html", measure=False).exists()
+
+
+def test_as_many_models_are_compared_as_have_a_place(model):
+    for models in ((model,), (model,) * 7):
+        with pytest.raises(ValueError, match="two to 6 models"):
+            fxlab.inspect(models, {"ids": IDS})

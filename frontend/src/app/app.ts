@@ -6,12 +6,13 @@ import type { NodesFound, Picture, Stages, State, ToApp } from "../base/protocol
 import { isNodesFound } from "../base/read_message";
 import { CodePanel } from "../code/code_panel";
 import type { Tool } from "../graph/toolbar";
-import { inRow, StageBar } from "../panels/stage_bar";
+import { inRow } from "../base/stages";
+import { StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
 import { FilterBar } from "../panels/filter_bar";
 import { PassList } from "../panels/passes/pass_list";
 import { PreviewBar } from "../panels/passes/preview_bar";
-import { queryFor } from "../panels/query_help";
+import { queryFor } from "../base/query_help";
 import { SearchBox } from "../panels/search_box";
 import { Banner, BusyLine } from "../panels/status_bar";
 import { TraceBanner } from "../panels/trace_banner";

@@ -3,7 +3,7 @@
 import { button, copyButton, debounce, fill, focusedIn, h, icon, onResize } from "../base/dom";
 import { counted } from "../base/format";
 import type { Code, SelectedNodes, Stages } from "../base/protocol";
-import { titleOfStage } from "../panels/stage_bar";
+import { titleOfStage } from "../base/stages";
 import {
   folded,
   MOST_AT_ONCE,

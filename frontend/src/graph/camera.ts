@@ -2,8 +2,8 @@
 
 import type { LivePicture } from "./live_picture";
 import { areasOf, filled, placement, wholeOf, withBox, type Look, type Place, type Wish } from "./placement";
+import { around, overlap, type Point, type Rectangle, type Size } from "../base/rectangles";
 import {
-  around,
   bringAll,
   bringInto,
   centre,
@@ -12,13 +12,9 @@ import {
   headOf,
   keepInSight,
   middle,
-  overlap,
   shiftNear,
   visiblePart,
   zoomAt,
-  type Point,
-  type Rectangle,
-  type Size,
   type Viewport,
 } from "./viewport";
 

@@ -1,6 +1,6 @@
 /** Names of opened groups stay in sight while a part of the group is. */
 
-import { holds, type Point, type Rectangle } from "./viewport";
+import { holds, type Point, type Rectangle } from "../base/rectangles";
 
 /** Room that has to be left of a group for its name. */
 const SHORTEST = 120;

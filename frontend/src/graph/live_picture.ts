@@ -4,7 +4,8 @@ import { s } from "../base/dom";
 import type { Box, Picture } from "../base/protocol";
 import { parseSvg } from "../base/sanitize";
 import { shifts } from "./frame_names";
-import { clamp, type Rectangle } from "./viewport";
+import { type Rectangle } from "../base/rectangles";
+import { clamp } from "./viewport";
 
 const TOGGLE_RADIUS = 7.5;
 const FLAG_RADIUS = 8.5;

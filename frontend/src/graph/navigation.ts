@@ -1,7 +1,7 @@
 /** Moving through a picture with arrow keys. */
 
 import type { LivePicture } from "./live_picture";
-import type { Rectangle } from "./viewport";
+import type { Rectangle } from "../base/rectangles";
 
 export type Direction = "up" | "down" | "left" | "right";
 

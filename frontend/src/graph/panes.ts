@@ -4,7 +4,7 @@ import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { numbered } from "../base/format";
 import type { Box, Details, NodesFound, Picture, Stages } from "../base/protocol";
 import { splitter } from "../base/splitter";
-import { titleOfStage } from "../panels/stage_bar";
+import { titleOfStage } from "../base/stages";
 import { GraphView } from "./graph_view";
 import type { Painted } from "./overlays/overlay";
 import { clamp } from "./viewport";

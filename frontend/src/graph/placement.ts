@@ -1,22 +1,17 @@
 /** Decides where to look when a picture, or the size of its window, is another than before. */
 
 import type { LivePicture } from "./live_picture";
+import { around, holds, overlap, type Point, type Rectangle, type Size } from "../base/rectangles";
 import {
-  around,
   bringInto,
   clamp,
   firstLook,
   fit,
   follow,
-  holds,
   keepInSight,
   middle,
-  overlap,
   READABLE_SCALE,
   visiblePart,
-  type Point,
-  type Rectangle,
-  type Size,
   type Viewport,
 } from "./viewport";
 

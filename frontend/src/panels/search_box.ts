@@ -2,7 +2,7 @@
 
 import { debounce, fill, focusedIn, h, icon } from "../base/dom";
 import type { SearchAnswer, SearchResult } from "../base/protocol";
-import { FIELDS } from "./query_help";
+import { FIELDS } from "../base/query_help";
 
 export interface SearchActions {
   search(query: string): void;

@@ -2,16 +2,9 @@
 
 import { button, fill, focusedIn, h, icon } from "../base/dom";
 import { numbered } from "../base/format";
+import { inRow, NOTHING_BESIDE, possible } from "../base/stages";
 import { StageSlider } from "./stage_slider";
 import type { Comparison, LookedAt, Stages } from "../base/protocol";
-
-/** So many graphs can be read on one screen. */
-export const MOST_PANES = 6;
-
-/** How a person wants to look at stages. */
-type Wish = Omit<LookedAt, "stage">;
-
-const NOTHING: Wish = { compared: "", beside: false, between: [] };
 
 export class StageBar {
   readonly element = h("div", {
@@ -28,7 +21,7 @@ export class StageBar {
   /** Whether only stages are listed of which the pass has changed something. */
   private onlyChanged = false;
   /** What was chosen last: a stage that cannot be looked at like this is looked at in the nearest way. */
-  private wish = NOTHING;
+  private wish = NOTHING_BESIDE;
 
   constructor(
     private readonly show: (wish: LookedAt) => void,
@@ -183,31 +176,10 @@ export class StageBar {
   }
 }
 
-/** Returns the nearest to what is wished for: the original has nothing below it, and other stages not all. */
-export function possible({ compared, beside, between = [] }: Wish, stage: number): LookedAt {
-  if (stage === 0 || compared === "") return { stage, ...NOTHING };
-  const first = compared === "below" || compared < stage ? compared : "below";
-  const inner = beside && first !== "below" ? between.filter((other) => first < other && other < stage) : [];
-  return { stage, compared: first, beside, between: inner };
-}
-
-/** Returns how stages are looked at side by side, the numbers of which may be in any order. */
-export function inRow(stages: number[]): LookedAt & { row: number[] } {
-  const row = [...new Set(stages)].sort((a, b) => a - b);
-  const [first = 0, stage = first] = [row[0], row.at(-1)];
-  if (row.length < 2) return { stage, ...NOTHING, row };
-  return { stage, compared: first, beside: true, between: row.slice(1, -1), row };
-}
-
 function lookedAt({ shown, compared, beside, between }: Stages): LookedAt {
   return { stage: shown, compared, beside, between };
 }
 
 function comparisonOf(value: string): Comparison {
   return value === "" || value === "below" ? value : Number(value);
-}
-
-/** Returns what a stage is called where there are several. */
-export function titleOfStage(names: string[] = [], number = 0): string {
-  return numbered(number || null, names[number] ?? "");
 }

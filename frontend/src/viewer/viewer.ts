@@ -2,7 +2,7 @@
 
 import type { LookedAt, ToSession, ToViewer } from "../base/protocol";
 import { offersIn } from "../base/read_message";
-import { possible } from "../panels/stage_bar";
+import { possible } from "../base/stages";
 import type { Layouts } from "./drawing/layout";
 import { matchesIn } from "./drawing/picture";
 import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";

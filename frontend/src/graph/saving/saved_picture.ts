@@ -3,7 +3,7 @@
 import { s } from "../../base/dom";
 import { paintTogether, type Paint, type Painted } from "../overlays/overlay";
 import type { Overlay, Picture } from "../../base/protocol";
-import type { Size } from "../viewport";
+import type { Size } from "../../base/rectangles";
 import type { Paints } from "../../base/wire";
 
 // As in `fxlab.drawing.rendering.svg`.

@@ -4,7 +4,7 @@
  */
 
 import type { Edge } from "../../base/protocol";
-import { holds, type Rectangle } from "../../graph/viewport";
+import { holds, type Rectangle } from "../../base/rectangles";
 import type { PlacedBox, PlacedChip } from "./boxes";
 import { escaped } from "./dot";
 import type { Metrics, Word } from "../../base/wire";

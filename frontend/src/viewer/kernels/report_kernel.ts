@@ -2,6 +2,7 @@
 
 import { PANELS_AT_FIRST } from "../../base/protocol";
 import { objectWith } from "../../base/read_message";
+import { inRow } from "../../base/stages";
 import { Data } from "../graphs/data";
 import type { Answer, Kept, Kernel, KernelState } from "./kernel";
 import { fragmentOf, partsOf, VIEW_AT_FIRST, viewOf } from "../view_link";
@@ -18,7 +19,7 @@ export class ReportKernel implements Kernel {
 
   /** `graph` is its number among several in one report, from 1, which the address then begins with. */
   constructor(
-    { data, stages, passes, tables, values = null, colours = "" }: WrittenReport,
+    { data, stages, passes, tables, values = null, colours = "", row = [] }: WrittenReport,
     private readonly graph = 0,
   ) {
     this.values = values;
@@ -32,7 +33,8 @@ export class ReportKernel implements Kernel {
       height: 0,
       panels: panelsOfBrowser(),
     };
-    const atFirst = { ...VIEW_AT_FIRST, overlay: colours };
+    const { row: shown, ...looked } = inRow(row);
+    const atFirst = { ...VIEW_AT_FIRST, ...(shown.length > 1 ? looked : {}), overlay: colours };
     this.state.view = (location.hash.length > 1 ? this.viewOfAddress() : null) ?? atFirst;
   }
 

@@ -1,6 +1,6 @@
 /** How a query is read: words, and terms such as `op:call_module`. */
 
-import { FIELDS } from "../../panels/query_help";
+import { FIELDS } from "../../base/query_help";
 
 /** Fields that a group has too; a query for any other finds nodes alone. A bare word has no field. */
 export const OF_GROUPS: ReadonlySet<string> = new Set(["", "module", "class"]);

@@ -2,7 +2,7 @@
 
 import type { LookedAt, Stages } from "../../base/protocol";
 import type { StagesKnown } from "../../base/wire";
-import { inRow, MOST_PANES } from "../../panels/stage_bar";
+import { inRow, MOST_PANES } from "../../base/stages";
 import type { Place } from "../graphs/graphs";
 import type { Kernel } from "../kernels/kernel";
 
