@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
@@ -186,7 +187,9 @@ def _changed_copy(
     graph_module: GraphModule, change: Callable[[GraphModule], GraphModule], writes_tensors: bool
 ) -> GraphModule:
     if not writes_tensors:
-        return change(share_tensors_copy(graph_module))
+        with _code_when_asked():  # a pass writes it anew
+            copied = share_tensors_copy(graph_module)
+        return change(copied)
     originals = list(_tensors_of(graph_module))
     memo: dict[int, Any] = {}
     result = change(_structural_copy(graph_module, memo))
@@ -199,6 +202,24 @@ def _changed_copy(
                 if tensor is not None and original is not None and same_bits(tensor, original):
                     holder[name] = original
     return result
+
+
+_CODE_WHEN_ASKED = ContextVar("code is generated when it is asked for", default=False)
+
+
+@contextmanager
+def _code_when_asked() -> Iterator[None]:
+    """Let graph modules that are copied inside generate their code when they are called, or it is read."""
+    token = _CODE_WHEN_ASKED.set(True)
+    try:
+        yield
+    finally:
+        _CODE_WHEN_ASKED.reset(token)
+
+
+def _generate_and_run(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
+    self.recompile()
+    return self(*args, **kwargs)
 
 
 @contextmanager
@@ -273,7 +294,24 @@ class _PicklesItsGraph:
     def recompile(self) -> Any:
         """Generate the code of the graph anew, whichever it is by now, with names that nothing shadows."""
         protect(cast(GraphModule, self)._graph)
+        if _CODE_WHEN_ASKED.get():
+            type(self).forward = _generate_and_run  # type: ignore[attr-defined]
+            return None
         return super().recompile()  # type: ignore[misc]
+
+    @property
+    def code(self) -> str:
+        """The code of the graph."""
+        self._generate_if_asked_for()
+        return super().code  # type: ignore[misc,no-any-return]
+
+    def __str__(self) -> str:
+        self._generate_if_asked_for()
+        return super().__str__()
+
+    def _generate_if_asked_for(self) -> None:
+        if type(self).forward is _generate_and_run:  # type: ignore[attr-defined]
+            self.recompile()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
         graph_module = cast(GraphModule, self)

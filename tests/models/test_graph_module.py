@@ -141,6 +141,31 @@ def test_a_change_that_writes_no_tensors_gets_the_tensors_themselves(traced):
     assert changed.linear.weight is traced.linear.weight
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda graph_module: graph_module(torch.ones(2, 4))["sum"].tolist(),
+        lambda graph_module: graph_module.code,
+        str,
+        lambda graph_module: through_pickle(graph_module)(torch.ones(2, 4))["sum"].tolist(),
+        lambda graph_module: copy.deepcopy(graph_module)(torch.ones(2, 4))["sum"].tolist(),
+    ],
+)
+def test_a_change_may_ask_for_the_code_of_the_copy_that_it_gets(traced, asked):
+    ensure_picklable(traced)
+    expected, seen = asked(traced), []
+
+    def change(graph_module):
+        graph_module.graph.lint()
+        seen.append(asked(graph_module))
+        return graph_module
+
+    result = changed_copy(traced, change, writes_tensors=False)
+    assert seen == [expected]
+    assert result.code == traced.code
+    assert torch.equal(result(torch.ones(2, 4))["sum"], traced(torch.ones(2, 4))["sum"])
+
+
 @pytest.mark.parametrize("through", [through_pickle, through_torch_save])
 def test_memory_formats_survive_in_arguments_and_metadata(through):
     class Formats(nn.Module):

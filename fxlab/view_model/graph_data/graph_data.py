@@ -49,7 +49,7 @@ from fxlab.view_model.wire import clip, to_json
 
 MOST_LABEL = 40
 """Characters of a label that an overlay writes on a box."""
-MOST_AT_ONCE = 10_000
+MOST_AT_ONCE = 1_000
 """Leaves that are written at once; of a larger graph the groups that are closed at first follow."""
 
 
