@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch.fx import GraphModule
 
 from fxlab.models.numeric_settings import NumericSettings
-from fxlab.models.ranks import why_not_judged
+from fxlab.models.ranks import is_in_fake_group
 from fxlab.models.running import Inputs
 from fxlab.session.history import Stack
 
@@ -149,6 +149,9 @@ class Comparisons:
             )
         from fxlab.validation import Reference
 
-        if why := why_not_judged(self._original):
-            raise NothingToRunError(f"{failure}: {why}")
-        return Reference(self._original, inputs, **choices)
+        try:
+            return Reference(self._original, inputs, **choices)
+        except ValueError as error:
+            if is_in_fake_group(self._original):  # whose ranks cannot all be run here
+                raise NothingToRunError(f"{failure}: {error}") from None
+            raise

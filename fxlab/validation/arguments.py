@@ -51,8 +51,10 @@ def check_runs_by_node(graph_module: GraphModule, name: str) -> None:
     """Raise the ``ValueError`` that says why nodes cannot be run one by one.
 
     Dynamo writes ``torch.vmap`` and ``torch.func.grad`` as nodes that begin and end a level of functorch,
-    outside of which there are no values of what stands between.
+    outside of which there are no values of what stands between; a fake process group exchanges none.
     """
+    if why := why_not_judged(graph_module):
+        raise ValueError(f"{name}: {why}")
     for node in graph_module.graph.nodes:
         if str(getattr(node.target, "__name__", "")).endswith("_increment_nesting"):
             raise ValueError(

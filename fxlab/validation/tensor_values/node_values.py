@@ -13,6 +13,7 @@ from torch import fx, nn
 from fxlab.checks import described
 from fxlab.graphs.provenance import Provenance
 from fxlab.models.module_tensors import tensors_of
+from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import attribute_at, nodes_at, unknown_node
 from fxlab.sources import Model, graph_of, inputs_of, is_session, resolved
@@ -258,7 +259,8 @@ def _why_not_run(graph_module: fx.GraphModule, inputs: Inputs | None) -> str:
     call_arguments(inputs)
     if any(tensor.is_meta for tensor in tensors_of(graph_module)):
         return "The model is on the meta device: it has no weights to compute the value with."
-    return ""
+    why = why_not_judged(graph_module)
+    return why[:1].upper() + why[1:]
 
 
 def _results(
