@@ -84,8 +84,8 @@ _EXPORTS = {
     "transformations.passes": """
         ActivationCheckpointing ChangeTrueDivToMulByInverse DeepCopy EliminateCommonSubexpressions
         FoldConstants FuseActivation FuseAttention FuseBatchNorm1dInLinear FuseBatchNorm2dInConv2d
-        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears OverlapCollectives
-        RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
+        FuseBiasInLinear FuseLayerNorm FuseRMSNorm LintAndRecompile MergeLinears MergeUpdates
+        OverlapCollectives RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
         Status Verdict benchmark bisect collectives compare_nodes compare_outputs evaluate first_divergence

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fxlab.transformations.passes.fuse_norms import FuseRMSNorm as FuseRMSNorm
     from fxlab.transformations.passes.lint_and_recompile import LintAndRecompile as LintAndRecompile
     from fxlab.transformations.passes.merge_linears import MergeLinears as MergeLinears
+    from fxlab.transformations.passes.merge_updates import MergeUpdates as MergeUpdates
     from fxlab.transformations.passes.overlap_collectives import OverlapCollectives as OverlapCollectives
     from fxlab.transformations.passes.remove_dead_code import RemoveDeadCode as RemoveDeadCode
     from fxlab.transformations.passes.remove_identities import RemoveIdentities as RemoveIdentities
@@ -77,6 +78,7 @@ _OTHERS = {
     "activation_checkpointing": "ActivationCheckpointing",
     "deep_copy": "DeepCopy",
     "lint_and_recompile": "LintAndRecompile",
+    "merge_updates": "MergeUpdates",
     "overlap_collectives": "OverlapCollectives",
 }
 
