@@ -60,6 +60,20 @@ def author_line(error: BaseException) -> AuthorLine | None:
     return AuthorLine(found[-1].filename, found[-1].lineno or 0, (found[-1].line or "").strip())
 
 
+def local_values(error: BaseException) -> dict[str, object]:
+    """Return the local variables of the innermost frame of an author that an exception came through.
+
+    What it passed to a function of fxlab or torch is among them.
+    """
+    found: dict[str, object] = {}
+    inner = error.__traceback__
+    while inner is not None:
+        if is_author_code(inner.tb_frame.f_code.co_filename):
+            found = dict(inner.tb_frame.f_locals)
+        inner = inner.tb_next
+    return found
+
+
 def is_author_code(filename: str) -> bool:
     """Tell whether a file is neither fxlab's, torch's nor Python's own; other packages have authors too."""
     if filename.startswith((_FXLAB, *_torch(), "<frozen ", "<eval_with_key>")):

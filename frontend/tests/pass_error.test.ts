@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { PassErrors } from "../src/panels/passes/pass_error";
 import type { PassError } from "../src/base/wire";
 
@@ -7,6 +7,8 @@ const ERROR: PassError = {
   place: "own.py:4",
   file: "/home/me/own.py:4",
   code: "raise KeyError(name)",
+  node: "mul_1",
+  stage: 1,
   traceback: [
     { hides: 0, text: 'File "own.py", line 4, in breaks' },
     { hides: 7, text: 'File "torch/fx/graph.py", line 1' },
@@ -15,8 +17,16 @@ const ERROR: PassError = {
 };
 
 describe("the error at a switch", () => {
+  const jump = vi.fn();
+
+  it("leads to the node at hand", () => {
+    const shown = new PassErrors(jump).of("own", ERROR)!;
+    [...shown.querySelectorAll("button")].find((e) => e.textContent === "mul_1")!.click();
+    expect(jump).toHaveBeenCalledWith("mul_1", 1);
+  });
+
   it("names the line of the author and keeps the frames of others folded", () => {
-    const shown = new PassErrors().of("own", ERROR)!;
+    const shown = new PassErrors(jump).of("own", ERROR)!;
     expect(shown.querySelector(".fxi-error-words")!.textContent).toBe(ERROR.text);
     expect(shown.querySelector(".fxi-error-line")!.textContent).toBe("own.py:4raise KeyError(name)");
     expect(shown.querySelector("img")).toBeNull();
@@ -29,7 +39,7 @@ describe("the error at a switch", () => {
   });
 
   it("stays open while the cards are drawn anew, until the error has gone", () => {
-    const errors = new PassErrors();
+    const errors = new PassErrors(jump);
     const whole = (): HTMLDetailsElement => errors.of("own", ERROR)!.querySelector("details")!;
     const first = whole();
     first.open = true;
@@ -40,7 +50,15 @@ describe("the error at a switch", () => {
   });
 
   it("has nothing to open where the session refuses in words", () => {
-    const shown = new PassErrors().of("own", { text: "No.", place: "", file: "", code: "", traceback: [] })!;
+    const shown = new PassErrors(jump).of("own", {
+      text: "No.",
+      place: "",
+      file: "",
+      code: "",
+      node: "",
+      stage: 0,
+      traceback: [],
+    })!;
     expect(shown.querySelector("details, .fxi-error-line")).toBeNull();
   });
 });

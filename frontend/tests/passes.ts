@@ -19,7 +19,7 @@ export function pass(signature: string, rest: Partial<Pass> = {}): Pass {
       candidates: "3 candidates: 3 linears",
       matched: 3,
     },
-    ...{ refused: 0, canExclude: false, excluded: 0, reasons: [], note: "", error: null },
+    ...{ refused: 0, canExclude: false, excluded: 0, steps: 0, reasons: [], note: "", error: null },
     ...rest,
   };
 }

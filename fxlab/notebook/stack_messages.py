@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from fxlab.garbage import without_collecting
 from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook.page.messages import MessageError, answers
+from fxlab.notebook.page.view_state import NOTHING
 from fxlab.notebook.screen import Screen
 from fxlab.transformations import CandidatePass
 from fxlab.view_model import pass_offer
 from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name
-from fxlab.view_model.protocol import Offer
+from fxlab.view_model.protocol import Offer, ShownRewrite
+from fxlab.view_model.rewrite_state import shown_rewrite
 
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation
@@ -54,6 +56,15 @@ class StackScreen(Screen):
         records = now.rewrites(self.session.graph_module) if isinstance(now, CandidatePass) else []
         self._select_successor(node, [n for r in records if node in r.candidate for n in r.marked])
 
+    @answers("rewrite", "Reading the rewrite")
+    def _rewrite(self, signature: str, number: int) -> ShownRewrite:
+        return shown_rewrite(self.session, self._offered(signature), number)
+
+    @answers("apply-up-to", "Applying the rewrites up to one")
+    def _apply_up_to(self, signature: str, count: int) -> None:
+        doing = f"Applying {count} rewrites of"
+        self._change(signature, doing, lambda p: self.session.apply_up_to(p, count))
+
     @answers("move", "Moving a pass")
     def _move(self, signature: str, place: int) -> None:
         self._change(signature, "Moving", lambda p: self.session.move(p, place))
@@ -93,13 +104,30 @@ class StackScreen(Screen):
             with self._busy(words), without_collecting():
                 action(p)
         except Exception as error:
-            failure = self._pass_errors[signature] = failure_state(error, p)
+            failure = self._pass_errors[signature] = failure_state(error, p, self._below(p))
+            if failure["node"]:
+                self._look_at_node(failure["node"], failure["stage"])
             # What a pass has raised is said once, where its traceback is.
             is_told = bool(failure["traceback"])
             self._show_error(
                 f"{words} failed", "Its card says why, and where." if is_told else failure["text"]
             )
             self._show_passes()
+
+    def _look_at_node(self, node: str, stage: int) -> None:
+        """Select a node, at the stage that has it if another one is shown."""
+        last, shown = len(self.session.applied), self._shown_view["stage"]
+        selected = {"kind": "node", "name": node, "pane": 0}
+        if stage == (last if shown is None else shown):
+            return self._look(selected=selected)
+        number = None if stage == last else stage
+        return self._look(stage=number, compared=NOTHING, beside=False, between=[], selected=selected)
+
+    def _below(self, p: Transformation) -> int:
+        """Return the number of the stage that a pass is or would be applied to."""
+        offered = [each.name for each in self.session.passes]
+        lower = offered[: offered.index(p.name)]
+        return sum(each.name in lower for each in self.session.applied)
 
     def _offered(self, signature: str) -> Transformation:
         for p in self.session.passes:

@@ -1,6 +1,10 @@
 """Errors of sessions."""
 
-from fxlab.author_frames import author_line, error_words
+from contextlib import suppress
+
+from torch.fx import Node
+
+from fxlab.author_frames import author_line, error_words, local_values
 from fxlab.transformations import Transformation
 
 
@@ -15,6 +19,8 @@ class TransformationError(RuntimeError):
     line
         The innermost line of the pass's own code that the error came through, with ``file``, ``line`` and
         ``code``; ``None`` if there is none.
+    node
+        The name of the node that this line had at hand; empty if there is none.
 
     Examples
     --------
@@ -39,3 +45,19 @@ class TransformationError(RuntimeError):
             f"{pass_.name} failed and was not applied; the session is as it was. {error_words(cause)}{place}"
         )
         self.pass_ = pass_
+        self.node = _node_at_hand(cause) if self.line else ""
+
+
+def _node_at_hand(error: BaseException) -> str:
+    """Return the name of the node in a local variable of the author, or the last node of a match."""
+    values = local_values(error)
+    held = [values["node"], *values.values()] if "node" in values else list(values.values())
+    for value in held:
+        if isinstance(value, Node):
+            return value.name
+        nodes: object = value
+        with suppress(Exception):  # of an object of the author's
+            nodes = value if isinstance(value, tuple) else vars(value).get("nodes")
+        if isinstance(nodes, tuple) and nodes and all(isinstance(each, Node) for each in nodes):
+            return str(nodes[-1].name)
+    return ""

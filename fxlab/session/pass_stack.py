@@ -14,11 +14,12 @@ from fxlab.session.comparisons import Comparisons
 from fxlab.session.definitions import import_again, newest, note_times
 from fxlab.session.history import Candidate, History, Stack, Switches
 from fxlab.session.offer import AnyPass, Offer, PassOrName, candidates_by_node
+from fxlab.session.rewrite_steps import RewriteStep, rewrite_steps
 from fxlab.session.stages import Stages, prefixes
 from fxlab.session.turns import Turns, in_turn
-from fxlab.transformations import Transformation
+from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.as_pass import as_pass
-from fxlab.transformations.candidate_filter import listed, node_names
+from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
 
 
 class PassStack:
@@ -381,6 +382,84 @@ class PassStack:
             raise ValueError(f"{name} does not exclude {unknown[0]!r}. It excludes: {listed(known)}.")
         again = {(name, candidate) for candidate in excluded if not names.isdisjoint(candidate)}
         self._go_to(replace(self._switches, excluded=self._switches.excluded - again))
+
+    @in_turn
+    def rewrites(self, pass_: PassOrName) -> list[RewriteStep]:
+        """Return the rewrites of a transformation that is on, in their order, and its exclusions.
+
+        Raises
+        ------
+        TypeError
+            If it does not tell its candidates apart.
+        ValueError
+            If it is off.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from fxlab import ChangeTrueDivToMulByInverse, Session
+        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 4))
+        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
+        >>> session.apply("change-true-div-to-mul-by-inverse")
+        >>> for step in session.rewrites("change-true-div-to-mul-by-inverse"):
+        ...     print(*step.before.values(), "->", *step.after.values())
+        truediv = operator.truediv(x, 2) -> truediv = operator.mul(x, 0.5)
+        truediv_1 = operator.truediv(x, 4) -> truediv_1 = operator.mul(x, 0.25)
+        """
+        name = self._find(pass_)
+        pass_ = self._limited(name)
+        if not isinstance(pass_, CandidatePass):
+            raise not_limitable(pass_, str(pass_.name))
+        if name not in self._switches.on:
+            raise ValueError(f"{name} is off: it has rewritten nothing.")
+        excluded = self._switches.excluded_from(name)
+        stages, lower = self._stages.of(self._stack), self._switches.stack(below=name)
+        below, stage = stages[lower], stages[(*lower, (name, excluded))]
+        return rewrite_steps(pass_.rewrites(stage), excluded, below, stage)
+
+    @in_turn
+    def apply_up_to(self, pass_: PassOrName, count: int) -> None:
+        """Keep the first rewrites of a transformation that is on, and exclude those after them.
+
+        What it excludes at the end of :meth:`rewrites` is included again as far as ``count`` reaches; other
+        exclusions stay.
+
+        Parameters
+        ----------
+        pass_
+            The transformation.
+        count
+            The number of entries of :meth:`rewrites` to keep.
+
+        Raises
+        ------
+        TypeError
+            If it does not tell its candidates apart, or ``count`` is no integer.
+        ValueError
+            If it is off, or has not so many.
+        TransformationError
+            If it, or one above it, raises. The session is as it was.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from fxlab import ChangeTrueDivToMulByInverse, Session
+        >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 4))
+        >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
+        >>> session.apply("change-true-div-to-mul-by-inverse")
+        >>> session.apply_up_to("change-true-div-to-mul-by-inverse", 1)
+        >>> session.transformed_nodes().index.tolist()
+        ['truediv']
+        """
+        name, steps = self._find(pass_), self.rewrites(pass_)
+        if type(count) is not int:
+            raise TypeError(f"count: expected an int, got {described(count)}.")
+        if not 0 <= count <= len(steps):
+            raise ValueError(f"count: expected 0 to {len(steps)} rewrites of {name}, got {count}.")
+        last = max((place for place, step in enumerate(steps, 1) if not step.is_excluded), default=0)
+        again = {(name, step.candidate) for step in steps[last:count]}
+        later = {(name, step.candidate) for step in steps[count:]}
+        self._go_to(replace(self._switches, excluded=(self._switches.excluded - again) | later))
 
     def excluded(self, pass_: PassOrName) -> tuple[tuple[str, ...], ...]:
         """Return the excluded candidates of a transformation, each by the names of its nodes."""

@@ -17,7 +17,7 @@ _MOST_STRETCHES = 100
 _LONGEST_STRETCH = 8_000
 
 
-def failure_state(error: Exception, pressed: Transformation) -> PassError:
+def failure_state(error: Exception, pressed: Transformation, below: int = 0) -> PassError:
     """Describe what went wrong when somebody pressed the switch of a pass.
 
     Parameters
@@ -26,25 +26,33 @@ def failure_state(error: Exception, pressed: Transformation) -> PassError:
         What was raised.
     pressed
         The pass; it may be another one, above it, that raised.
+    below
+        The number of the stage that the pass is applied to.
 
     Returns
     -------
     dict
-        ``text`` in words; ``place``, ``file`` and ``code`` of the author's line, empty where there is none;
-        and the ``traceback`` in stretches: how many frames of fxlab or torch each ``hides``, and its text.
+        ``text`` in words; ``place``, ``file`` and ``code`` of the author's line, and the ``node`` that it had
+        at hand, empty where there is none; its ``stage``; and the ``traceback`` in stretches: how many frames
+        of fxlab or torch each ``hides``, and its text.
     """
     cause = error.__cause__ if isinstance(error, TransformationError) and error.__cause__ else error
     line = error.line if isinstance(error, TransformationError) else author_line(error)
     # What the session itself refuses says so in words; that it is a ValueError tells nobody anything.
     is_refusal = cause is error and line is None
     words = describe_error(error) if is_refusal else error_words(cause)
-    if isinstance(error, TransformationError) and error.pass_.name != pressed.name:
+    node = ""
+    if isinstance(error, TransformationError) and error.pass_.name == pressed.name:
+        node = error.node
+    elif isinstance(error, TransformationError):
         words = f"{readable_name(error.pass_)} failed on what is left below it. {words}"
     return {
         "text": clip(words, 4_000),
         "place": line.place if line else "",
         "file": clip(f"{line.file}:{line.line}", 1_000) if line else "",
         "code": clip(line.code, 400) if line else "",
+        "node": clip(node, 1_000),
+        "stage": below,
         "traceback": [] if is_refusal else _traceback(cause),
     }
 

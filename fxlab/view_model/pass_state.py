@@ -167,6 +167,9 @@ def _pass_state(
         groups = [group for kind, rows in kinds.items() for group in _by_reason(frame[rows], kind, below)]
     is_on = session.is_on(p)
     changes = session.changes(p) if is_on else None
+    is_told = changes is not None and isinstance(p, CandidatePass) and session.compiled is None
+    told = (changes.rewrites or 0) if is_told and changes else 0
+    left_out = sum(not excluded.isdisjoint(candidate) for candidate in session.excluded(p))
     return {
         "key": clip(str(p.name)),
         "signature": p.signature,
@@ -179,7 +182,8 @@ def _pass_state(
         "stage": None,
         "changes": "" if changes is None else clip(str(changes), MOST_WORDS),
         "canExclude": isinstance(p, CandidatePass),
-        "excluded": sum(not excluded.isdisjoint(candidate) for candidate in session.excluded(p)),
+        "excluded": left_out,
+        "steps": told + left_out if is_told else 0,
         "isLooking": explained is None,
         "candidates": candidates,
         "matched": matched,

@@ -141,6 +141,9 @@ class PassError(TypedDict):
     """The line of the author's code, short and with its folders, and what stands there; empty without one."""
     file: str
     code: str
+    node: str
+    """The node that this line had at hand, and the number of its stage; empty if it is unknown."""
+    stage: int
     traceback: list[Stretch]
     """Outermost first."""
 
@@ -163,6 +166,8 @@ class Pass(TypedDict):
     """Whether single candidates of it can be excluded."""
     excluded: int
     """The number of candidates that a person has excluded."""
+    steps: int
+    """The number of its rewrites and exclusions that can be looked at one by one; 0 while it is off."""
     isLooking: bool
     """It has not been asked for its candidates yet."""
     candidates: str
@@ -215,6 +220,29 @@ class Offer(TypedDict):
     title: str
     description: str
     parameters: list[Parameter]
+
+
+# Nodes that are lit up in the graph, and what is said of them.
+
+Role: TypeAlias = Literal["picked", "fits", "passed", "misfit"]
+"""The part of a node in a rewrite, a selection or a match of a pattern; what is passed computes nothing."""
+
+
+class ShownRewrite(TypedDict):
+    """One rewrite of a pass that is on, or a candidate that is excluded."""
+
+    number: int
+    """From 1."""
+    total: int
+    stage: int
+    before: list[str]
+    """Lines of nodes that were changed or erased."""
+    after: list[str]
+    modules: list[str]
+    roles: dict[str, Role]
+    node: str
+    """The node by which it is excluded, or included again."""
+    isExcluded: bool
 
 
 # Details of what is selected.

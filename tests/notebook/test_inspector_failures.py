@@ -102,7 +102,7 @@ def test_whatever_a_pass_raises_the_session_is_as_it_was(error):
     page.switches(MERGE, True)
     before = state_of(session)
     answers = page.switches(p, True)
-    assert answers == [{"type": "done"}]
+    assert answers[-1] == {"type": "done"}
     assert state_of(session) == before
     assert page.error["text"]
     assert page.inspector._shown_status["busy"] is None

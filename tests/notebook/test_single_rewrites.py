@@ -150,3 +150,45 @@ def test_a_pass_above_that_needs_the_rewrite_keeps_it(divisions: Page):
     limit(divisions, "exclude", "truediv_2")
     assert "nothing is multiplied" in card(divisions)["error"]["text"]
     assert set(divisions.marked()) == {"truediv_2"}
+
+
+def test_the_rewrites_of_a_pass_are_shown_one_by_one(divisions: Page):
+    page = divisions
+    page.sends({"type": "toggle", "signature": card(page)["signature"], "on": True})
+    assert card(page)["steps"] == 3
+    signature = card(page)["signature"]
+    second = page.asks({"type": "rewrite", "signature": signature, "number": 2})
+    assert (second["number"], second["total"], second["stage"]) == (2, 3, 1)
+    assert second["before"] == ["truediv_1 = operator.truediv(add, 5)"]
+    assert second["roles"] == {"truediv_1": "picked"}
+    page.sends({"type": "exclude", "signature": signature, "node": second["node"]})
+    again = page.asks({"type": "rewrite", "signature": card(page)["signature"], "number": 2})
+    assert again["isExcluded"]
+    assert again["after"] == []
+    page.sends({"type": "apply-up-to", "signature": card(page)["signature"], "count": 1})
+    assert page.error is None
+    assert (card(page)["excluded"], card(page)["steps"]) == (2, 3)
+
+
+def test_rewrites_of_a_pass_that_is_off_are_an_error_in_words(divisions: Page):
+    page = divisions
+    page.sends({"type": "rewrite", "signature": card(page)["signature"], "number": 1, "request": "r"})
+    assert page.error is not None
+    assert "is off" in page.error["text"]
+
+
+class RaisesAtRelu(Transformation):
+    def transform(self, graph_module):
+        for node in graph_module.graph.nodes:
+            if node.target == "relu":
+                raise KeyError("no rule")
+        return graph_module
+
+
+def test_a_pass_that_raises_leads_to_the_node_at_hand(divisions: Page):
+    page, raises = divisions, RaisesAtRelu()
+    page.inspector.session.add(raises)
+    page.switches(raises, True)
+    error = page.card(raises)["error"]
+    assert (error["node"], error["stage"], error["code"]) == ("relu", 0, 'raise KeyError("no rule")')
+    assert page.inspector.selected == "relu"

@@ -18,6 +18,7 @@ import { Banner, BusyLine } from "../panels/status_bar";
 import { TraceBanner } from "../panels/trace_banner";
 import type { LayOut } from "../tables/data_table";
 import { TablesPanel } from "../tables/tables";
+import { Bench } from "./bench";
 import { Connection } from "./connection";
 import { Exports } from "./exports";
 import { Frame } from "./frame";
@@ -51,6 +52,7 @@ export class App {
     apply: (signature) => this.connection.send({ type: "toggle", signature, on: true }),
     cancel: () => this.connection.send({ type: "end-preview" }),
   });
+  private readonly bench: Bench;
   private readonly filter = new FilterBar(() => this.lightUp(""));
   private readonly busy: BusyLine;
   private readonly banner = new Banner();
@@ -120,6 +122,11 @@ export class App {
         },
       ],
     );
+    this.bench = new Bench(model, {
+      send: (message) => this.connection.send(message),
+      request: () => this.connection.request(),
+      limit: (signature, node, again) => this.limit(signature, node, again),
+    });
     this.passes = new PassList({
       toggle: (pass, on) => this.connection.send({ type: "toggle", signature: pass.signature, on }),
       setOption: (name, on) => this.connection.send({ type: "set-option", name, on }),
@@ -127,7 +134,8 @@ export class App {
         this.connection.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
       choose: (signature) => this.choose(signature, true),
       limit: (signature, node, again) => this.limit(signature, node, again),
-      jump: (name) => this.selection.jump(name),
+      jump: (name, stage) => this.selection.jump(name, 0, stage),
+      step: (pass) => this.bench.step(pass),
       move: (signature, place) => this.connection.send({ type: "move", signature, place }),
       remove: (signature) => this.connection.send({ type: "remove", signature }),
       list: () => this.connection.send({ type: "list-offers", request: this.connection.request() }),
@@ -210,7 +218,8 @@ export class App {
         passes: this.passes.element,
         graph: [
           this.graphs.toolbar.element,
-          ...[this.stages.element, this.preview.element, this.filter.element, this.graphs.panes.element],
+          ...[this.stages.element, this.preview.element, this.bench.element, this.filter.element],
+          this.graphs.panes.element,
         ],
         details: this.details.element,
         tables: this.tables,
@@ -256,6 +265,7 @@ export class App {
       selected: (selected) => selected?.shown && this.code.setSelected(selected),
       remarks: (remarks) => Array.isArray(remarks?.remarks) && this.remarks.show(remarks),
       found: (found) => this.showFound(isNodesFound(found) ? found : null),
+      lit: () => this.graphs.showLit(),
       arrangement: () => this.graphs.toolbar.refresh(),
       height: (height) => (this.element.style.height = height ? `${height}px` : ""),
       panels: (panels) => this.showPanels(panels),
@@ -298,6 +308,8 @@ export class App {
       case "found":
         if (message.request === this.searchRequest) this.search.show(message);
         return;
+      case "answer":
+        return this.bench.answered(message.request, message.value);
       case "offers":
         if (this.connection.isOwn(message.request)) this.passes.showOffers(message.offers);
         return;
@@ -342,17 +354,18 @@ export class App {
     this.banner.show({ number: -Date.now(), title, text });
   }
 
-  /** Leaves the full window, or ends a preview or, where there is none, a filter. */
+  /** Leaves the full window, or ends a preview, what is looked at closely, or a filter. */
   private leave(event: KeyboardEvent): void {
     const isElsewhere =
       (event.target as Element).closest("input, select, .fxi-menu[open], .fxi-offers") !== null;
     const { fillsWindow } = this.fullScreen;
-    const isHere = fillsWindow || this.preview.preview || this.filter.shown;
+    const isHere = fillsWindow || this.preview.preview || this.bench.isOpen || this.filter.shown;
     if (event.key !== "Escape" || !isHere || isElsewhere) return;
     event.preventDefault();
     event.stopPropagation();
     if (fillsWindow) void this.fullScreen.end();
     else if (this.preview.preview) this.connection.send({ type: "end-preview" });
+    else if (this.bench.isOpen) this.bench.close();
     else this.lightUp("");
   }
 
@@ -413,6 +426,7 @@ export class App {
     this.passes.setChosen(this.chosen, false);
     this.graphs.setPasses(state.passes);
     this.passes.show(state);
+    this.bench.follow(state.passes);
     if (changed(true)) this.choose(changed(true)!.signature, false);
     else if (changed(false)?.signature === this.chosen) this.choose(null, false);
     else this.graphs.choose(this.chosen);
@@ -430,6 +444,7 @@ export class App {
     this.busy.show(status?.busy ?? null);
     this.passes.setBusy(status?.busy != null);
     this.preview.setBusy(status?.busy != null);
+    this.bench.setBusy(status?.busy != null);
     this.element.classList.toggle("fxi-is-busy", status?.busy != null);
     this.banner.show(status?.error ?? null);
     if (status?.error) this.selection.settle();

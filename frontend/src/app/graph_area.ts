@@ -65,6 +65,7 @@ export class GraphArea {
     this.graph.show(picture);
     this.repaint();
     this.emphasize();
+    this.showLit();
   }
 
   showBeside(): void {
@@ -76,6 +77,11 @@ export class GraphArea {
   showFound(): void {
     const found = this.model.get("found");
     this.panes.setFound(isNodesFound(found) ? found : null);
+  }
+
+  /** Lights up the boxes of nodes that have a part in something. */
+  showLit(): void {
+    this.graph.highlights.setRoles(this.model.get("lit")?.boxes ?? {});
   }
 
   showOverlays(): void {

@@ -46,10 +46,10 @@ export class Selection {
   }
 
   /** Brings a node into sight; one that may not be in what is shown, at a stage that has it. */
-  jump(name: string, pane = 0, stage: number | null = null): void {
+  jump(name: string, pane = 0, stage?: number | null): void {
     this.wanted = null;
     this.send(
-      stage === null ? { type: "select-node", name, show: true, pane } : { type: "show-node", name, stage },
+      stage == null ? { type: "select-node", name, show: true, pane } : { type: "show-node", name, stage },
     );
   }
 

@@ -19,6 +19,7 @@ import type {
   Passes,
   Remarks,
   Rewrite,
+  Role,
   SourceFrame,
   Status,
   Tables,
@@ -191,6 +192,11 @@ export interface NodesFound {
   boxes: Record<string, number>[];
 }
 
+/** Nodes that are lit up with a part in something, by the boxes that they are in. */
+export interface Lit {
+  boxes: Record<string, Role>;
+}
+
 export const PANELS_AT_FIRST: PanelState = {
   ...{ passes: "auto", details: "auto", tables: "auto" },
   ...{ left: null, right: null, bottom: null },
@@ -236,6 +242,7 @@ export interface State {
   stages: Stages;
   overlays: Overlays;
   found: NodesFound | Record<string, never>;
+  lit: Lit;
   arrangement: Arrangement;
   /** In pixels; null follows the window. */
   height: number | null;
@@ -259,6 +266,7 @@ export type ToSession = Extract<
           | "end-preview"
           | "exclude"
           | "include"
+          | "apply-up-to"
           | "move"
           | "add"
           | "remove"
@@ -266,6 +274,9 @@ export type ToSession = Extract<
       | ("undo" | "redo" | "reset" | "refresh" | "judge" | "measure" | "open-batch");
   }
 >;
+
+/** What is asked of the session, and answered to who asks. */
+export type Asking = Extract<Asked, { type: "rewrite" }>;
 
 /** Of a file that the kernel writes. */
 export type FileSuffix = "pdf" | "dot";
@@ -283,6 +294,9 @@ export type ToViewer =
   | { type: "reveal-pass"; signature: string }
   | { type: "search"; query: string; request: string }
   | { type: "filter"; query: string }
+  | { type: "ask"; message: Asking; request: string }
+  /** Lights nodes up, at a stage that has them; null for the one that is shown. */
+  | { type: "light"; stage: number | null; compared: Comparison; roles: Record<string, Role> }
   | ({ type: "show-stage" } & LookedAt)
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string }
@@ -298,6 +312,8 @@ export type ToViewer =
 export type ToApp =
   | { type: "focus"; boxes: string[]; gently: boolean; pane: number }
   | ({ type: "found"; request: string } & SearchAnswer)
+  /** Null if there was an error, which is shown already. */
+  | { type: "answer"; request: string; value: unknown }
   | { type: "offers"; request: string; offers: Offer[] }
   /** Its bytes come beside the message. */
   | { type: "file"; suffix: FileSuffix; request: string }

@@ -4,6 +4,7 @@ import { counted } from "../base/format";
 import type { Box } from "../base/protocol";
 import { markColour, type LivePicture } from "./live_picture";
 import { NUMBER_OF_KINDS, type Painted } from "./overlays/overlay";
+import type { Role } from "../base/wire";
 
 export interface Emphasis {
   /** Number of the pass whose nodes stand out; null for none. */
@@ -11,6 +12,14 @@ export interface Emphasis {
   /** Boxes that the pass would change, when it is off. */
   matches: Record<string, number>;
 }
+
+/** The parts of nodes in words, as they stand on boxes; what is picked is plain to see. */
+export const ROLE_WORDS: Record<Role, string> = {
+  picked: "",
+  fits: "fits",
+  passed: "seen through",
+  misfit: "does not fit",
+};
 
 /** Numbers of the marks of nodes that are new or gone, where two stages are shown as one graph. */
 const [ADDED, REMOVED] = [0, 1];
@@ -22,6 +31,7 @@ export class Highlights {
   passNames: string[] = [];
   /** Box id -> how many of the nodes in it a query finds; null if nothing is looked for. */
   found: Record<string, number> | null = null;
+  private roles: Record<string, Role> = {};
   private emphasis: Emphasis = { mark: null, matches: {} };
   private painted: Painted | null = null;
   private live: LivePicture | null = null;
@@ -46,6 +56,12 @@ export class Highlights {
 
   setFound(found: Record<string, number> | null): void {
     this.found = found;
+    this.restyle();
+  }
+
+  /** Lights boxes up, each with its part in something. */
+  setRoles(roles: Record<string, Role>): void {
+    this.roles = roles;
     this.restyle();
   }
 
@@ -117,6 +133,7 @@ export class Highlights {
       "fxi-previewing": live.picture.preview === true,
       "fxi-has-found": Object.keys(this.found ?? {}).length > 0,
       "fxi-has-overlay": this.painted !== null,
+      "fxi-has-roles": Object.keys(this.roles).length > 0,
       "fxi-has-selection": edgesIn.size + edgesOut.size > 0,
       "fxi-has-lit": isLit,
     });
@@ -151,6 +168,8 @@ export class Highlights {
       "fxi-would": mark !== null && !isLit && (matches[id] ?? 0) > 0 && !isCluster,
       "fxi-gone": isGone && !box.openable,
     });
+    for (const role of Object.keys(ROLE_WORDS) as Role[])
+      element.classList.toggle(`fxi-role-${role}`, this.roles[id] === role);
     live.setCount(id, box.openable && !isCluster ? this.countIn(id) : 0);
     this.paintBox(element, id, box);
     const shown = isLit || (mark !== null && matches[id]) ? mark : (box.marks.at(-1) ?? null);
@@ -162,7 +181,8 @@ export class Highlights {
 
   private paintBox(element: SVGGElement, id: string, box: Box): void {
     const paint = this.painted?.boxes.get(id);
-    this.live?.setLabel(id, paint?.label ?? "");
+    const role = this.roles[id];
+    this.live?.setLabel(id, (role && ROLE_WORDS[role]) || (paint?.label ?? ""));
     const has = this.painted !== null && box.kind !== "cluster" && box.kind !== "chip";
     toggle(element, { "fxi-plain": has && !paint, "fxi-heat": paint?.level !== undefined });
     for (let kind = 0; kind < NUMBER_OF_KINDS; kind += 1)

@@ -1,6 +1,6 @@
 /** The screen: draws stages, keeps what is open, found, coloured and selected in them, and lets the kernel know. */
 
-import { PANELS_AT_FIRST, type Details, type Picture, type State } from "../base/protocol";
+import { PANELS_AT_FIRST, type Details, type Lit, type Picture, type State } from "../base/protocol";
 import { NO_VALUES } from "../base/values";
 import { describe } from "./details/describe";
 import { Extras } from "./details/extras";
@@ -10,7 +10,7 @@ import { matchesIn, pictureOf } from "./drawing/picture";
 import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
 import type { Data } from "./graphs/data";
 import { Graphs } from "./graphs/graphs";
-import type { Panes } from "./graphs/panes";
+import { LIT, type Panes } from "./graphs/panes";
 import { ShownError, type Kernel } from "./kernels/kernel";
 import { OverlayChoice } from "./overlays/overlay_choice";
 import { overlaysIn } from "./overlays/overlay_file";
@@ -19,7 +19,10 @@ import { NodeFilter } from "./search/node_filter";
 import { changedBy } from "./stages/applied_passes";
 import { NO_CODE } from "./stages/codes";
 import { isComparison, lastStage, NOTHING, stagesShown } from "./stages/stage_choice";
-import type { Arrangement, Selected, ViewState } from "../base/wire";
+import type { Arrangement, Role, Selected, ViewState } from "../base/wire";
+
+/** A box with several nodes is shown as the last of these that one of them is. */
+const ROLES: readonly Role[] = ["picked", "passed", "fits", "misfit"];
 
 export abstract class Screen extends PageModel {
   protected readonly state: State;
@@ -29,6 +32,8 @@ export abstract class Screen extends PageModel {
   /** Null until the first graph has arrived. */
   protected panes: Panes | null = null;
   protected filter = new NodeFilter();
+  /** The parts of nodes that are lit up. */
+  protected roles: Record<string, Role> = {};
   private readonly overlay: OverlayChoice;
   private selection: Selected | null = null;
   /** What was selected until a stage came that has it not; it is selected again where it is. */
@@ -70,6 +75,7 @@ export abstract class Screen extends PageModel {
       },
       overlays: { offered: [], overlay: null, beside: [], paints: {} as State["overlays"]["paints"] },
       found: {},
+      lit: { boxes: {} },
       arrangement: PLAIN,
       remarks: { about: "", remarks: [] },
       code: NO_CODE,
@@ -136,6 +142,24 @@ export abstract class Screen extends PageModel {
     const found = this.filter.first(this.panes!);
     // Who has selected something is looking at it.
     if (found) this.focus(found.names, found.pane, this.selection !== null);
+  }
+
+  /** Lights nodes up, each with its part in something; none ends it. */
+  protected async lightNodes(roles: Record<string, Role>): Promise<void> {
+    this.roles = roles;
+    const names = Object.keys(roles);
+    await this.redraw(this.panes!.forget(LIT).revealFor(LIT, names, 0));
+    if (names.length > 0) this.focus(names);
+  }
+
+  private litIn(panes: Panes): Lit {
+    const boxes: Record<string, Role> = {};
+    for (const role of ROLES)
+      for (const name of Object.keys(this.roles)) {
+        const box = this.roles[name] === role ? panes.shown.view.boxOf(name) : null;
+        if (box) boxes[box] = role;
+      }
+    return { boxes };
   }
 
   protected async revealPass(signature: string): Promise<void> {
@@ -273,6 +297,7 @@ export abstract class Screen extends PageModel {
     this.set("picture", picture);
     this.set("beside", beside);
     this.set("found", this.filter.state(panes));
+    this.set("lit", this.litIn(panes));
     this.showOverlay();
     void this.attempt("Measuring the overlay", () => this.measureAnew());
   }

@@ -6,7 +6,7 @@ import { possible } from "../base/stages";
 import type { Layouts } from "./drawing/layout";
 import { matchesIn } from "./drawing/picture";
 import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
-import { CHANGES } from "./graphs/panes";
+import { CHANGES, LIT } from "./graphs/panes";
 import type { Kernel, KernelState } from "./kernels/kernel";
 import { doing, isForSession } from "./requests";
 import { byPerson, Screen } from "./screen";
@@ -65,6 +65,13 @@ export class Viewer extends Screen {
         return this.kernel
           .ask({ type: "file", suffix: message.suffix })
           .then(({ buffers }) => this.tell({ ...message, type: "file" }, buffers), ignore);
+      case "ask":
+        return this.kernel.ask(message.message).then(
+          ({ value }) => this.tell({ type: "answer", request: message.request, value }),
+          () => this.tell({ type: "answer", request: message.request, value: null }),
+        );
+      case "light":
+        return attempt(() => this.light(message));
       case "show-stage":
         return attempt(() => this.look(message));
       case "show-node":
@@ -172,6 +179,15 @@ export class Viewer extends Screen {
     return isQueued ? show() : this.enqueue("Showing the stage", show);
   }
 
+  /** Lights nodes up in a stage. */
+  private async light({ stage, compared, roles }: Extract<ToViewer, { type: "light" }>): Promise<void> {
+    const { choice } = this;
+    this.roles = roles;
+    if (stage !== null && (choice.preview || choice.stage !== stage || choice.compared !== compared))
+      await this.look(possible({ compared, beside: false, between: [] }, stage));
+    await this.enqueue(doing("light"), () => this.lightNodes(roles));
+  }
+
   private async show(choice: Choice): Promise<void> {
     const place = placeOf(this.kernel, choice);
     // The session has changed meanwhile, and what it is now is about to be shown.
@@ -196,6 +212,7 @@ export class Viewer extends Screen {
         panes = panes.revealFor(key, changedBy(signature, panes), 0);
     this.filter = new NodeFilter(this.filter.query);
     if (this.filter.query) panes = this.filter.uncovered(panes);
+    panes = panes.revealFor(LIT, Object.keys(this.roles), 0);
     if (first) this.set("arrangement", arrangementIn(view, PLAIN));
     if (this.state.arrangement.bookkeeping) panes = withBookkeeping(panes, true);
     await this.draw(panes, choice);

@@ -21,6 +21,8 @@ GOOD: list[dict[str, Any]] = [
     {"type": "set-option", "name": "dce", "on": True},
     {"type": "exclude", "signature": "s", "node": "x"},
     {"type": "include", "signature": "s", "node": "x"},
+    {"type": "rewrite", "signature": "s", "number": 1},
+    {"type": "apply-up-to", "signature": "s", "count": 1},
     {"type": "move", "signature": "s", "place": 0},
     {"type": "list-offers"},
     {"type": "add", "key": "k", "arguments": {"size": "3"}},

@@ -1,6 +1,6 @@
 /** What a pass has raised, at its switch: the line of its author, and the whole traceback on request. */
 
-import { foldable, h, icon } from "../../base/dom";
+import { foldable, h, icon, nodeLink } from "../../base/dom";
 import { counted } from "../../base/format";
 import type { PassError } from "../../base/wire";
 
@@ -8,12 +8,15 @@ export class PassErrors {
   /** The keys of the passes whose traceback is shown; the cards are drawn anew whenever something changes. */
   private readonly opened = new Set<string>();
 
+  /** `jump` goes to a node of a stage. */
+  constructor(private readonly jump: (node: string, stage: number) => void) {}
+
   of(key: string, error: PassError | null): HTMLElement | null {
     if (!error) {
       this.opened.delete(key);
       return null;
     }
-    const { text, place, file, code } = error;
+    const { text, place, file, code, node, stage } = error;
     return h(
       "div",
       { class: "fxi-card-error" },
@@ -24,6 +27,13 @@ export class PassErrors {
         h("p", { class: "fxi-error-words", tabindex: 0 }, text),
         place &&
           h("p", { class: "fxi-error-line", title: file }, h("span", {}, place), code && h("code", {}, code)),
+        node &&
+          h(
+            "p",
+            {},
+            "At the node ",
+            nodeLink(node, () => this.jump(node, stage)),
+          ),
         error.traceback.length > 0 && this.traceback(key, error),
       ),
     );

@@ -22,7 +22,10 @@ export interface PassActions extends OfferActions {
   limit(signature: string, node: string, again: boolean): void;
   move(signature: string, place: number): void;
   remove(signature: string): void;
-  jump(node: string): void;
+  /** Goes to a node, of the stage with a number where one is given. */
+  jump(node: string, stage?: number): void;
+  /** Goes through the rewrites of a pass one by one. */
+  step(pass: Pass): void;
   undo(): void;
   redo(): void;
   reset(): void;
@@ -39,7 +42,7 @@ export class PassList {
   private readonly offers: PassOffers;
   private readonly summaries: PassSummaries;
   private readonly options: OptionSwitches;
-  private readonly errors = new PassErrors();
+  private readonly errors: PassErrors;
   private state: Passes = { passes: [], canUndo: false, canRedo: false };
   private chosen: string | null = null;
   /** The key of the pass that was switched last, and how it is to be; until it is. */
@@ -59,6 +62,7 @@ export class PassList {
     this.reset = iconButton("reset", "Switch all passes off", actions.reset);
     this.offers = new PassOffers(actions);
     this.summaries = new PassSummaries(actions);
+    this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
     this.options = new OptionSwitches((name, on) => actions.setOption(name, on));
     this.element = h(
       "section",
@@ -351,9 +355,23 @@ export class PassList {
     return h(
       "div",
       { class: "fxi-card-tools", role: "group", "aria-label": `Place of ${pass.name}` },
+      pass.steps > 0 && this.stepButton(pass),
       tool("up", "Apply earlier", place === places[0], () => this.moveBy(pass, place, places, -1)),
       tool("down", "Apply later", place === places.at(-1), () => this.moveBy(pass, place, places, 1)),
       tool("close", "Remove from the list", false, () => this.actions.remove(pass.signature)),
+    );
+  }
+
+  private stepButton(pass: Pass): HTMLElement {
+    return button(
+      {
+        class: "fxi-button fxi-step",
+        title: `Show the rewrites of ${pass.name} one by one`,
+        "data-focus": `step-${pass.key}`,
+        disabled: this.busy,
+        onclick: () => this.actions.step(pass),
+      },
+      "Step through",
     );
   }
 

@@ -10,14 +10,15 @@ import type { Metrics, Selected } from "../../base/wire";
 const MOST_COUNTERPARTS = 500;
 
 /**
- * Path of a group that is open -> on whose behalf: a pass by its key, `FOUND`, `CHANGES`, or a person, who has no
+ * Path of a group that is open -> on whose behalf: a pass by its key, `FOUND`, `CHANGES`, `LIT`, or a person, who has no
  * name. What a person has opened stays open, also while a graph has no such group.
  */
 export type Opened = ReadonlyMap<string, string>;
 const PERSON = "";
-/** Groups that hold what a query finds, and what is different between two stages. */
+/** Groups that hold what a query finds, what is different between two stages, and what is lit up. */
 export const FOUND = "what is found";
 export const CHANGES = "changes";
+export const LIT = "what is lit up";
 
 export interface Pane {
   scene: Scene;

@@ -1,0 +1,150 @@
+/** The rewrites of a pass one by one: each with its lines before and after, to be kept or excluded. */
+
+import { button, fill, h, iconButton, type Child } from "../../base/dom";
+import type { Pass, ShownRewrite } from "../../base/wire";
+
+export interface RewriteActions {
+  /** Asks for a rewrite, which `show` is called with. */
+  ask(signature: string, number: number): void;
+  exclude(signature: string, node: string, again: boolean): void;
+  applyUpTo(signature: string, count: number): void;
+  close(): void;
+}
+
+export class RewriteBar {
+  private readonly words = h("p", { role: "status" });
+  private readonly slider = h("input", {
+    ...{ type: "range", min: 1, step: 1, "aria-label": "Rewrite" },
+    oninput: () => this.choose(Number(this.slider.value)),
+  });
+  private readonly buttons = h("div", { class: "fxi-preview-buttons" });
+  private readonly lines = h("div", { class: "fxi-rewrite-lines" });
+  readonly element = h(
+    "section",
+    { class: "fxi-bench", "aria-label": "Rewrites", hidden: true },
+    h("div", { class: "fxi-bench-head fxi-row fxi-wrap" }, this.words, this.slider, this.buttons),
+    this.lines,
+  );
+  private pass: Pass | null = null;
+  private shown: ShownRewrite | null = null;
+  /** The number that was asked for and is not there yet; what is chosen meanwhile is asked for afterwards. */
+  private asked = 0;
+  private wanted = 1;
+  private busy = false;
+
+  constructor(private readonly actions: RewriteActions) {}
+
+  get isOpen(): boolean {
+    return this.pass !== null;
+  }
+
+  open(pass: Pass): void {
+    if (pass.key !== this.pass?.key) this.shown = null;
+    this.pass = pass;
+    this.asked = 0;
+    this.choose(this.shown?.number ?? 1);
+  }
+
+  /** Keeps to the pass while the session changes. */
+  follow(passes: Pass[]): void {
+    const { pass } = this;
+    const now = passes.find(({ key }) => key === pass?.key);
+    if (!pass) return;
+    if (!now || now.steps === 0) return this.actions.close();
+    const isOther = now.signature !== pass.signature || now.stage !== pass.stage || now.steps !== pass.steps;
+    this.pass = now;
+    if (!isOther) return;
+    this.asked = 0;
+    this.choose(this.wanted);
+  }
+
+  close(): void {
+    this.pass = this.shown = null;
+    this.element.hidden = true;
+  }
+
+  /** Shows what was asked for; null if that has failed. */
+  show(rewrite: ShownRewrite | null): void {
+    const { asked, wanted, pass } = this;
+    this.asked = 0;
+    if (!pass) return;
+    if (!rewrite) return this.shown ? undefined : this.actions.close();
+    if (wanted !== asked && wanted !== rewrite.number) return this.choose(wanted);
+    this.shown = rewrite;
+    this.wanted = rewrite.number;
+    this.element.hidden = false;
+    this.slider.max = String(rewrite.total);
+    this.slider.value = String(rewrite.number);
+    this.slider.hidden = rewrite.total === 1;
+    this.render(pass, rewrite);
+  }
+
+  setBusy(busy: boolean): void {
+    this.busy = busy;
+    // A button that is disabled would lose the focus.
+    for (const each of this.buttons.children) each.setAttribute("aria-disabled", String(busy));
+  }
+
+  private choose(number: number): void {
+    this.wanted = number;
+    if (this.asked || !this.pass) return;
+    this.asked = number;
+    this.actions.ask(this.pass.signature, number);
+  }
+
+  private render(pass: Pass, { number, total, node, isExcluded, ...rewrite }: ShownRewrite): void {
+    const count = `${number.toLocaleString("en-US")} of ${total.toLocaleString("en-US")}`;
+    this.slider.setAttribute("aria-valuetext", count);
+    fill(
+      this.words,
+      h("strong", {}, `${isExcluded ? "Excluded from" : "Rewrite of"} ${pass.name}`),
+      `: ${count}`,
+    );
+    const focused = [...this.buttons.children].indexOf(document.activeElement as Element);
+    fill(
+      this.buttons,
+      isExcluded
+        ? this.button("Include it again", "Make this rewrite again", () =>
+            this.actions.exclude(pass.signature, node, true),
+          )
+        : this.button("This one is wrong", "Exclude this rewrite and keep the others", () =>
+            this.actions.exclude(pass.signature, node, false),
+          ),
+      (number < total || isExcluded) &&
+        this.button(
+          number === total ? "Apply all" : `Apply up to ${number}`,
+          number === total
+            ? "Make the rewrites after the last one again"
+            : "Exclude the rewrites after this one",
+          () => this.actions.applyUpTo(pass.signature, number),
+        ),
+      iconButton("close", "Close", () => this.actions.close(), "Esc"),
+    );
+    if (focused >= 0) (this.buttons.children[focused] as HTMLElement | undefined)?.focus();
+    this.setBusy(this.busy);
+    const { before, after, modules } = rewrite;
+    fill(
+      this.lines,
+      lines("Before", "−", before),
+      isExcluded ? h("p", { class: "fxi-muted" }, "Left as it is.") : lines("After", "+", after),
+      modules.length > 0 && lines("Modules", "", modules),
+    );
+  }
+
+  private button(words: string, title: string, press: () => void): HTMLElement {
+    return button({ class: "fxi-button", title, onclick: () => this.busy || press() }, words);
+  }
+}
+
+function lines(title: string, sign: string, all: string[]): Child {
+  return h(
+    "div",
+    { class: "fxi-rewrite-side" },
+    h("h3", {}, title),
+    h(
+      "pre",
+      { tabindex: 0, role: "group", "aria-label": title },
+      all.length > 0 ? all.map((line) => h("span", { "data-sign": sign }, line)) : "nothing",
+    ),
+  );
+}

@@ -1,0 +1,115 @@
+"""The workbench above the graph: rewrites one by one, near misses, and others like what is selected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from accessibility import violations
+from blocks_page import box, cut_off, switch
+from jupyter_lab import JupyterLab
+from lab_page import LabPage
+from playwright.sync_api import Locator, expect
+
+pytestmark = pytest.mark.browser
+
+MODEL = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+import fxlab
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.inner(x)
+        return x * torch.sigmoid(x) / 2
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return torch.relu(x * 3) / 4
+
+
+def scaled(x):
+    return torch.relu(x * 2)
+
+
+def behind(x):
+    return torch.relu(x) * 2
+
+
+torch.manual_seed(0)
+scale = fxlab.from_pattern(scaled, behind, name="scale-behind", preserves_computation=True)
+session = fxlab.Session(Model(), torch.randn(2, 8), passes=[fxlab.ChangeTrueDivToMulByInverse(), scale])
+fxlab.inspect(session)
+"""
+DIVISIONS = "Change true div to mul by inverse"
+
+
+@pytest.fixture(scope="module")
+def page(lab: JupyterLab, lab_page: LabPage) -> LabPage:
+    lab.write("bench.ipynb", MODEL)
+    lab_page.open("bench.ipynb")
+    lab_page.run_all()
+    lab_page.inspector(0)
+    lab_page.wait_until_idle()
+    return lab_page
+
+
+@pytest.fixture
+def inspector(page: LabPage) -> Iterator[Locator]:
+    found = page.inspector(0)
+    page.settle(found)
+    yield found
+    off = found.get_by_role("button", name="Switch all passes off")
+    if off.is_enabled():
+        off.click()
+        page.settle(found)
+
+
+def press(page: LabPage, within: Locator, name: str) -> None:
+    within.get_by_role("button", name=name, exact=True).click()
+    page.settle(page.inspector(0))
+
+
+def test_rewrites_are_stepped_through_excluded_and_applied_up_to_one(
+    page: LabPage, inspector: Locator
+) -> None:
+    switch(inspector, DIVISIONS).click()
+    page.settle(inspector)
+    press(page, inspector, "Step through")
+    bar = inspector.get_by_role("region", name="Rewrites")
+    status = bar.get_by_role("status")
+    expect(status).to_have_text(f"Rewrite of {DIVISIONS}: 1 of 4")
+    expect(bar.get_by_role("group", name="Before")).to_contain_text("operator.truediv")
+    expect(bar.get_by_role("group", name="After")).to_contain_text(", 0.5)")
+    bar.get_by_role("slider").press("End")
+    expect(status).to_contain_text("4 of 4")
+    page.settle(inspector)
+    expect(box(inspector, "truediv").locator(".fx-shape")).to_be_in_viewport()
+    expect(inspector.locator(".fxi-role-picked").first).to_be_visible()
+    assert violations(inspector.page, ".fxlab-inspector") == []
+    page.brightness_by_theme(inspector, "bench-rewrites-")
+    press(page, bar, "This one is wrong")
+    expect(status).to_have_text(f"Excluded from {DIVISIONS}: 4 of 4")
+    bar.get_by_role("slider").press("Home")
+    press(page, bar, "Apply up to 1")
+    expect(inspector.locator(".fxi-left-out").first).to_have_text("3 excluded")
+    inspector.page.keyboard.press("Escape")
+    page.settle(inspector)
+    expect(bar).to_be_hidden()
+    assert cut_off(inspector) == []
+    press(page, inspector, "Undo")
+    press(page, inspector, "Undo")
