@@ -1,6 +1,6 @@
 """Reasons: why a candidate of a pass is refused, as a stable code and words."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, unique
 from typing import Self
 
@@ -15,6 +15,8 @@ class Refusal:
         What tells reasons apart, for programs and tests; it stays when the words are improved.
     words
         The reason for people, in words that follow the name of the candidate.
+    about
+        The details that the words name, such as names of nodes.
 
     Examples
     --------
@@ -24,6 +26,7 @@ class Refusal:
 
     code: str
     words: str
+    about: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         """Return the words."""
@@ -186,4 +189,4 @@ class Reason(Coded):
 
     def __call__(self, **details: object) -> Refusal:
         """Return the reason with its details."""
-        return Refusal(self.code, self.value.format(**details))
+        return Refusal(self.code, self.value.format(**details), tuple(map(str, details.values())))

@@ -10,11 +10,13 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import NOTHING
 from fxlab.notebook.screen import Screen
+from fxlab.session.near_misses import near_miss
 from fxlab.transformations import CandidatePass
 from fxlab.view_model import pass_offer
+from fxlab.view_model.near_miss_state import relaxations, shown_near_miss
 from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name
-from fxlab.view_model.protocol import Offer, ShownRewrite
+from fxlab.view_model.protocol import Offer, ShownNearMiss, ShownRewrite
 from fxlab.view_model.rewrite_state import shown_rewrite
 
 if TYPE_CHECKING:
@@ -64,6 +66,20 @@ class StackScreen(Screen):
     def _apply_up_to(self, signature: str, count: int) -> None:
         doing = f"Applying {count} rewrites of"
         self._change(signature, doing, lambda p: self.session.apply_up_to(p, count))
+
+    @answers("near-miss", "Looking for the reason")
+    def _near_miss(self, signature: str, node: str) -> ShownNearMiss:
+        p = self._offered(signature)
+        return shown_near_miss(p, self.session.stages, self._below(p), node)
+
+    @answers("add-relaxed", "Adding the relaxed pass", is_slow=True)
+    def _add_relaxed(self, signature: str, node: str, number: int) -> None:
+        p = self._offered(signature)
+        below = self.session.stages[self._below(p)]
+        found = relaxations(p, below, near_miss(p, below, node))
+        if not 0 <= number < len(found):
+            raise MessageError(f"{p.name} is relaxed in {len(found)} ways, not {number}.")
+        pass_offer.add_named(self.session, found[number].pass_)
 
     @answers("move", "Moving a pass")
     def _move(self, signature: str, place: int) -> None:

@@ -12,10 +12,13 @@ from fxlab.node_info import nodes_at, unknown_node
 from fxlab.reasons import Reason
 from fxlab.transformations import Transformation
 from fxlab.transformations.foreign.from_callable import CallableTransformation
-from fxlab.transformations.patterns.matching_pass import MatchingPass
+from fxlab.transformations.rewriting.rewrite_pass import Attempt, RewritePass
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_COLUMNS = 7
+"""What of an attempt is in the table."""
 
 
 def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str | None) -> pd.DataFrame:
@@ -38,19 +41,15 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
             return attempts_table([attempt.row(str(pass_.name)) for attempt in nearest])
         tables = [attempts_at([tried], str(each), None) for each in names]
         return next((t for t in tables if len(t)), not_tried([tried], known[str(names[0])]))
-    found = []
+    found: list[Attempt] = []
     for each in names:
-        rows = (
-            pass_.attempts(graph_module, each)
-            if isinstance(pass_, MatchingPass)
-            else _refused(pass_, graph_module, each)
-        )
+        rows = _attempts(pass_, graph_module, each)
         if not rows and each is not None and len(names) == 1:
             refusal = Reason.NO_CANDIDATE(node=each)
-            rows = [(False, refusal.words, refusal.code, 0, 1, each, each)]
+            rows = [Attempt(False, refusal.words, refusal.code, 0, 1, each, each)]
         found += [row for row in rows if row not in found]
-    chosen = [row for row in found if name is not None or not row[0]]
-    table = [(str(pass_.name), str(pass_.name), *row) for row in chosen]
+    chosen = [row for row in found if name is not None or not row.matched]
+    table = [(str(pass_.name), str(pass_.name), *row[:_COLUMNS]) for row in chosen]
     return attempts_table(table)
 
 
@@ -66,16 +65,30 @@ def nearest(pass_: Transformation, graph_module: GraphModule) -> str:
     return f"{table.begins_at.iloc[0]}: {table.reason.iloc[0]}{others}" if len(table) else ""
 
 
-def _refused(
-    pass_: Transformation, graph_module: GraphModule, name: str | None
-) -> list[tuple[bool, str, str, int, int, str, str]]:
-    """Return what a pass says of its candidates."""
+def near_miss(pass_: Transformation, graph_module: GraphModule, name: str) -> Attempt:
+    """Return how far a pass comes at a node, and the nodes that fit and that do not.
+
+    Raises
+    ------
+    ValueError
+        If the pass says nothing of the node, or applies there.
+    """
+    found = _attempts(pass_, graph_module, name)
+    refused = next((each for each in found if not each.matched), None)
+    if refused is None:
+        raise ValueError(f"{pass_.name} {'applies at' if found else 'says nothing of'} {name}.")
+    return refused
+
+
+def _attempts(pass_: Transformation, graph_module: GraphModule, name: str | None) -> list[Attempt]:
+    if isinstance(pass_, RewritePass):
+        return pass_.attempts(graph_module, name)
     found = []
     for _, rows in pass_.explain(graph_module).groupby("candidate", sort=False):
-        names = [str(each) for each in rows.index]
+        names = tuple(str(each) for each in rows.index)
         first = rows.iloc[0]
         if name is None or name in names:
             at = "" if first["matched"] else names[0]
-            counts = len(names), len(names)
-            found.append((bool(first["matched"]), first["reason"], first["code"], *counts, at, names[-1]))
+            said = bool(first["matched"]), first["reason"], first["code"], len(names), len(names)
+            found.append(Attempt(*said, at, names[-1], names))
     return found

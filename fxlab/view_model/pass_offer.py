@@ -110,7 +110,12 @@ def add(session: Session, key: str, texts: Mapping[str, str]) -> Transformation:
     chosen = next((offer for offer in offers(session) if offer.key == key), None)
     if chosen is None:
         raise ValueError(f"There is no transformation {clip(key, 200)!r} to add.")
-    made, names = chosen.made(texts), {p.name for p in session.passes}
+    return add_named(session, chosen.made(texts))
+
+
+def add_named(session: Session, made: Transformation) -> Transformation:
+    """Add a pass to a session; one whose name is taken gets a number."""
+    names = {p.name for p in session.passes}
     if made.name in names and made.signature not in {p.signature for p in session.passes}:
         free = next(name for n in range(2, len(names) + 3) if (name := f"{made.name}-{n}") not in names)
         made = made.named(free)

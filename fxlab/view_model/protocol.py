@@ -245,6 +245,25 @@ class ShownRewrite(TypedDict):
     isExcluded: bool
 
 
+class Relaxation(TypedDict):
+    """A pass with another pattern, which applies where the former one nearly did."""
+
+    words: str
+    source: str
+    """Python that makes it."""
+
+
+class ShownNearMiss(TypedDict):
+    """A place at which a pass does not apply, and how far it comes there."""
+
+    words: str
+    stage: int
+    node: str
+    """The node to look at."""
+    roles: dict[str, Role]
+    relaxed: list[Relaxation]
+
+
 # Details of what is selected.
 
 

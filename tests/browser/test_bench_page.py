@@ -113,3 +113,30 @@ def test_rewrites_are_stepped_through_excluded_and_applied_up_to_one(
     assert cut_off(inspector) == []
     press(page, inspector, "Undo")
     press(page, inspector, "Undo")
+
+
+def test_a_near_miss_is_shown_at_its_nodes_relaxed_and_added(page: LabPage, inspector: Locator) -> None:
+    inspector.locator(".fxi-idle-passes > summary").click()
+    card = inspector.locator(".fxi-card", has_text="Scale behind")
+    card.locator("summary").click()
+    card.get_by_role("button", name="Show what does not fit at").first.click()
+    page.settle(inspector)
+    bar = inspector.get_by_role("region", name="Near miss")
+    expect(bar.get_by_role("status")).to_contain_text("the number of mul is 3, and the pattern has 2")
+    expect(bar.get_by_role("list", name="Legend")).to_have_text("FitsDoes not fit")
+    misfit = inspector.locator(".fxi-layer .fxi-role-misfit")
+    expect(misfit.locator(".fxi-overlay-label")).to_have_text("does not fit")
+    expect(misfit.locator(".fx-title")).to_have_text("mul_3")
+    bar.get_by_text("Capture 2 as a number").click()
+    expect(bar.get_by_role("group", name="Python")).to_contain_text("def pattern(x, number: float):")
+    assert violations(inspector.page, ".fxlab-inspector", without=("landmark-unique",)) == []
+    page.brightness_by_theme(inspector, "bench-near-miss-")
+    press(page, bar, "Show in code")
+    expect(inspector.locator(".fxi-code-selected").first).to_contain_text("mul_3")
+    bar.get_by_role("button", name="Add to the session").click()
+    page.settle(inspector)
+    added = switch(inspector, "Scale behind relaxed")
+    added.click()
+    page.settle(inspector)
+    expect(added).to_have_attribute("aria-checked", "true")
+    expect(box(inspector, "relu")).to_be_visible()

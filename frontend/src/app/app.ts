@@ -126,6 +126,10 @@ export class App {
       send: (message) => this.connection.send(message),
       request: () => this.connection.request(),
       limit: (signature, node, again) => this.limit(signature, node, again),
+      showCode: (node) => {
+        this.selection.jump(node);
+        this.tables.openCode();
+      },
     });
     this.passes = new PassList({
       toggle: (pass, on) => this.connection.send({ type: "toggle", signature: pass.signature, on }),
@@ -136,6 +140,7 @@ export class App {
       limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name, stage) => this.selection.jump(name, 0, stage),
       step: (pass) => this.bench.step(pass),
+      whyNot: (pass, node) => this.bench.whyNot(pass, node),
       move: (signature, place) => this.connection.send({ type: "move", signature, place }),
       remove: (signature) => this.connection.send({ type: "remove", signature }),
       list: () => this.connection.send({ type: "list-offers", request: this.connection.request() }),
@@ -153,6 +158,7 @@ export class App {
         locate: (box) => this.graphs.panes.focus([box], false, this.selection.pane),
         limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.selection.clear(),
+        whyNot: (pass, node) => this.bench.whyNot(pass, node),
         values: {
           show: () => this.connection.send({ type: "show-values" }),
           on: (inputs) => this.connection.send({ type: "show-values", inputs }),

@@ -3,19 +3,23 @@
 import { h } from "../base/dom";
 import type { Model } from "../base/model";
 import type { Asking, Comparison, LookedAt, ToViewer } from "../base/protocol";
+import { NearMissBar } from "../panels/bench/near_miss_bar";
 import { RewriteBar } from "../panels/bench/rewrite_bar";
-import type { Pass, Role, ShownRewrite } from "../base/wire";
+import type { Pass, Role, ShownNearMiss, ShownRewrite } from "../base/wire";
 
 export interface BenchActions {
   send(message: ToViewer): void;
   request(): string;
   limit(signature: string, node: string, again: boolean): void;
+  /** Shows the line of a node. */
+  showCode(node: string): void;
 }
 
 export class Bench {
   readonly element = h("div", { class: "fxi-bench-slot" });
   private readonly waiting = new Map<string, (value: unknown) => void>();
   private readonly rewrites: RewriteBar;
+  private readonly miss: NearMissBar;
   /** How the stages were looked at before. */
   private before: LookedAt | null = null;
 
@@ -33,20 +37,38 @@ export class Bench {
       applyUpTo: (signature, count) => actions.send({ type: "apply-up-to", signature, count }),
       close: () => this.close(),
     });
-    this.element.append(this.rewrites.element);
+    this.miss = new NearMissBar({
+      showCode: (node) => actions.showCode(node),
+      add: (signature, node, number) => actions.send({ type: "add-relaxed", signature, node, number }),
+      close: () => this.close(),
+    });
+    this.element.append(this.rewrites.element, this.miss.element);
   }
 
   get isOpen(): boolean {
-    return this.rewrites.isOpen;
+    return this.rewrites.isOpen || this.miss.isOpen;
   }
 
   step(pass: Pass): void {
     this.begin();
+    this.miss.close();
     this.rewrites.open(pass);
+  }
+
+  /** Shows what fits at a node, and why a pass does not apply there. */
+  whyNot(pass: Pass, node: string): void {
+    this.ask<ShownNearMiss>({ type: "near-miss", signature: pass.signature, node }, (miss) => {
+      if (!miss) return;
+      this.begin();
+      this.rewrites.close();
+      this.miss.show(pass, node, miss);
+      this.light(miss.roles, miss.stage);
+    });
   }
 
   follow(passes: Pass[]): void {
     this.rewrites.follow(passes);
+    this.miss.follow(passes);
   }
 
   setBusy(busy: boolean): void {
@@ -63,6 +85,7 @@ export class Bench {
   close(): void {
     if (!this.isOpen) return;
     this.rewrites.close();
+    this.miss.close();
     this.waiting.clear();
     this.light({});
     const { before } = this;

@@ -267,6 +267,7 @@ export type ToSession = Extract<
           | "exclude"
           | "include"
           | "apply-up-to"
+          | "add-relaxed"
           | "move"
           | "add"
           | "remove"
@@ -276,7 +277,7 @@ export type ToSession = Extract<
 >;
 
 /** What is asked of the session, and answered to who asks. */
-export type Asking = Extract<Asked, { type: "rewrite" }>;
+export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" }>;
 
 /** Of a file that the kernel writes. */
 export type FileSuffix = "pdf" | "dot";

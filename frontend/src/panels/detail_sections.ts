@@ -4,6 +4,7 @@ import { h, icon } from "../base/dom";
 import { counted } from "../base/format";
 import type { Details } from "../base/protocol";
 import type { Pass, SourceFrame } from "../base/wire";
+import { whyNotButton } from "./passes/pass_summary";
 
 /** Returns the pass of a signature, and its number. */
 export type PassOf = (signature: string) => { pass: Pass; number: number } | null;
@@ -49,7 +50,11 @@ export function contents(details: Details): HTMLElement | null {
   );
 }
 
-export function candidates(details: Details, passOf: PassOf): HTMLElement | null {
+export function candidates(
+  details: Details,
+  passOf: PassOf,
+  whyNot: (pass: Pass, node: string) => void,
+): HTMLElement | null {
   if (!details.candidates?.length) return null;
   return section(
     "Candidates",
@@ -70,6 +75,7 @@ export function candidates(details: Details, passOf: PassOf): HTMLElement | null
             ": ",
             reason || (matched ? "matches" : "refused"),
           ),
+          found && !matched && whyNotButton(details.name ?? "", () => whyNot(found.pass, details.name ?? "")),
         );
       }),
     ),

@@ -9,7 +9,7 @@ import type { ShownValues } from "../base/values";
 import { ValueSection, type ValueActions } from "../values/value_section";
 import { elidedList } from "./elided_list";
 import { candidates, contents, parameters, section, source, type PassOf } from "./detail_sections";
-import type { Rewrite, Token } from "../base/wire";
+import type { Pass, Rewrite, Token } from "../base/wire";
 
 export interface DetailActions {
   jump(node: string): void;
@@ -21,6 +21,8 @@ export interface DetailActions {
   clear(): void;
   /** Takes one rewrite of a pass back, or makes it again. */
   limit(signature: string, node: string, again: boolean): void;
+  /** Shows why a pass does not apply at a node. */
+  whyNot(pass: Pass, node: string): void;
   values: Omit<ValueActions, "jump">;
 }
 
@@ -97,7 +99,7 @@ export class DetailsPanel {
       ),
       parameters(details),
       contents(details),
-      candidates(details, this.passOf),
+      candidates(details, this.passOf, this.actions.whyNot),
       source(details.frames ?? []),
       details.isPartial === true &&
         h("p", { class: "fxi-partial" }, "The kernel knows more, and has not answered."),

@@ -235,6 +235,10 @@ export class TablesPanel {
     this.render();
   }
 
+  openCode(): void {
+    this.choose("code");
+  }
+
   private names(): TabName[] {
     const others = [...this.measured, ...(this.tables?.more ?? [])];
     return [

@@ -36,6 +36,7 @@ const FOR_SESSION: Record<ToSession["type"], true> = {
   exclude: true,
   include: true,
   "apply-up-to": true,
+  "add-relaxed": true,
   move: true,
   add: true,
   remove: true,

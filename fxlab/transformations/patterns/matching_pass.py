@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch.fx import GraphModule, Node
 
@@ -13,7 +13,7 @@ from fxlab.transformations.base import explanation
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.matching import Matcher, Miss
 from fxlab.transformations.patterns.pattern import Pattern, read_once
-from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass, nodes_of
+from fxlab.transformations.rewriting.rewrite_pass import Attempt, Candidate, RewritePass, misfits_of, nodes_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,18 +25,6 @@ _MOST = 12
 """Calls around which a pass of fxlab's own looks for near misses."""
 _LEAST = 1 / 3
 """The share of a pattern that must fit there."""
-
-
-class Attempt(NamedTuple):
-    """The extent to which a pattern matches at one place."""
-
-    matched: bool
-    reason: str
-    code: str
-    reached: int
-    operators: int
-    at: str
-    begins_at: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +66,7 @@ class MatchingPass(RewritePass[C]):
         found: dict[Node, Miss] = {}
         for anchor in itertools.islice(anchors, _MOST):
             for matcher in others if anchor not in taken else ():
-                for _, other in matcher.matches(_from_here_on(anchor, matcher, index)):
+                for _, other in matcher.matches(from_here_on(anchor, matcher, index)):
                     taken = taken | other.nodes.keys()
             for miss in self._misses_at(anchor, index) if anchor not in taken else ():
                 found.setdefault(miss.node, miss)
@@ -133,12 +121,9 @@ class MatchingPass(RewritePass[C]):
                 own = [*nodes_of(candidate), *getattr(candidate, "inner", ())]
                 names = [f"{facts.prefix}{each.name}" for each in own]
                 if node is None or node in names:
-                    refusal, count = self.why_not(candidate, facts), self._count(candidate)
-                    last = names[len(nodes_of(candidate)) - 1]
-                    words = (
-                        (self.describe(candidate), "") if refusal is None else (refusal.words, refusal.code)
-                    )
-                    found.append(Attempt(refusal is None, *words, count, count, "", last))
+                    count = self._count(candidate)
+                    made = self._attempt(candidate, facts, tuple(names))
+                    found.append(made._replace(reached=count, operators=count))
             if node is None:
                 misses = [miss for miss in misses if miss.is_near] or misses[:_FEW]
             elif not found and node.startswith(facts.prefix):
@@ -148,12 +133,18 @@ class MatchingPass(RewritePass[C]):
                 misses = [] if at is None else self._misses_at(at, index)
             else:
                 misses = []
+            calls = GraphIndex(facts).calls if misses else None
             for miss in misses:
                 at_name = "" if miss.at is None else f"{facts.prefix}{miss.at.name}"
                 is_whole = miss.reached == miss.calls and miss.at is None
                 words = (miss.refusal.words if is_whole else miss.words, miss.refusal.code)
                 begins = f"{facts.prefix}{miss.node.name}"
-                found.append(Attempt(False, *words, miss.reached, miss.calls, at_name, begins))
+                terms = [(each, calls.term(each)) for each in miss.nodes if calls is not None]
+                fits = tuple(f"{facts.prefix}{each.name}" for each in miss.nodes if each is not miss.at)
+                passed = tuple(f"{facts.prefix}{e.name}" for e, term in terms if term and term.is_transparent)
+                misfits = (at_name,) if at_name else misfits_of(miss.refusal, (), facts)
+                counts = miss.reached, miss.calls
+                found.append(Attempt(False, *words, *counts, at_name, begins, fits, passed, misfits))
         return sorted(found, key=lambda each: -each.reached / max(each.operators, 1))
 
     def _count(self, candidate: C) -> int:
@@ -164,7 +155,7 @@ class MatchingPass(RewritePass[C]):
         """Return how far the patterns come at a node, from its last call or from one before."""
         found, partial = list[Miss](), list[Miss]()
         for matcher in (self._matcher(pattern, index) for pattern in self._patterns()):
-            list(matcher.matches(_from_here_on(node, matcher, index)))
+            list(matcher.matches(from_here_on(node, matcher, index)))
             found += [miss for miss in matcher.misses if node in miss.nodes or node is miss.at]
             partial += matcher.partial([node])
             partial += [miss for miss in matcher.partial(node.all_input_nodes) if miss.at is node]
@@ -175,7 +166,7 @@ class MatchingPass(RewritePass[C]):
         return list(best.values())
 
 
-def _from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node, None]:
+def from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node, None]:
     """Return a node, and the nodes computed of it that may be a result of the pattern."""
     level, around = [node], {node: None}
     for _ in range(matcher.levels_to_result(node)):

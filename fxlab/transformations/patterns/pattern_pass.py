@@ -115,6 +115,11 @@ class PatternPass(MatchingPass[Match]):
             or self._why_other_result(candidate, facts)
         )
 
+    def is_confirmed(self, candidate: Match, facts: GraphFacts) -> bool:
+        """Tell whether the replacement was found to return the same as a match, once that was asked for."""
+        known = self._confirmed.get(_confirming(candidate, facts).key())
+        return known is not None and known.is_confirmed
+
     def behaves_by_mode(self, candidate: Match, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the calls of modules that do something else in training."""
         modes = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)

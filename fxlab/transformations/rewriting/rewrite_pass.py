@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from fxlab.garbage import without_collecting
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
 from fxlab.models.modes import Mode, RequireApart, RequireModes, first_computing
-from fxlab.reasons import Refusal
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import explanation
 from fxlab.transformations.candidate_filter import Limit
@@ -43,6 +43,24 @@ class HasNodes(Protocol):
 Candidate: TypeAlias = Node | tuple[Node, ...] | HasNodes
 """A place at which a pass may apply: a node, several, or an object that has them."""
 C = TypeVar("C", bound=Candidate)
+
+
+class Attempt(NamedTuple):
+    """The extent to which a pass applies at one place."""
+
+    matched: bool
+    reason: str
+    code: str
+    reached: int
+    operators: int
+    at: str
+    begins_at: str
+    fits: tuple[str, ...] = ()
+    """The nodes that are as the pass wants them."""
+    passed: tuple[str, ...] = ()
+    """Those of them that compute nothing, and are seen through."""
+    misfits: tuple[str, ...] = ()
+    """The nodes that the reason is about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +268,25 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         rows = (self._rows(each, facts, number) for number, (facts, each) in enumerate(found))
         return explanation(itertools.chain.from_iterable(rows))
 
+    def attempts(self, graph_module: GraphModule, node: str | None = None) -> list[Attempt]:
+        """Return the candidates of a graph, or those with a node of a name, and why each is left alone."""
+        found = []
+        for facts in self._facts_of(graph_module):
+            for candidate in self.match(facts):
+                names = _names(candidate, facts.prefix)
+                if node is None or node in names:
+                    found.append(self._attempt(candidate, facts, names, at=names[0]))
+        return found
+
+    def _attempt(self, candidate: C, facts: GraphFacts, names: tuple[str, ...], *, at: str = "") -> Attempt:
+        """Return what is said of a candidate, of which the nodes are named."""
+        refusal, count = self.why_not(candidate, facts), len(names)
+        last = names[len(nodes_of(candidate)) - 1]
+        if refusal is None:
+            return Attempt(True, self.describe(candidate), "", count, count, "", last, names)
+        misfits = misfits_of(refusal, names, facts)
+        return Attempt(False, refusal.words, refusal.code, count, count, at, last, names, (), misfits)
+
     def _rows(
         self, candidate: C, facts: GraphFacts, number: int
     ) -> Iterator[tuple[str, bool, str, str, int]]:
@@ -266,6 +303,16 @@ def nodes_of(candidate: Candidate) -> Sequence[Node]:
     if isinstance(candidate, Node):
         return (candidate,)
     return candidate if isinstance(candidate, tuple) else candidate.nodes
+
+
+def misfits_of(refusal: Refusal, own: tuple[str, ...], facts: GraphFacts) -> tuple[str, ...]:
+    """Return the nodes that a refusal is about; of a value with other users these."""
+    known = {f"{facts.prefix}{node.name}": node for node in facts.graph_module.graph.nodes}
+    named = [name for each in refusal.about if (name := f"{facts.prefix}{each}") in known]
+    if refusal.code == Reason.OTHER_USERS.code:
+        users = (f"{facts.prefix}{user.name}" for name in named for user in known[name].users)
+        return tuple(dict.fromkeys(user for user in users if user not in own)) or tuple(named)
+    return tuple(dict.fromkeys(named))
 
 
 def _names(candidate: Candidate, prefix: str = "") -> tuple[str, ...]:

@@ -23,6 +23,8 @@ GOOD: list[dict[str, Any]] = [
     {"type": "include", "signature": "s", "node": "x"},
     {"type": "rewrite", "signature": "s", "number": 1},
     {"type": "apply-up-to", "signature": "s", "count": 1},
+    {"type": "near-miss", "signature": "s", "node": "x"},
+    {"type": "add-relaxed", "signature": "s", "node": "x", "number": 0},
     {"type": "move", "signature": "s", "place": 0},
     {"type": "list-offers"},
     {"type": "add", "key": "k", "arguments": {"size": "3"}},

@@ -24,6 +24,7 @@ export interface PassActions extends OfferActions {
   remove(signature: string): void;
   /** Goes to a node, of the stage with a number where one is given. */
   jump(node: string, stage?: number): void;
+  whyNot(pass: Pass, node: string): void;
   /** Goes through the rewrites of a pass one by one. */
   step(pass: Pass): void;
   undo(): void;

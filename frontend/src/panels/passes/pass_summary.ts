@@ -11,6 +11,8 @@ const REASON_ENDS = { first: 4, last: 1 };
 export interface SummaryActions {
   limit(signature: string, node: string, again: boolean): void;
   jump(node: string): void;
+  /** Shows why a pass does not apply at a node. */
+  whyNot(pass: Pass, node: string): void;
 }
 
 export class PassSummaries {
@@ -112,7 +114,15 @@ export class PassSummaries {
         kind !== "refused" &&
         !fixed &&
         this.limitButton(pass, name, kind === "excluded", busy),
+      kind === "refused" && !fixed && this.whyNotButton(pass, name, busy),
     );
+  }
+
+  private whyNotButton(pass: Pass, node: string, busy: boolean): HTMLElement {
+    const button = whyNotButton(node, () => this.actions.whyNot(pass, node));
+    button.dataset["focus"] = `why-not-${pass.key}-${node}`;
+    button.disabled = busy;
+    return button;
   }
 
   private limitButton(pass: Pass, node: string, again: boolean, busy: boolean): HTMLElement {
@@ -124,6 +134,11 @@ export class PassSummaries {
     button.disabled = busy;
     return button;
   }
+}
+
+/** Returns a button that shows what fits at a node, and what does not. */
+export function whyNotButton(node: string, press: () => void): HTMLButtonElement {
+  return iconButton("target", `Show what does not fit at ${node}`, press);
 }
 
 /** Returns a reason with the names of its nodes as short as they are listed below it. */

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Bench } from "../src/app/bench";
 import type { Model } from "../src/base/model";
 import type { ToViewer } from "../src/base/protocol";
-import type { ShownRewrite } from "../src/base/wire";
+import type { ShownNearMiss, ShownRewrite } from "../src/base/wire";
 import { FakeKernel, Page } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 import { pass } from "./passes";
@@ -11,11 +11,15 @@ const REWRITE: ShownRewrite = {
   ...{ number: 1, total: 3, stage: 2, node: "a", isExcluded: false, modules: [] },
   ...{ before: ["a = torch.relu(x) # <b>"], after: ["b = x"], roles: { a: "picked", b: "picked" } },
 };
+const MISS: ShownNearMiss = {
+  ...{ words: "2 of 2 calls fit; <b> is 3", stage: 0, node: "mul", roles: { relu: "fits", mul: "misfit" } },
+  relaxed: [{ words: "Capture 2 as a number", source: "def pattern(x): ..." }],
+};
 const STAGES = { names: ["", "one", "two"], shown: 2, compared: "", beside: false, between: [] };
 
-describe("the rewrites of a pass one by one", () => {
+describe("the workbench", () => {
   const sent: ToViewer[] = [];
-  const limit = vi.fn();
+  const [limit, showCode] = [vi.fn(), vi.fn()];
   let bench: Bench;
   const asked = (): (ToViewer & { type: "ask" })[] => sent.filter((message) => message.type === "ask");
   const answer = (rest: Partial<ShownRewrite> = {}): void =>
@@ -37,6 +41,7 @@ describe("the rewrites of a pass one by one", () => {
       send: (message) => sent.push(message),
       request: () => `r${(number += 1)}`,
       limit,
+      showCode,
     });
     bench.step(pass("s", { on: true, steps: 3, stage: 2 }));
   });
@@ -56,9 +61,9 @@ describe("the rewrites of a pass one by one", () => {
     answer();
     slide(2);
     slide(3);
-    expect(asked().map(({ message }) => message.number)).toEqual([1, 2]);
+    expect(asked().map(({ message }) => "number" in message && message.number)).toEqual([1, 2]);
     answer({ number: 2 });
-    expect(asked().at(-1)!.message.number).toBe(3);
+    expect(asked().at(-1)!.message).toMatchObject({ number: 3 });
     answer({ number: 3 });
     expect(bench.element.querySelector("[role=status]")!.textContent).toContain("3 of 3");
   });
@@ -74,6 +79,32 @@ describe("the rewrites of a pass one by one", () => {
     answer({ number: 2, isExcluded: true });
     press("Include it again");
     expect(limit).toHaveBeenLastCalledWith("t", "a", true);
+  });
+
+  it("gives way to a near miss, of which the misfit is told in words", () => {
+    answer();
+    bench.whyNot(pass("m", { name: "Mine" }), "relu");
+    expect(asked().at(-1)!.message).toEqual({ type: "near-miss", signature: "m", node: "relu" });
+    bench.answered(asked().at(-1)!.request, MISS);
+    const [rewrites, miss] = [...bench.element.querySelectorAll("section")];
+    expect([rewrites!.hidden, miss!.hidden]).toEqual([true, false]);
+    expect(miss!.querySelector("[role=status]")!.textContent).toBe(`Mine: ${MISS.words}`);
+    expect([...miss!.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["Fits", "Does not fit"]);
+    expect(sent.at(-1)).toEqual({ type: "light", stage: 0, compared: "", roles: MISS.roles });
+    press("Show in code");
+    expect(showCode).toHaveBeenCalledWith("mul");
+    expect(miss!.querySelector("pre")!.textContent).toBe(MISS.relaxed[0]!.source);
+    press("Add to the session");
+    expect(sent.at(-1)).toEqual({ type: "add-relaxed", signature: "m", node: "relu", number: 0 });
+    bench.follow([]);
+    expect(bench.isOpen).toBe(false);
+  });
+
+  it("stays as it is where a near miss cannot be told", () => {
+    answer();
+    bench.whyNot(pass("m"), "relu");
+    bench.answered(asked().at(-1)!.request, null);
+    expect(bench.element.querySelector("section")!.hidden).toBe(false);
   });
 
   it("ends with the pass, and shows the stages as before", () => {

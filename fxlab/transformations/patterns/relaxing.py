@@ -1,0 +1,242 @@
+"""Patterns that are relaxed so that they match at a place where they nearly did."""
+
+import inspect
+import itertools
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from fxlab.reasons import Reason
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.calls.graph_index import GraphIndex
+from fxlab.transformations.patterns.from_pattern import from_pattern
+from fxlab.transformations.patterns.matching import Matcher
+from fxlab.transformations.patterns.matching_pass import from_here_on
+from fxlab.transformations.patterns.pattern import NUMBER, WEIGHT, Capture, Pattern, read_pattern, trace
+from fxlab.transformations.patterns.pattern_pass import PatternPass, names_of
+from fxlab.transformations.patterns.replacing import Replacement
+from fxlab.transformations.patterns.source import Choices, Source, compiled
+from fxlab.transformations.rewriting.rewrite_pass import Attempt
+
+_REASONS = Reason.OTHER_ARGUMENT, Reason.OTHER_OPERATOR, Reason.OTHER_COUNT, Reason.OTHER_KIND
+"""Reasons that another pattern may not have: the others hold for any."""
+_MOST_TRIED = 60
+_MOST = 3
+_PATTERN, _REPLACEMENT = "pattern", "replacement"
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A pass that applies where another nearly did."""
+
+    words: str
+    """What is other in its pattern."""
+    pass_: PatternPass
+    source: str
+    """Python that makes the pass."""
+
+
+@dataclass(frozen=True)
+class _Edit:
+    words: str
+    choices: Choices
+    number: str = ""
+    """The literal that is captured."""
+
+
+def relaxed(pass_: PatternPass, graph_module: GraphModule, attempt: Attempt) -> Iterator[Relaxed]:
+    """Yield passes that apply where one of a pattern does not, each with one change of the pattern.
+
+    A change is a number that is captured, a call that may be missing or may be another one, or an argument of
+    any kind. A pass that promises to preserve the computation does so relaxed: the replacement was confirmed
+    at this place. Of others, numbers are captured that the replacement has as well.
+
+    Parameters
+    ----------
+    pass_
+        The pass.
+    graph_module
+        The graph.
+    attempt
+        How far the pass comes at a place of the graph.
+    """
+    if pass_.where or attempt.matched or attempt.code not in {reason.code for reason in _REASONS}:
+        return
+    found = 0
+    for facts in pass_._facts_of(graph_module):
+        named = {f"{facts.prefix}{node.name}": node for node in facts.graph_module.graph.nodes}
+        if attempt.begins_at not in named:
+            continue
+        index, node = GraphIndex(facts), named[attempt.begins_at]
+        misfits = [named[name] for name in attempt.misfits if name in named]
+        for pattern in pass_._read:
+            for edit in itertools.islice(_edits(pattern, misfits, facts), _MOST_TRIED):
+                made = _made(pass_, pattern, edit, node, index)
+                if made is not None and _applies(made.pass_, node, facts):
+                    yield made
+                    found += 1
+                if found == _MOST:
+                    return
+
+
+def _applies(pass_: PatternPass, node: Node, facts: GraphFacts) -> bool:
+    found = (each for each in pass_.match(facts) if node in each.nodes and not pass_.why_not(each, facts))
+    return any(pass_.is_confirmed(each, facts) or not pass_.preserves_computation for each in found)
+
+
+def _edits(pattern: Pattern, misfits: list[Node], facts: GraphFacts) -> Iterator[_Edit]:
+    plain = _source(pattern)
+    try:
+        plain.written(_PATTERN)
+    except ValueError:  # it calls a module, or what has no source
+        return
+    for key, text in plain.literals.items():
+        yield _Edit(f"Capture {text} as a number", Choices({key: _free("number", plain.arguments)}), text)
+    for capture in pattern.captures.values():
+        if capture.kind in (NUMBER, WEIGHT):
+            yield _Edit(f"Let {capture.name} be any value", Choices(kinds={capture.name: ""}))
+    for node in pattern.calls_in:
+        term = pattern.term(node)
+        if term is None or node in pattern.outputs:
+            continue
+        inputs = [each for each in node.all_input_nodes if each not in pattern.scalars]
+        kept = max(inputs, key=pattern.size, default=None)
+        if kept is not None:
+            yield _Edit(f"Let {term.called} be missing", Choices(alternatives={node: _Kept(kept)}))
+        for other in misfits:
+            if other.op in ("call_function", "call_method") and len(other.all_input_nodes) == len(inputs):
+                words = f"Let {term.called} be {other.name} as well"
+                yield _Edit(words, Choices(alternatives={node: _Other(other, tuple(inputs), facts)}))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Writes the value that stays where a call is missing."""
+
+    value: Node
+
+    def __call__(self, text: Callable[[Any], str]) -> str:
+        return text(self.value)
+
+
+@dataclass(frozen=True)
+class _Other:
+    """Writes the call of a graph with the values that a call of the pattern reads."""
+
+    node: Node
+    inputs: tuple[Node, ...]
+    facts: GraphFacts = field(repr=False)
+
+    def __call__(self, text: Callable[[Any], str]) -> str:
+        read = zip(self.node.all_input_nodes, self.inputs, strict=True)
+        return Source(self.facts, [], arguments={ours: (text(theirs), "") for ours, theirs in read}).call(
+            self.node
+        )
+
+
+def _source(pattern: Pattern, choices: Choices | None = None) -> Source:
+    facts = GraphFacts(GraphModule(pattern.root, pattern.graph))
+    nodes = [node for node in pattern.graph.nodes if node.op not in ("placeholder", "output")]
+    arguments = {node: (capture.name, _annotation(capture)) for node, capture in pattern.captures.items()}
+    if any(node.op in ("call_module", "get_attr") for node in nodes):
+        nodes = [node for node in nodes if node.op == "call_module"]
+    return Source(facts, nodes, arguments=arguments, returns=pattern.outputs, choices=choices)
+
+
+def _annotation(capture: Capture) -> str:
+    if capture.kind == NUMBER:
+        return "int" if capture.is_whole else "float"
+    return {WEIGHT: "torch.nn.Parameter", "tensor": "torch.Tensor"}.get(capture.kind, "")
+
+
+def _made(pass_: PatternPass, pattern: Pattern, edit: _Edit, node: Node, index: GraphIndex) -> Relaxed | None:
+    """Return a relaxed pass if its pattern matches at a node."""
+    try:
+        text = _source(pattern, edit.choices).written(_PATTERN)
+        function = compiled(text, _PATTERN)
+        if not any(_matches(each, node, index, pass_) for each in read_pattern(function)):
+            return None
+        promise, name = pass_.preserves_computation, f"{pass_.name}-relaxed"
+        if edit.choices.alternatives and not promise:
+            return None
+        replacement, own_text = _replacement(pass_, pattern, edit)
+        made = from_pattern(
+            function,
+            replacement,
+            ignore_literals=pass_.ignore_literals,
+            name=name,
+            preserves_computation=promise,
+        )
+    except (TypeError, ValueError, NameError, AttributeError, OSError):
+        return None  # no pattern, or the replacement cannot be without what is missing
+    literals = ", ignore_literals=True" if pass_.ignore_literals else ""
+    promised = ", preserves_computation=True" if promise else ""
+    call = f"relaxed = fxlab.from_pattern(pattern, {replacement.__name__}, name={name!r}{literals}{promised})"
+    return Relaxed(edit.words, made, f"import torch\n\nimport fxlab\n\n\n{text}\n\n{own_text}\n\n{call}\n")
+
+
+def _matches(pattern: Pattern, node: Node, index: GraphIndex, pass_: PatternPass) -> bool:
+    matcher = Matcher(pattern, index, ignore_literals=pass_.ignore_literals)
+    return any(node in found.nodes for _, found in matcher.matches(from_here_on(node, matcher, index)))
+
+
+def _replacement(pass_: PatternPass, pattern: Pattern, edit: _Edit) -> tuple[Callable[..., Any], str]:
+    """Return the replacement of a relaxed pattern, and its source.
+
+    It is the former one, unless that has the number that is captured.
+
+    Raises
+    ------
+    ValueError
+        If it has no source.
+    """
+    former = pass_.replacement
+    text = _definition(former)
+    names = names_of(former, pattern)
+    is_by_name = all(own == name for own, name in names.items())
+    if text and is_by_name and not edit.number:
+        return former, text
+    if any(capture.kind == NUMBER for capture in pattern.captures.values()):
+        raise ValueError("what it computes of numbers is not in its trace")
+    absent: dict[str, Any] = {own: None for own, name in names.items() if name in pattern.absent}
+    graph, root, nodes = trace(former, list(names), absent)
+    calls = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
+    if not calls or any(node.op in ("call_module", "get_attr") for node in calls):
+        raise ValueError("it has modules or constants")
+    kinds = {capture.name: _annotation(capture) for capture in pattern.captures.values()}
+    arguments = {node: (names[own], kinds.get(names[own], "")) for own, node in nodes.items()}
+    returns = Replacement(graph, root, {}).outputs
+    facts = GraphFacts(GraphModule(root, graph))
+    plain = Source(facts, calls, arguments=arguments, returns=returns)
+    plain.written(_REPLACEMENT)
+    taken = dict.fromkeys([*(name for name, _ in arguments.values()), *kinds])
+    same = {key: _free("number", taken) for key, written in plain.literals.items() if written == edit.number}
+    if edit.number and not same and not pass_.preserves_computation:
+        raise ValueError("the number is none of the replacement's")
+    made = Source(facts, calls, arguments=arguments, returns=returns, choices=Choices(same))
+    source = made.written(_REPLACEMENT)
+    return compiled(source, _REPLACEMENT), source
+
+
+def _definition(function: Callable[..., Any]) -> str:
+    """Return the source of a function that needs nothing but torch and fxlab; empty for others."""
+    if not isinstance(function, types.FunctionType) or function.__closure__ is not None:
+        return ""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except OSError:
+        return ""
+    used = [name for name in function.__code__.co_names if name in function.__globals__]
+    is_alone = all(function.__globals__[name] in (torch, sys.modules.get("fxlab")) for name in used)
+    return source if is_alone and source.startswith(f"def {function.__name__}(") else ""
+
+
+def _free(wanted: str, taken: Mapping[str, Any]) -> str:
+    names = itertools.chain([wanted], (f"{wanted}_{count}" for count in itertools.count(1)))
+    return next(name for name in names if name not in taken)

@@ -1,0 +1,262 @@
+"""The source of a pattern: Python that is written of nodes, and compiled."""
+
+import keyword
+import linecache
+import math
+import operator
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.nn import functional
+
+from fxlab.checks import described
+from fxlab.node_info import function_text, known_result
+from fxlab.operators import function_of, operator_of
+from fxlab.torch_private import OpOverload, OpOverloadPacket
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
+from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
+from fxlab.transformations.patterns.pattern import either
+
+_INFIX = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.matmul: "@",
+    operator.pow: "**",
+    operator.mod: "%",
+}
+_LAYERS = {"matmul": "torch.matmul"} | {
+    name: f"torch.nn.functional.{name}" for name in ("linear", "layer_norm", "batch_norm")
+}
+"""Functions for what is written as several nodes where a graph is decomposed."""
+
+
+def compiled(source: str, name: str) -> Callable[..., Any]:
+    """Return a function of a source that is written here; ``inspect.getsource`` finds it."""
+    file = f"<fxlab pattern {abs(hash(source)):x}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    in_fxlab = types.SimpleNamespace(either=either)
+    namespace: dict[str, Any] = {"torch": torch, "operator": operator, "math": math, "fxlab": in_fxlab}
+    exec(compile(source, file, "exec"), namespace)
+    made: Callable[..., Any] = namespace[name]
+    return made
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Differences of a source from the nodes that it is written of."""
+
+    captured: Mapping[str, str] = field(default_factory=dict)
+    """Literals, by their keys, and the arguments in their places."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Arguments by name, and their annotations."""
+    alternatives: Mapping[Node, Callable[[Callable[[Any], str]], str]] = field(default_factory=dict)
+    """Calls, and functions that write what may stand in the place of each."""
+
+
+class Source:
+    """Writes a function of nodes.
+
+    Parameters
+    ----------
+    facts
+        What is known of their graph.
+    nodes
+        The nodes, in the order of the graph.
+    index
+        The calls of the graph, if layers that are decomposed are to be written as one.
+    arguments
+        What the function takes first, by the nodes that it stands for; its other arguments follow.
+    returns
+        What it returns; if left out, what others read.
+    choices
+        What is written otherwise.
+    """
+
+    def __init__(
+        self,
+        facts: GraphFacts,
+        nodes: Sequence[Node],
+        *,
+        index: GraphIndex | None = None,
+        arguments: Mapping[Node, tuple[str, str]] | None = None,
+        returns: Sequence[Any] | None = None,
+        choices: Choices | None = None,
+    ) -> None:
+        self._facts, self._choices = facts, choices or Choices()
+        self._layers = {
+            node: term
+            for node in nodes
+            if index is not None
+            and (term := index.calls.term(node)) is not None
+            and term.name in _LAYERS
+            and len(term.nodes) > 1
+        }
+        inner = {each for term in self._layers.values() for each in term.nodes[1:]}
+        self._nodes = [node for node in nodes if node not in inner]
+        self._returns = returns
+        self._names: dict[Any, str] = {}
+        self._at: Node | None = None
+        self.arguments: dict[str, str] = {}
+        """The arguments by name, and their annotations, as they are without choices."""
+        self.literals: dict[str, str] = {}
+        """Numbers by their keys, as they are written."""
+        for node, (wanted, annotation) in (arguments or {}).items():
+            self._argument(node, wanted, annotation)
+
+    def written(self, name: str) -> str:
+        """Return the source of the function.
+
+        Raises
+        ------
+        ValueError
+            If a node calls a function that is none of torch, or is given what cannot be written.
+        """
+        own, lines = {*self._nodes}, list[str]()
+        for node in self._nodes:
+            call, made = self.call(node), self._name(node)
+            lines.append(f"    {made} = {call}")
+            if other := self._choices.alternatives.get(node):
+                lines.append(f"    {made} = fxlab.either({made}, {other(self._text)})")
+        returned: Sequence[Any] = self._returns or [
+            node for node in self._nodes if any(user not in own and not is_guard(user) for user in node.users)
+        ]
+        results = ", ".join(map(self._text, returned or self._nodes[-1:]))
+        kinds = self.arguments | {
+            each: kind for each, kind in self._choices.kinds.items() if each in self.arguments
+        }
+        given = (f"{each}: {kind}" if kind else each for each, kind in kinds.items())
+        return "\n".join([f"def {name}({', '.join(given)}):", *lines, f"    return {results}", ""])
+
+    def _name(self, key: Any, wanted: str | None = None) -> str:
+        if key not in self._names:
+            plain = re.sub(r"\W", "_", wanted or str(key)).lower()
+            plain = f"_{plain}" if plain[:1].isdigit() or keyword.iskeyword(plain) or not plain else plain
+            taken = {*self._names.values(), "torch", "operator", "math", "fxlab"}
+            free = (
+                plain
+                if plain not in taken
+                else next(f"{plain}_{n}" for n in range(1, len(taken) + 2) if f"{plain}_{n}" not in taken)
+            )
+            self._names[key] = free
+        return self._names[key]
+
+    def _argument(self, key: Any, wanted: str, annotation: str = "") -> str:
+        if key not in self._names:
+            self.arguments[self._name(key, wanted)] = annotation
+        return self._names[key]
+
+    def _weight(self, path: str) -> str:
+        return self._argument(("weight", path), "_".join(path.split(".")[-2:]), "torch.nn.Parameter")
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Node):
+            if value in self._nodes:
+                return self._names[value]
+            is_weight = isinstance(self._facts.attribute(value), torch.Tensor)
+            if is_weight and value.op == "get_attr":
+                return self._weight(str(value.target))
+            result = known_result(value)
+            is_tensor = result is None or hasattr(result, "dtype")
+            return self._argument(value, value.name if is_tensor else f"size_{value.name}")
+        if isinstance(value, slice):
+            parts = (self._text(each) for each in (value.start, value.stop, value.step))
+            return f"slice({', '.join(parts)})"
+        if isinstance(value, tuple | list):
+            inner = ", ".join(map(self._text, value))
+            return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+        if isinstance(value, int | float) and not isinstance(value, bool) and self._at is not None:
+            return self._number(value, self._at)
+        return self._constant(value)
+
+    def _number(self, value: float, at: Node) -> str:
+        """Return a number of a call, or the argument that is chosen in its place."""
+        count = sum(key.rpartition(":")[0] == at.name for key in self.literals)
+        key = f"{at.name}:{count}"
+        self.literals[key] = self._constant(value)
+        if wanted := self._choices.captured.get(key):
+            return self._argument(("captured", wanted), wanted, "float")
+        return self.literals[key]
+
+    def _constant(self, value: Any) -> str:
+        if value is None or value is ... or isinstance(value, bool | int | str | torch.dtype | torch.layout):
+            return "..." if value is ... else repr(value)
+        if isinstance(value, float):
+            return repr(value) if value == value and abs(value) != float("inf") else f"float({str(value)!r})"
+        if isinstance(value, torch.device | torch.memory_format):
+            return f"torch.{value!r}" if isinstance(value, torch.device) else str(value)
+        raise ValueError(f"nodes: a pattern cannot hold {described(value)}.")
+
+    def call(self, node: Node) -> str:
+        """Return the call of a node."""
+        self._at = node
+        if node in self._layers:
+            term = self._layers[node]
+            given = [self._text(term.args["self"])]
+            given += [f"{key}={self._text(each)}" for key, each in term.args.items() if key != "self"]
+            return f"{_LAYERS[term.name]}({', '.join(given)})"
+        if node.op == "call_module":
+            return self._module(node)
+        target: Any = node.target
+        args = [self._text(each) for each in node.args]
+        named = [f"{key}={self._text(each)}" for key, each in node.kwargs.items()]
+        if node.op == "call_method" and not hasattr(torch.Tensor, str(target)):
+            raise ValueError(f"nodes: {node.name} calls a method that tensors do not have.")
+        if node.op == "call_method":
+            return f"{args[0]}.{target}({', '.join([*args[1:], *named])})"
+        if target in _INFIX and len(args) == 2:
+            return f"{args[0]} {_INFIX[target]} {args[1]}"
+        if target is operator.getitem:
+            return f"{args[0]}[{self._index(node.args[1])}]"
+        if target is getattr and str(node.args[1]).isidentifier():
+            return f"{args[0]}.{node.args[1]}"
+        if target is either:
+            return f"fxlab.either({', '.join(args)})"
+        called = str(getattr(target, "__name__", ""))
+        if getattr(math, called, None) is target:
+            return f"math.{called}({', '.join([*args, *named])})"
+        if operator_of(node) is None:
+            raise ValueError(f"nodes: {node.name} calls a function that is none of torch.")
+        return f"{_function(target)}({', '.join([*args, *named])})"
+
+    def _index(self, index: Any) -> str:
+        """Return an index as Python writes it between brackets."""
+        if isinstance(index, tuple) and len(index) > 1:
+            return ", ".join(map(self._index, index))
+        if isinstance(index, slice):
+            ends = ["" if each is None else self._text(each) for each in (index.start, index.stop)]
+            step = "" if index.step is None else f":{self._text(index.step)}"
+            return f"{ends[0]}:{ends[1]}{step}"
+        return self._text(index)
+
+    def _module(self, node: Node) -> str:
+        module = self._facts.module(node)
+        called = None if module is None else function_of(type(module))
+        if module is None or called is None or called.function is None:
+            raise ValueError(f"nodes: {node.name} calls a module that is none of torch.nn.")
+        given = [self._text(each) for each in (*node.args, *node.kwargs.values())]
+        for name, default in list(called.parameters.items())[1:]:
+            value = getattr(module, name, None)
+            if isinstance(value, torch.Tensor):
+                given.append(f"{name}={self._weight(f'{node.target}.{name}')}")
+            elif name == "training" or (value is not None and value != default and name != "inplace"):
+                given.append(f"{name}={self._text(value)}")
+        return f"{_function(called.function)}({', '.join(given)})"
+
+
+def _function(function: Any) -> str:
+    """Return the name by which the source calls a function."""
+    name = str(getattr(function, "__name__", ""))
+    if isinstance(function, OpOverload | OpOverloadPacket):
+        return f"torch.ops.{function}"
+    for prefix, owner in (("torch.nn.functional", functional), ("torch", torch), ("operator", operator)):
+        if getattr(owner, name, None) is function:
+            return f"{prefix}.{name}"
+    return function_text(function)
