@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Bench } from "../src/app/bench";
 import type { Model } from "../src/base/model";
-import type { ToViewer } from "../src/base/protocol";
-import type { ShownNearMiss, ShownRewrite } from "../src/base/wire";
+import type { Box, Details, ToViewer } from "../src/base/protocol";
+import type { OthersFound, ShownNearMiss, ShownRewrite } from "../src/base/wire";
 import { FakeKernel, Page } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 import { pass } from "./passes";
@@ -14,6 +14,15 @@ const REWRITE: ShownRewrite = {
 const MISS: ShownNearMiss = {
   ...{ words: "2 of 2 calls fit; <b> is 3", stage: 0, node: "mul", roles: { relu: "fits", mul: "misfit" } },
   relaxed: [{ words: "Capture 2 as a number", source: "def pattern(x): ..." }],
+};
+const OTHERS: OthersFound = {
+  ...{ nodes: ["relu"], pattern: "def pattern(x): ...", source: "import torch", count: 3, stage: 0 },
+  chips: [{ key: "mul:0", words: "2 in mul", chosen: "exact", options: ["exact", "captured"] }],
+  modules: [
+    { name: "a.<b>", count: 2 },
+    { name: "c", count: 1 },
+  ],
+  ...{ roles: { relu: "picked", relu_1: "fits" }, replaced: null },
 };
 const STAGES = { names: ["", "one", "two"], shown: 2, compared: "", beside: false, between: [] };
 
@@ -54,7 +63,13 @@ describe("the workbench", () => {
       "a = torch.relu(x) # <b>",
       "b = x",
     ]);
-    expect(sent.at(-1)).toEqual({ type: "light", stage: 2, compared: "below", roles: REWRITE.roles });
+    expect(sent.at(-1)).toEqual({
+      type: "light",
+      stage: 2,
+      compared: "below",
+      roles: REWRITE.roles,
+      show: true,
+    });
   });
 
   it("asks for the last number that was chosen while one was on its way", () => {
@@ -90,7 +105,7 @@ describe("the workbench", () => {
     expect([rewrites!.hidden, miss!.hidden]).toEqual([true, false]);
     expect(miss!.querySelector("[role=status]")!.textContent).toBe(`Mine: ${MISS.words}`);
     expect([...miss!.querySelectorAll("li")].map((e) => e.textContent)).toEqual(["Fits", "Does not fit"]);
-    expect(sent.at(-1)).toEqual({ type: "light", stage: 0, compared: "", roles: MISS.roles });
+    expect(sent.at(-1)).toEqual({ type: "light", stage: 0, compared: "", roles: MISS.roles, show: true });
     press("Show in code");
     expect(showCode).toHaveBeenCalledWith("mul");
     expect(miss!.querySelector("pre")!.textContent).toBe(MISS.relaxed[0]!.source);
@@ -107,12 +122,56 @@ describe("the workbench", () => {
     expect(bench.element.querySelector("section")!.hidden).toBe(false);
   });
 
+  it("adds boxes to a selection, takes them out, and finds others", () => {
+    const picked = (names: string[]): void => bench.answered(nodesOf().at(-1)!.request, names);
+    const nodesOf = (): (ToViewer & { type: "nodes-of" })[] =>
+      sent.filter((message) => message.type === "nodes-of");
+    const status = (): string => bench.element.querySelectorAll("[role=status]")[2]!.textContent!;
+    const box = { node: "mul", path: "" } as Box;
+    bench.pick(box, { kind: "node", name: "relu", pane: 0 } as Details);
+    expect(nodesOf().map(({ selected }) => selected.name)).toEqual(["relu", "mul"]);
+    bench.answered(nodesOf()[0]!.request, ["relu"]);
+    picked(["mul"]);
+    expect(status()).toContain("2 nodes selected");
+    const roles = { relu: "picked", mul: "picked" };
+    expect(sent.at(-1)).toEqual({ type: "light", stage: null, compared: "", roles, show: false });
+    bench.pick(box, null);
+    picked(["mul"]);
+    expect(status()).toContain("1 node selected");
+    press("Find others");
+    const wish = { type: "find-others", nodes: ["relu"], between: false, choices: {}, replacement: "" };
+    expect(asked().map(({ message }) => message)).toContainEqual(wish);
+    bench.answered(asked().at(-1)!.request, OTHERS);
+    expect(status()).toBe("1 node selected: 3 places in all");
+    expect([...bench.element.querySelectorAll(".fxi-places li")].map((e) => e.textContent)).toEqual([
+      "a.<b>2",
+      "c1",
+    ]);
+    const select = bench.element.querySelector("select")!;
+    select.value = "captured";
+    select.dispatchEvent(new Event("change"));
+    expect(asked().at(-1)!.message).toEqual({ ...wish, choices: { "mul:0": "captured" } });
+    const field = bench.element.querySelector<HTMLInputElement>("input[type=text]")!;
+    field.value = "F.relu6";
+    field.form!.requestSubmit();
+    const replacing = { ...wish, choices: { "mul:0": "captured" }, replacement: "F.relu6" };
+    expect(asked().at(-1)!.message).toEqual(replacing);
+    expect([...bench.element.querySelectorAll("button")].map((e) => e.textContent)).not.toContain(
+      "Add to the session",
+    );
+    const replaced = { words: "The same results at 3 of 3 places.", canAdd: true };
+    bench.answered(asked().at(-1)!.request, { ...OTHERS, replaced });
+    press("Add to the session");
+    const { nodes, choices, replacement } = replacing;
+    expect(sent.at(-1)).toEqual({ type: "add-others", nodes, choices, replacement });
+  });
+
   it("ends with the pass, and shows the stages as before", () => {
     answer();
     bench.follow([pass("s")]);
     expect(bench.isOpen).toBe(false);
     expect(sent.slice(-2)).toEqual([
-      { type: "light", stage: null, compared: "", roles: {} },
+      { type: "light", stage: null, compared: "", roles: {}, show: true },
       { type: "show-stage", stage: 2, compared: "", beside: false, between: [] },
     ]);
   });
@@ -121,11 +180,11 @@ describe("the workbench", () => {
 describe("nodes that are lit up", () => {
   it("open the groups around them at the stage that has them, and go again", async () => {
     const page = await Page.of(new FakeKernel(vectorsOf("conv"), { on: 1 }));
-    await page.sends({ type: "light", stage: 0, compared: "", roles: { stem_norm: "misfit" } });
+    await page.sends({ type: "light", stage: 0, compared: "", roles: { stem_norm: "misfit" }, show: true });
     expect(page.error).toBe("");
     expect(page.get("stages").shown).toBe(0);
     expect(page.get("lit").boxes).toEqual({ [page.boxOf("stem_norm")!]: "misfit" });
-    await page.sends({ type: "light", stage: null, compared: "", roles: {} });
+    await page.sends({ type: "light", stage: null, compared: "", roles: {}, show: true });
     expect(page.get("lit").boxes).toEqual({});
   });
 });

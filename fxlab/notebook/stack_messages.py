@@ -14,9 +14,10 @@ from fxlab.session.near_misses import near_miss
 from fxlab.transformations import CandidatePass
 from fxlab.view_model import pass_offer
 from fxlab.view_model.near_miss_state import relaxations, shown_near_miss
+from fxlab.view_model.others import Others, found_others, torch_functions
 from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name
-from fxlab.view_model.protocol import Offer, ShownNearMiss, ShownRewrite
+from fxlab.view_model.protocol import Offer, OthersFound, ShownNearMiss, ShownRewrite
 from fxlab.view_model.rewrite_state import shown_rewrite
 
 if TYPE_CHECKING:
@@ -80,6 +81,25 @@ class StackScreen(Screen):
         if not 0 <= number < len(found):
             raise MessageError(f"{p.name} is relaxed in {len(found)} ways, not {number}.")
         pass_offer.add_named(self.session, found[number].pass_)
+
+    @answers("find-others", "Looking for others")
+    def _find_others(
+        self, nodes: list[str], between: bool, choices: dict[str, str], replacement: str
+    ) -> OthersFound:
+        return found_others(self.session, nodes, choices, replacement, between=between)
+
+    @answers("list-functions", "Listing functions of torch")
+    def _list_functions(self) -> list[str]:
+        return list(torch_functions())
+
+    @answers("add-others", "Adding the pass", is_slow=True)
+    def _add_others(self, nodes: list[str], choices: dict[str, str], replacement: str) -> None:
+        found = found_others(self.session, nodes, choices, replacement, between=False)
+        if found["replaced"] is None or not found["replaced"]["canAdd"]:
+            raise MessageError("The replacement was not confirmed at these places.")
+        pass_offer.add_named(
+            self.session, Others(self.session.graph_module, nodes, choices).replaced(replacement)[0]
+        )
 
     @answers("move", "Moving a pass")
     def _move(self, signature: str, place: int) -> None:

@@ -264,6 +264,41 @@ class ShownNearMiss(TypedDict):
     relaxed: list[Relaxation]
 
 
+class Chip(TypedDict):
+    """A number or an argument of a pattern, and what it may be."""
+
+    key: str
+    words: str
+    chosen: str
+    options: list[str]
+
+
+class ReplacedBy(TypedDict):
+    """A function that would take the place of what a pattern matches, compared with that by value."""
+
+    words: str
+    canAdd: bool
+    """Whether it was found to return the same wherever it would be put."""
+
+
+class OthersFound(TypedDict):
+    """The places that are like some nodes."""
+
+    nodes: list[str]
+    """The nodes, with those between them if they were asked for."""
+    pattern: str
+    source: str
+    """Python that makes the pattern, and the pass if there is a replacement."""
+    chips: list[Chip]
+    count: int
+    """The number of places, with that of the nodes."""
+    modules: list[Content]
+    """The number of places in each module."""
+    stage: int
+    roles: dict[str, Role]
+    replaced: ReplacedBy | None
+
+
 # Details of what is selected.
 
 

@@ -97,6 +97,7 @@ export class App {
         linked: (on) => this.stages.setLinked(on),
         show: (stages) => this.connection.send({ type: "show-stage", ...inRow(stages) }),
       },
+      (box) => !this.state.fixed && this.bench.pick(box, this.selection.details),
       (name) => this.connection.send({ type: "show-overlay", name }),
       (file) => void this.addOverlays(file),
       [
@@ -159,6 +160,7 @@ export class App {
         limit: (signature, node, again) => this.limit(signature, node, again),
         clear: () => this.selection.clear(),
         whyNot: (pass, node) => this.bench.whyNot(pass, node),
+        findOthers: (details) => this.bench.findOthers(details),
         values: {
           show: () => this.connection.send({ type: "show-values" }),
           on: (inputs) => this.connection.send({ type: "show-values", inputs }),

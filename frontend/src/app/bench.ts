@@ -2,10 +2,11 @@
 
 import { h } from "../base/dom";
 import type { Model } from "../base/model";
-import type { Asking, Comparison, LookedAt, ToViewer } from "../base/protocol";
+import type { Asking, Box, Comparison, Details, LookedAt, ToViewer } from "../base/protocol";
+import { FindOthers } from "../panels/bench/find_others";
 import { NearMissBar } from "../panels/bench/near_miss_bar";
 import { RewriteBar } from "../panels/bench/rewrite_bar";
-import type { Pass, Role, ShownNearMiss, ShownRewrite } from "../base/wire";
+import type { OthersFound, Pass, Role, Selected, ShownNearMiss, ShownRewrite } from "../base/wire";
 
 export interface BenchActions {
   send(message: ToViewer): void;
@@ -20,6 +21,7 @@ export class Bench {
   private readonly waiting = new Map<string, (value: unknown) => void>();
   private readonly rewrites: RewriteBar;
   private readonly miss: NearMissBar;
+  private readonly others: FindOthers;
   /** How the stages were looked at before. */
   private before: LookedAt | null = null;
 
@@ -42,16 +44,30 @@ export class Bench {
       add: (signature, node, number) => actions.send({ type: "add-relaxed", signature, node, number }),
       close: () => this.close(),
     });
-    this.element.append(this.rewrites.element, this.miss.element);
+    this.others = new FindOthers({
+      find: (wish) =>
+        this.ask<OthersFound>({ type: "find-others", ...wish }, (found) => {
+          if (!found) return;
+          this.begin();
+          this.others.show(found);
+          this.light(found.roles, found.stage);
+        }),
+      list: () =>
+        this.ask<string[]>({ type: "list-functions" }, (names) => names && this.others.offer(names)),
+      add: ({ nodes, choices, replacement }) =>
+        actions.send({ type: "add-others", nodes, choices, replacement }),
+      close: () => this.close(),
+    });
+    this.element.append(this.rewrites.element, this.miss.element, this.others.element);
   }
 
   get isOpen(): boolean {
-    return this.rewrites.isOpen || this.miss.isOpen;
+    return this.rewrites.isOpen || this.miss.isOpen || this.others.isOpen;
   }
 
   step(pass: Pass): void {
     this.begin();
-    this.miss.close();
+    this.closeOthers(this.rewrites);
     this.rewrites.open(pass);
   }
 
@@ -60,10 +76,41 @@ export class Bench {
     this.ask<ShownNearMiss>({ type: "near-miss", signature: pass.signature, node }, (miss) => {
       if (!miss) return;
       this.begin();
-      this.rewrites.close();
+      this.closeOthers(this.miss);
       this.miss.show(pass, node, miss);
       this.light(miss.roles, miss.stage);
     });
+  }
+
+  /** Adds a box to the selection, or takes it out; the first is added to what is selected already. */
+  pick(box: Box, selected: Details | null): void {
+    const first = this.others.nodes.length === 0 && selected && selectedIn(selected);
+    const next: Selected = box.node
+      ? { kind: "node", name: box.node, pane: 0 }
+      : { kind: "group", name: box.path, pane: 0 };
+    if (first && (first.kind !== next.kind || first.name !== next.name)) this.pickNodes(first);
+    this.pickNodes(next);
+  }
+
+  /** Looks for places like a node or a group. */
+  findOthers(details: Details): void {
+    const selected = selectedIn(details);
+    if (!selected) return;
+    this.others.close();
+    this.pickNodes(selected, () => this.others.find());
+  }
+
+  private pickNodes(selected: Selected, then = (): void => {}): void {
+    const request = this.actions.request();
+    this.waiting.set(request, (value) => {
+      this.closeOthers(this.others);
+      this.others.pick(value as string[]);
+      const { nodes } = this.others;
+      if (nodes.length === 0) return this.light({});
+      this.light(Object.fromEntries(nodes.map((name) => [name, "picked"])), null, "", false);
+      then();
+    });
+    this.actions.send({ type: "nodes-of", selected, request });
   }
 
   follow(passes: Pass[]): void {
@@ -84,14 +131,18 @@ export class Bench {
   /** Ends what is looked at, and shows the stages as before. */
   close(): void {
     if (!this.isOpen) return;
-    this.rewrites.close();
-    this.miss.close();
+    this.closeOthers(null);
     this.waiting.clear();
     this.light({});
     const { before } = this;
     this.before = null;
     if (before && before.stage < this.model.get("stages").names.length)
       this.actions.send({ type: "show-stage", ...before });
+  }
+
+  /** Closes the panels but one. */
+  private closeOthers(open: object | null): void {
+    for (const panel of [this.rewrites, this.miss, this.others]) if (panel !== open) panel.close();
   }
 
   private begin(): void {
@@ -105,7 +156,17 @@ export class Bench {
     this.actions.send({ type: "ask", message, request });
   }
 
-  private light(roles: Record<string, Role>, stage: number | null = null, compared: Comparison = ""): void {
-    this.actions.send({ type: "light", stage, compared, roles });
+  private light(
+    roles: Record<string, Role>,
+    stage: number | null = null,
+    compared: Comparison = "",
+    show = true,
+  ): void {
+    this.actions.send({ type: "light", stage, compared, roles, show });
   }
+}
+
+function selectedIn({ kind, name, path, pane = 0 }: Details): Selected | null {
+  const selected = name ?? path;
+  return kind === "model" || selected === undefined ? null : { kind, name: selected, pane };
 }

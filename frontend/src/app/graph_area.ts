@@ -2,7 +2,7 @@
 
 import { h } from "../base/dom";
 import type { Model } from "../base/model";
-import type { Overlay, Picture } from "../base/protocol";
+import type { Box, Overlay, Picture } from "../base/protocol";
 import { isNodesFound, isPicture } from "../base/read_message";
 import type { GraphView } from "../graph/graph_view";
 import { Legend } from "../graph/overlays/legend";
@@ -23,18 +23,21 @@ export class GraphArea {
   private chosen: string | null = null;
 
   /**
-   * `showOverlay` is called with the overlay that somebody chooses, `addOverlays` with a file of some; `tools` come
+   * `addToSelection` is called with a box that is added to the selection, `showOverlay` with the overlay that somebody chooses, `addOverlays` with a file of some; `tools` come
    * last in the toolbar.
    */
   constructor(
     private readonly model: Model,
     actions: Omit<PaneActions, "moved">,
+    private readonly addToSelection: (box: Box) => void,
     showOverlay: (name: string) => void,
     addOverlays: (file: File) => void,
     tools: Tool[],
   ) {
     this.panes = new Panes({ ...actions, moved: () => this.showPercent() });
     const pick = takeFiles(this.panes.element, addOverlays);
+    this.panes.element.addEventListener("pointerdown", (event) => this.pickAt(event), { capture: true });
+    this.panes.element.addEventListener("keydown", (event) => this.pickByKey(event), { capture: true });
     this.legend = new Legend(showOverlay, pick, () => this.toolbar.refresh());
     this.graph.element.append(this.legend.element);
     this.toolbar = new Toolbar(
@@ -131,6 +134,29 @@ export class GraphArea {
       { picture: this.picture, overlay },
     ].map((side, i) => ({ ...side, name: names[i] ?? "" }));
     return savedPicture(sides, paints);
+  }
+
+  /** Adds the box under the pointer to the selection, with Shift. */
+  private pickAt(event: PointerEvent): void {
+    const target = event.target as Element;
+    const id = target.closest<SVGElement>("[data-box]")?.dataset["box"];
+    if (!event.shiftKey || event.button !== 0 || !id || !this.graph.element.contains(target)) return;
+    this.graph.element.focus({ preventScroll: true });
+    this.pickBox(id, event);
+  }
+
+  private pickByKey(event: KeyboardEvent): void {
+    const [id] = this.graph.highlights.selected;
+    if (event.key === "Enter" && event.shiftKey && event.target === this.graph.element && id)
+      this.pickBox(id, event);
+  }
+
+  private pickBox(id: string, event: Event): void {
+    const box = this.picture?.boxes[id];
+    if (!box || box.kind === "chip") return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.addToSelection(box);
   }
 
   private showPercent(): void {

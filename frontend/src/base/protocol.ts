@@ -20,6 +20,7 @@ import type {
   Remarks,
   Rewrite,
   Role,
+  Selected,
   SourceFrame,
   Status,
   Tables,
@@ -268,6 +269,7 @@ export type ToSession = Extract<
           | "include"
           | "apply-up-to"
           | "add-relaxed"
+          | "add-others"
           | "move"
           | "add"
           | "remove"
@@ -277,7 +279,7 @@ export type ToSession = Extract<
 >;
 
 /** What is asked of the session, and answered to who asks. */
-export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" }>;
+export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" | "find-others" | "list-functions" }>;
 
 /** Of a file that the kernel writes. */
 export type FileSuffix = "pdf" | "dot";
@@ -296,8 +298,10 @@ export type ToViewer =
   | { type: "search"; query: string; request: string }
   | { type: "filter"; query: string }
   | { type: "ask"; message: Asking; request: string }
-  /** Lights nodes up, at a stage that has them; null for the one that is shown. */
-  | { type: "light"; stage: number | null; compared: Comparison; roles: Record<string, Role> }
+  /** Asks for the names of the nodes of a box. */
+  | { type: "nodes-of"; selected: Selected; request: string }
+  /** Lights nodes up, at a stage that has them; null for the one that is shown. They may be brought into sight. */
+  | { type: "light"; stage: number | null; compared: Comparison; roles: Record<string, Role>; show: boolean }
   | ({ type: "show-stage" } & LookedAt)
   | { type: "show-node"; name: string; stage: number }
   | { type: "show-overlay"; name: string }

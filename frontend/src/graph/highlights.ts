@@ -133,7 +133,10 @@ export class Highlights {
       "fxi-previewing": live.picture.preview === true,
       "fxi-has-found": Object.keys(this.found ?? {}).length > 0,
       "fxi-has-overlay": this.painted !== null,
-      "fxi-has-roles": Object.keys(this.roles).length > 0,
+      // Of boxes that are only selected, others are yet to be found.
+      "fxi-has-roles": Object.values(this.roles).some(
+        (role) => role !== "picked" || live.picture.compared === true,
+      ),
       "fxi-has-selection": edgesIn.size + edgesOut.size > 0,
       "fxi-has-lit": isLit,
     });

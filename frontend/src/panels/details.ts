@@ -23,6 +23,8 @@ export interface DetailActions {
   limit(signature: string, node: string, again: boolean): void;
   /** Shows why a pass does not apply at a node. */
   whyNot(pass: Pass, node: string): void;
+  /** Looks for places like a node or a group. */
+  findOthers(details: Details): void;
   values: Omit<ValueActions, "jump">;
 }
 
@@ -146,6 +148,7 @@ export class DetailsPanel {
         details.box
           ? iconButton("target", "Show in the graph", () => this.actions.locate(details.box!))
           : null,
+        details.kind !== "model" && this.othersButton(details),
         details.kind !== "model"
           ? iconButton("close", "Back to the model", () => this.actions.clear(), "Esc")
           : null,
@@ -158,6 +161,12 @@ export class DetailsPanel {
         details.subtitle,
       ),
     );
+  }
+
+  private othersButton(details: Details): HTMLElement {
+    const others = iconButton("search", "Find others", () => this.actions.findOthers(details));
+    others.classList.add("fxi-needs-kernel");
+    return others;
   }
 
   private marks(signatures: string[]): HTMLElement | null {

@@ -145,11 +145,11 @@ export abstract class Screen extends PageModel {
   }
 
   /** Lights nodes up, each with its part in something; none ends it. */
-  protected async lightNodes(roles: Record<string, Role>): Promise<void> {
+  protected async lightNodes(roles: Record<string, Role>, show: boolean): Promise<void> {
     this.roles = roles;
     const names = Object.keys(roles);
     await this.redraw(this.panes!.forget(LIT).revealFor(LIT, names, 0));
-    if (names.length > 0) this.focus(names);
+    if (show && names.length > 0) this.focus(names, 0, true);
   }
 
   private litIn(panes: Panes): Lit {

@@ -23,6 +23,7 @@ _TYPES = {
     "int | None": (int, type(None)),
     "dict[str, str]": (dict,),
     "list[int]": (list,),
+    "list[str]": (list,),
 }
 """The types that fields may have, by how they are annotated."""
 
@@ -46,13 +47,13 @@ class Message:
     answer
         A method of the inspector, called with the fields.
     fields
-        Name of a field -> the types that it may have. There are no others, and none may be missing.
+        Name of a field -> its type as it is annotated. There are no others, and none may be missing.
     """
 
     doing: str
     is_slow: bool
     answer: Callable[..., object]
-    fields: Mapping[str, tuple[type, ...]]
+    fields: Mapping[str, str]
 
 
 MESSAGES: dict[str, Message] = {}
@@ -64,7 +65,9 @@ def answers(type_: str, doing: str, *, is_slow: bool = False) -> Callable[[_Meth
 
     def register(method: _Method) -> _Method:
         _, *parameters = inspect.signature(method).parameters.values()
-        fields = {parameter.name: _TYPES[parameter.annotation] for parameter in parameters}
+        fields = {parameter.name: str(parameter.annotation) for parameter in parameters}
+        if unknown := fields.values() - _TYPES.keys():
+            raise TypeError(f"A message has no field of type {unknown.pop()}; add it to _TYPES.")
         MESSAGES[type_] = Message(doing, is_slow, method, fields)
         return method
 
@@ -94,12 +97,12 @@ def parse_message(content: object) -> tuple[Message, dict[str, Any], str | None]
     for name in content:
         if name not in ("type", "request", *message.fields):
             raise MessageError(f"The message {kind!r} has no field {_short(name)}.")
-    for name, types in message.fields.items():
+    for name, hint in message.fields.items():
         longest = LONGEST_OUTLINE if name == "outline" else LONGEST_TEXT
-        _check(content.get(name), types, f"The field {name!r} of the message {kind!r}", longest)
+        _check(content.get(name), hint, f"The field {name!r} of the message {kind!r}", longest)
     request = content.get("request")
     if request is not None:
-        _check(request, (str,), f"The request of the message {kind!r}")
+        _check(request, "str", f"The request of the message {kind!r}")
     return message, {name: content[name] for name in message.fields}, request
 
 
@@ -107,23 +110,24 @@ def request_of(content: object) -> str | None:
     """Return by what name a page waits for the answer to a message, though the message is wrong."""
     request = content.get("request") if isinstance(content, Mapping) else None
     try:
-        _check(request, (str,), "The request")
+        _check(request, "str", "The request")
     except MessageError:
         return None
     return str(request)
 
 
-def _check(value: object, types: tuple[type, ...], what: str, longest: int = LONGEST_TEXT) -> None:
+def _check(value: object, hint: str, what: str, longest: int = LONGEST_TEXT) -> None:
+    types = _TYPES[hint]
     if type(value) not in types:
         raise MessageError(f"{what} expected {' or '.join(t.__name__ for t in types)}, got {_short(value)}.")
     if isinstance(value, dict):
         for text in (*value, *value.values()):
-            _check(text, (str,), what)
+            _check(text, "str", what)
     elif isinstance(value, list):
         if len(value) > LONGEST_LIST:
             raise MessageError(f"{what} is too long.")
         for item in value:
-            _check(item, (int,), what)
+            _check(item, hint.removeprefix("list[").removesuffix("]"), what)
     elif isinstance(value, str):
         if len(value) > longest:
             raise MessageError(f"{what} is too long.")

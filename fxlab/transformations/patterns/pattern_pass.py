@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from fxlab.operators import draws_random_numbers
 from fxlab.reasons import Reason, Refusal
@@ -114,6 +114,12 @@ class PatternPass(MatchingPass[Match]):
             or candidate.excluded
             or self._why_other_result(candidate, facts)
         )
+
+    def judged(self, graph_module: GraphModule) -> list[tuple[Match, Refusal | None, bool]]:
+        """Return the matches, why each is left alone, and whether the replacement was confirmed there."""
+        found = ((each, facts) for facts in self._facts_of(graph_module) for each in self.match(facts))
+        told = ((each, facts, self.why_not(each, facts)) for each, facts in found)
+        return [(each, why, why is None and self.is_confirmed(each, facts)) for each, facts, why in told]
 
     def is_confirmed(self, candidate: Match, facts: GraphFacts) -> bool:
         """Tell whether the replacement was found to return the same as a match, once that was asked for."""

@@ -21,7 +21,7 @@ from fxlab.transformations.patterns.matching_pass import from_here_on
 from fxlab.transformations.patterns.pattern import NUMBER, WEIGHT, Capture, Pattern, read_pattern, trace
 from fxlab.transformations.patterns.pattern_pass import PatternPass, names_of
 from fxlab.transformations.patterns.replacing import Replacement
-from fxlab.transformations.patterns.source import Choices, Source, compiled
+from fxlab.transformations.patterns.source import Choices, Source, compiled, with_imports
 from fxlab.transformations.rewriting.rewrite_pass import Attempt
 
 _REASONS = Reason.OTHER_ARGUMENT, Reason.OTHER_OPERATOR, Reason.OTHER_COUNT, Reason.OTHER_KIND
@@ -178,7 +178,7 @@ def _made(pass_: PatternPass, pattern: Pattern, edit: _Edit, node: Node, index: 
     literals = ", ignore_literals=True" if pass_.ignore_literals else ""
     promised = ", preserves_computation=True" if promise else ""
     call = f"relaxed = fxlab.from_pattern(pattern, {replacement.__name__}, name={name!r}{literals}{promised})"
-    return Relaxed(edit.words, made, f"import torch\n\nimport fxlab\n\n\n{text}\n\n{own_text}\n\n{call}\n")
+    return Relaxed(edit.words, made, with_imports(text, own_text, call))
 
 
 def _matches(pattern: Pattern, node: Node, index: GraphIndex, pass_: PatternPass) -> bool:

@@ -49,6 +49,14 @@ def compiled(source: str, name: str) -> Callable[..., Any]:
     return made
 
 
+def with_imports(*parts: str) -> str:
+    """Return parts of a file, after the imports that they need."""
+    text = "\n\n\n".join(part.strip() for part in parts)
+    plain = [name for name in ("math", "operator") if f"{name}." in text]
+    head = "\n".join(f"import {name}" for name in plain) + ("\n\n" if plain else "")
+    return f"{head}import torch\n\nimport fxlab\n\n\n{text}\n"
+
+
 @dataclass(frozen=True)
 class Choices:
     """Differences of a source from the nodes that it is written of."""
@@ -90,7 +98,7 @@ class Source:
         returns: Sequence[Any] | None = None,
         choices: Choices | None = None,
     ) -> None:
-        self._facts, self._choices = facts, choices or Choices()
+        self._facts, self.choices = facts, choices or Choices()
         self._layers = {
             node: term
             for node in nodes
@@ -123,21 +131,21 @@ class Source:
         for node in self._nodes:
             call, made = self.call(node), self._name(node)
             lines.append(f"    {made} = {call}")
-            if other := self._choices.alternatives.get(node):
+            if other := self.choices.alternatives.get(node):
                 lines.append(f"    {made} = fxlab.either({made}, {other(self._text)})")
         returned: Sequence[Any] = self._returns or [
             node for node in self._nodes if any(user not in own and not is_guard(user) for user in node.users)
         ]
         results = ", ".join(map(self._text, returned or self._nodes[-1:]))
         kinds = self.arguments | {
-            each: kind for each, kind in self._choices.kinds.items() if each in self.arguments
+            each: kind for each, kind in self.choices.kinds.items() if each in self.arguments
         }
         given = (f"{each}: {kind}" if kind else each for each, kind in kinds.items())
         return "\n".join([f"def {name}({', '.join(given)}):", *lines, f"    return {results}", ""])
 
     def _name(self, key: Any, wanted: str | None = None) -> str:
         if key not in self._names:
-            plain = re.sub(r"\W", "_", wanted or str(key)).lower()
+            plain = re.sub(r"\W", "_", wanted or str(key), flags=re.ASCII).lower()
             plain = f"_{plain}" if plain[:1].isdigit() or keyword.iskeyword(plain) or not plain else plain
             taken = {*self._names.values(), "torch", "operator", "math", "fxlab"}
             free = (
@@ -181,7 +189,7 @@ class Source:
         count = sum(key.rpartition(":")[0] == at.name for key in self.literals)
         key = f"{at.name}:{count}"
         self.literals[key] = self._constant(value)
-        if wanted := self._choices.captured.get(key):
+        if wanted := self.choices.captured.get(key):
             return self._argument(("captured", wanted), wanted, "float")
         return self.literals[key]
 

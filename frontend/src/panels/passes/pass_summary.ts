@@ -138,7 +138,9 @@ export class PassSummaries {
 
 /** Returns a button that shows what fits at a node, and what does not. */
 export function whyNotButton(node: string, press: () => void): HTMLButtonElement {
-  return iconButton("target", `Show what does not fit at ${node}`, press);
+  const button = iconButton("target", `Show what does not fit at ${node}`, press);
+  button.classList.add("fxi-needs-kernel");
+  return button;
 }
 
 /** Returns a reason with the names of its nodes as short as they are listed below it. */

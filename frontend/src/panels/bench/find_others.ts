@@ -1,0 +1,230 @@
+/** Several nodes that are selected, other places that are like them, and what may take their place. */
+
+import { button, copyButton, fill, focusedIn, h, iconButton, type Child } from "../../base/dom";
+import { counted } from "../../base/format";
+import type { Chip, OthersFound } from "../../base/wire";
+
+/** What is asked for: the nodes, what is chosen of their pattern, and a function in their place. */
+export interface OthersWish {
+  nodes: string[];
+  between: boolean;
+  choices: Record<string, string>;
+  replacement: string;
+}
+
+export interface OthersActions {
+  /** Asks for the places; `show` is called with them. */
+  find(wish: OthersWish): void;
+  /** Asks for the names of functions; `offer` is called with them. */
+  list(): void;
+  add(wish: OthersWish): void;
+  close(): void;
+}
+
+const NOTHING: OthersWish = { nodes: [], between: false, choices: {}, replacement: "" };
+/** A pattern of more nodes is read by nobody, and takes no message. */
+const MOST_NODES = 100;
+let lists = 0;
+
+export class FindOthers {
+  private readonly words = h("p", { role: "status" });
+  private readonly buttons = h("div", { class: "fxi-preview-buttons" });
+  private readonly body = h("div", { class: "fxi-others" });
+  private readonly names = h("datalist", { id: `fxi-functions-${(lists += 1)}` });
+  private readonly field = h("input", {
+    ...{ type: "text", "aria-label": "Replace by", placeholder: "F.silu", list: this.names.id },
+    ...{ spellcheck: "false", autocomplete: "off" },
+    onkeydown: (event: KeyboardEvent) => event.key !== "Escape" && event.stopPropagation(),
+  });
+  readonly element = h(
+    "section",
+    { class: "fxi-bench", "aria-label": "Find others", hidden: true },
+    h("div", { class: "fxi-bench-head fxi-row fxi-wrap" }, this.words, this.buttons),
+    this.body,
+    this.names,
+  );
+  private wish = NOTHING;
+  private found: OthersFound | null = null;
+
+  constructor(private readonly actions: OthersActions) {}
+
+  get isOpen(): boolean {
+    return !this.element.hidden;
+  }
+
+  get nodes(): string[] {
+    return this.wish.nodes;
+  }
+
+  /** Selects nodes, or no longer if all of them are selected. */
+  pick(names: string[]): void {
+    const { nodes } = this.wish;
+    const isThere = names.every((name) => nodes.includes(name));
+    const picked = isThere
+      ? nodes.filter((name) => !names.includes(name))
+      : [...new Set([...nodes, ...names])];
+    this.wish = { ...NOTHING, nodes: picked };
+    this.found = null;
+    this.element.hidden = picked.length === 0;
+    this.render();
+  }
+
+  /** Looks for other places. */
+  find(changes: Partial<OthersWish> = {}): void {
+    this.wish = { ...this.wish, ...changes };
+    if (!this.names.hasChildNodes()) this.actions.list();
+    this.actions.find(this.wish);
+  }
+
+  offer(names: string[]): void {
+    fill(
+      this.names,
+      names.map((name) => h("option", { value: name })),
+    );
+  }
+
+  show(found: OthersFound): void {
+    this.wish = { ...this.wish, nodes: found.nodes, between: false };
+    this.found = found;
+    this.element.hidden = false;
+    this.render();
+  }
+
+  close(): void {
+    this.wish = NOTHING;
+    this.found = null;
+    this.field.value = "";
+    this.element.hidden = true;
+  }
+
+  private render(): void {
+    const { found, wish } = this;
+    const focused = focusedIn(this.element)?.dataset["focus"];
+    const nodes = counted(wish.nodes.length, "node");
+    fill(
+      this.words,
+      h("strong", {}, `${nodes} selected`),
+      found
+        ? `: ${found.count === 0 ? "no place matches" : `${counted(found.count, "place")} in all`}`
+        : wish.nodes.length > MOST_NODES
+          ? `; a pattern has at most ${MOST_NODES}`
+          : ". Shift-click adds a box, or takes it out.",
+    );
+    const canFind = !found && wish.nodes.length <= MOST_NODES;
+    fill(
+      this.buttons,
+      canFind &&
+        wish.nodes.length > 1 &&
+        button(
+          {
+            class: "fxi-button",
+            title: "Find others like these nodes and all on the paths between them",
+            onclick: () => this.find({ between: true }),
+          },
+          "With all between",
+        ),
+      canFind && button({ class: "fxi-button fxi-primary", onclick: () => this.find() }, "Find others"),
+      iconButton("close", "Close", () => this.actions.close(), "Esc"),
+    );
+    fill(this.body, found && this.places(found));
+    if (focused)
+      this.element.querySelector<HTMLElement>(`[data-focus="${CSS.escape(focused)}"]`)?.focus({
+        preventScroll: true,
+      });
+  }
+
+  private places({ pattern, source, chips, modules, replaced }: OthersFound): Child {
+    return [
+      h(
+        "div",
+        { class: "fxi-others-pattern" },
+        h(
+          "h3",
+          { class: "fxi-row" },
+          "Pattern",
+          copyButton("Copy as Python", () => source),
+        ),
+        h("pre", { tabindex: 0, role: "group", "aria-label": "Pattern" }, pattern),
+      ),
+      h(
+        "div",
+        { class: "fxi-others-choices" },
+        chips.length > 0 && h("h3", {}, "Numbers and inputs"),
+        h(
+          "div",
+          { class: "fxi-row fxi-wrap" },
+          chips.map((chip) => this.chip(chip)),
+        ),
+        modules.length > 0 && h("h3", {}, "Places in each module"),
+        h(
+          "ul",
+          { class: "fxi-places", "aria-label": "Places in each module" },
+          modules.map(({ name, count }) =>
+            h(
+              "li",
+              {},
+              h("code", {}, name),
+              h("span", { class: "fxi-muted" }, count.toLocaleString("en-US")),
+            ),
+          ),
+        ),
+      ),
+      h(
+        "form",
+        {
+          class: "fxi-others-replace",
+          onsubmit: (event: Event) => {
+            event.preventDefault();
+            this.find({ replacement: this.field.value });
+          },
+        },
+        h("h3", {}, "Replace by"),
+        h(
+          "div",
+          { class: "fxi-row fxi-wrap" },
+          this.field,
+          h(
+            "button",
+            { type: "submit", class: "fxi-button", title: "Compare by value in float64; nothing is applied" },
+            "Compare",
+          ),
+        ),
+        replaced &&
+          h(
+            "p",
+            { class: replaced.canAdd ? "fxi-confirmed" : "fxi-differs", role: "status" },
+            replaced.words,
+          ),
+        replaced?.canAdd === true &&
+          button(
+            {
+              class: "fxi-button fxi-primary",
+              title: "Offer this pass in the session; nothing is applied",
+              onclick: () => this.actions.add(this.wish),
+            },
+            "Add to the session",
+          ),
+      ),
+    ];
+  }
+
+  private chip({ key, words, chosen, options }: Chip): HTMLElement {
+    return h(
+      "label",
+      { class: "fxi-choice" },
+      h("code", {}, words),
+      h(
+        "select",
+        {
+          "aria-label": words,
+          "data-focus": key,
+          onchange: (event: Event) => {
+            const { value } = event.target as HTMLSelectElement;
+            this.find({ choices: { ...this.wish.choices, [key]: value } });
+          },
+        },
+        options.map((option) => h("option", { value: option, selected: option === chosen }, option)),
+      ),
+    );
+  }
+}
