@@ -36,6 +36,8 @@ _ALSO_CALLED = frozenset(
     }
 )
 """Calls of a pattern, and those of a graph that may compute the same."""
+_DIVISIONS = {"div": "floor_divide", "floor_divide": "div"}
+"""Calls that are taken for each other, and that compute something else."""
 _MOST_STEPS = 4000
 """Comparisons at one node, so that a pattern with many orders ends."""
 _MOST_ABSORBED = 6
@@ -75,6 +77,8 @@ class Miss:
     calls: int
     refusal: Refusal
     at: Node | None
+    is_like: bool = False
+    """Whether a call is taken for another, and all else fits."""
 
     @property
     def share(self) -> float:
@@ -84,11 +88,17 @@ class Miss:
     @property
     def is_near(self) -> bool:
         """Whether more than half of the calls fit, or half if the others are called with other arguments."""
-        return self.share > 0.5 or (self.share >= 0.5 and self.refusal.code != Reason.OTHER_OPERATOR.code)
+        return (
+            self.is_like
+            or self.share > 0.5
+            or (self.share >= 0.5 and self.refusal.code != Reason.OTHER_OPERATOR.code)
+        )
 
     @property
     def words(self) -> str:
         """The number of calls that fit, and the misfit."""
+        if self.calls == 1 and not self.reached:
+            return self.refusal.words
         return f"{self.reached} of {self.calls} calls fit; {self.refusal.words}"
 
 
@@ -140,6 +150,8 @@ class Matcher:
                 if found is not None:
                     yield found
                     break
+            else:
+                self._note_like(first, node)
 
     def partial(self, at: Iterable[Node] | None = None) -> Iterator[Miss]:
         """Yield where a part of the pattern matches whose result is read by something else.
@@ -191,6 +203,21 @@ class Matcher:
                     self._fail(complete, kept[0], Reason.CAPTURED_INSIDE, value=kept[0].name)
         return None
 
+    def _note_like(self, first: Any, node: Node) -> None:
+        """Note a call that is taken for a result of the pattern, and of which all arguments fit."""
+        term, other = self._pattern.term(first), self._calls.term(node)
+        if not self._explains or term is None or other is None or self._is_numeric(node):
+            return
+        if _DIVISIONS.get(term.called) != other.called:
+            return
+        self._begin = None  # the other division has no near misses of its own
+        for found in itertools.islice(self._term(term, _divided_as(term, other), node, Found()), 1):
+            own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
+            words = {"value": node.name, "called": other.called, "expected": term.called}
+            reached, total = found.reached - 1, self._pattern.total
+            refusal = Reason.OTHER_OPERATOR(**words)
+            self._misses[node] = Miss(node, own, reached, total, refusal, node, is_like=True)
+
     def _beginnings(self, first: Any) -> list[Node]:
         names = dict.fromkeys(
             term.name for each in self._pattern.alternatives(first) if (term := self._pattern.term(each))
@@ -200,6 +227,12 @@ class Matcher:
         if not names.keys().isdisjoint(("flatten", "reshape")):
             names |= {"reshape": None, "flatten": None}
         found = {node for name in names for node in self._index.by_name[name]}
+        if self._explains:
+            terms = map(self._pattern.term, self._pattern.alternatives(first))
+            likes = {_DIVISIONS[term.called] for term in terms if term and term.called in _DIVISIONS}
+            for name in ("mul", *_DIVISIONS) if likes else ():
+                known = ((node, self._calls.term(node)) for node in self._index.by_name[name])
+                found |= {node for node, term in known if term and term.called in likes}
         if "silu" in names:
             found |= {*self._index.by_name["mul"]}
         return sorted(found, key=self._index.position.__getitem__)
@@ -816,6 +849,16 @@ class Matcher:
             self._misses[begin] = Miss(
                 begin, own or (begin,), min(found.reached, total), total, refusal, node
             )
+
+
+def _divided_as(term: Term, other: Term) -> Term:
+    """Return a division as it would be written if it was another one."""
+    if other.name == "mul":
+        value, number = other.args["terms"]
+        other = Term("div", {"self": value, "other": 1 / number}, other.nodes)
+    if term.name == "mul" and is_number(divisor := other.args["other"]) and divisor:
+        return Term("mul", {"terms": (other.args["self"], 1 / divisor)}, other.nodes)
+    return Term(term.name, other.args, other.nodes)
 
 
 class _UnknownError(Exception):
