@@ -111,8 +111,6 @@ describe("the workbench", () => {
     expect(miss!.querySelector("pre")!.textContent).toBe(MISS.relaxed[0]!.source);
     press("Add to the session");
     expect(sent.at(-1)).toEqual({ type: "add-relaxed", signature: "m", node: "relu", number: 0 });
-    bench.follow([]);
-    expect(bench.isOpen).toBe(false);
   });
 
   it("stays as it is where a near miss cannot be told", () => {
@@ -166,14 +164,31 @@ describe("the workbench", () => {
     expect(sent.at(-1)).toEqual({ type: "add-others", nodes, choices, replacement });
   });
 
-  it("ends with the pass, and shows the stages as before", () => {
+  it("ends with the pass, and shows the stages as before when it is closed", () => {
+    bench.follow([pass("s", { on: true, steps: 3, stage: 2 })]);
     answer();
     bench.follow([pass("s")]);
     expect(bench.isOpen).toBe(false);
+    const gone = { type: "light", stage: null, compared: "", roles: {}, show: true };
+    expect(sent.at(-1), "the session shows its last stage").toEqual(gone);
+    bench.step(pass("s", { on: true, steps: 3, stage: 2 }));
+    answer();
+    STAGES.compared = "below";
+    bench.close();
+    STAGES.compared = "";
     expect(sent.slice(-2)).toEqual([
-      { type: "light", stage: null, compared: "", roles: {}, show: true },
+      gone,
       { type: "show-stage", stage: 2, compared: "", beside: false, between: [] },
     ]);
+  });
+
+  it("forgets what was found in another stack", () => {
+    bench.whyNot(pass("m"), "relu");
+    bench.answered(asked().at(-1)!.request, MISS);
+    bench.follow([pass("m"), pass("other")]);
+    expect(bench.isOpen).toBe(true);
+    bench.follow([pass("m"), pass("other", { on: true })]);
+    expect(bench.isOpen).toBe(false);
   });
 });
 

@@ -24,6 +24,10 @@ export class Bench {
   private readonly others: FindOthers;
   /** How the stages were looked at before. */
   private before: LookedAt | null = null;
+  /** Whether nodes are selected, or about to be. */
+  private isPicking = false;
+  /** The passes that are on. */
+  private stack = "";
 
   constructor(
     private readonly model: Model,
@@ -84,7 +88,7 @@ export class Bench {
 
   /** Adds a box to the selection, or takes it out; the first is added to what is selected already. */
   pick(box: Box, selected: Details | null): void {
-    const first = this.others.nodes.length === 0 && selected && selectedIn(selected);
+    const first = !this.isPicking && selected && selectedIn(selected);
     const next: Selected = box.node
       ? { kind: "node", name: box.node, pane: 0 }
       : { kind: "group", name: box.path, pane: 0 };
@@ -96,26 +100,32 @@ export class Bench {
   findOthers(details: Details): void {
     const selected = selectedIn(details);
     if (!selected) return;
-    this.others.close();
+    this.closeOthers(null);
     this.pickNodes(selected, () => this.others.find());
   }
 
   private pickNodes(selected: Selected, then = (): void => {}): void {
     const request = this.actions.request();
+    this.isPicking = true;
     this.waiting.set(request, (value) => {
       this.closeOthers(this.others);
       this.others.pick(value as string[]);
       const { nodes } = this.others;
-      if (nodes.length === 0) return this.light({});
+      this.isPicking = nodes.length > 0;
+      if (!this.isPicking) return this.light({});
       this.light(Object.fromEntries(nodes.map((name) => [name, "picked"])), null, "", false);
       then();
     });
     this.actions.send({ type: "nodes-of", selected, request });
   }
 
+  /** Keeps to the session; what was found in another stack is no longer true. */
   follow(passes: Pass[]): void {
+    const stack = passes.flatMap(({ on, signature }) => (on ? [signature] : [])).join();
+    const mayEnd = this.isOpen && stack !== this.stack;
+    this.stack = stack;
     this.rewrites.follow(passes);
-    this.miss.follow(passes);
+    if (mayEnd && !this.rewrites.isOpen) this.end();
   }
 
   setBusy(busy: boolean): void {
@@ -131,13 +141,19 @@ export class Bench {
   /** Ends what is looked at, and shows the stages as before. */
   close(): void {
     if (!this.isOpen) return;
+    const { before } = this;
+    this.end();
+    const { names, shown, compared } = this.model.get("stages");
+    if (before && before.stage < names.length && (shown !== before.stage || compared !== before.compared))
+      this.actions.send({ type: "show-stage", ...before });
+  }
+
+  private end(): void {
     this.closeOthers(null);
     this.waiting.clear();
-    this.light({});
-    const { before } = this;
     this.before = null;
-    if (before && before.stage < this.model.get("stages").names.length)
-      this.actions.send({ type: "show-stage", ...before });
+    this.isPicking = false;
+    this.light({});
   }
 
   /** Closes the panels but one. */

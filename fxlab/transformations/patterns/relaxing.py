@@ -27,7 +27,7 @@ from fxlab.transformations.rewriting.rewrite_pass import Attempt
 _REASONS = Reason.OTHER_ARGUMENT, Reason.OTHER_OPERATOR, Reason.OTHER_COUNT, Reason.OTHER_KIND
 """Reasons that another pattern may not have: the others hold for any."""
 _MOST_TRIED = 60
-_MOST = 3
+_MOST, _MOST_COMPARED = 3, 6
 _PATTERN, _REPLACEMENT = "pattern", "replacement"
 
 
@@ -68,7 +68,7 @@ def relaxed(pass_: PatternPass, graph_module: GraphModule, attempt: Attempt) -> 
     """
     if pass_.where or attempt.matched or attempt.code not in {reason.code for reason in _REASONS}:
         return
-    found = 0
+    found = compared = 0
     for facts in pass_._facts_of(graph_module):
         named = {f"{facts.prefix}{node.name}": node for node in facts.graph_module.graph.nodes}
         if attempt.begins_at not in named:
@@ -78,10 +78,13 @@ def relaxed(pass_: PatternPass, graph_module: GraphModule, attempt: Attempt) -> 
         for pattern in pass_._read:
             for edit in itertools.islice(_edits(pattern, misfits, facts), _MOST_TRIED):
                 made = _made(pass_, pattern, edit, node, index)
-                if made is not None and _applies(made.pass_, node, facts):
+                if made is None:
+                    continue
+                compared += 1
+                if _applies(made.pass_, node, facts):
                     yield made
                     found += 1
-                if found == _MOST:
+                if found == _MOST or compared == _MOST_COMPARED:
                     return
 
 

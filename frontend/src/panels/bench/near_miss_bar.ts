@@ -67,12 +67,6 @@ export class NearMissBar {
     );
   }
 
-  /** Ends with the pass that it is of. */
-  follow(passes: Pass[]): void {
-    const { pass } = this;
-    if (pass && !passes.some(({ signature }) => signature === pass.signature)) this.actions.close();
-  }
-
   close(): void {
     this.pass = null;
     this.element.hidden = true;

@@ -50,7 +50,7 @@ export class RewriteBar {
     const { pass } = this;
     const now = passes.find(({ key }) => key === pass?.key);
     if (!pass) return;
-    if (!now || now.steps === 0) return this.actions.close();
+    if (!now || now.steps === 0) return this.close();
     const isOther = now.signature !== pass.signature || now.stage !== pass.stage || now.steps !== pass.steps;
     this.pass = now;
     if (!isOther) return;
