@@ -94,12 +94,10 @@ class StackScreen(Screen):
 
     @answers("add-others", "Adding the pass", is_slow=True)
     def _add_others(self, nodes: list[str], choices: dict[str, str], replacement: str) -> None:
-        found = found_others(self.session, nodes, choices, replacement, between=False)
-        if found["replaced"] is None or not found["replaced"]["canAdd"]:
-            raise MessageError("The replacement was not confirmed at these places.")
-        pass_offer.add_named(
-            self.session, Others(self.session.graph_module, nodes, choices).replaced(replacement)[0]
-        )
+        found = Others(self.session.graph_module, nodes, choices).replaced(replacement)
+        if not found.judgement["canAdd"]:
+            raise MessageError(f"The replacement was not confirmed. {found.judgement['words']}")
+        pass_offer.add_named(self.session, found.pass_)
 
     @answers("move", "Moving a pass")
     def _move(self, signature: str, place: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.unfolded import unfolded
+from fxlab.models.bodies import graphs_of
 from fxlab.node_info import attribute_at, function_text
 from fxlab.session.history import Candidate
 from fxlab.transformations.journal.journal import Record
@@ -48,7 +49,9 @@ def rewrite_steps(
     """
     known = {node.name: node for node in unfolded(below).graph.nodes}
     made = {node.name: node for node in unfolded(stage).graph.nodes}
-    position = {name: number for number, name in enumerate(known)}
+    # A pass rewrites bodies after the graph that calls them.
+    names = (f"{prefix}{node.name}" for prefix, body in graphs_of(below).items() for node in body.graph.nodes)
+    position = {name: number for number, name in enumerate(names)}
 
     def place(candidate: Candidate) -> int:
         return min((position[name] for name in candidate if name in position), default=-1)

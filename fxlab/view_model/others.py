@@ -7,13 +7,14 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule
 from torch.nn import functional
 
 from fxlab.node_info import module_path
+from fxlab.reasons import Refusal
 from fxlab.transformations.patterns.example import source_of
 from fxlab.transformations.patterns.from_pattern import find_matches, from_pattern
 from fxlab.transformations.patterns.match import Match
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 EXACT, CAPTURED = "exact", "captured"
 KINDS = {"any value": "", "a tensor": "torch.Tensor", "a weight": "torch.nn.Parameter", "a number": "float"}
 """Words for what an argument captures, and its annotation."""
-_MOST_ROLES = 2_000
+_MOST_ROLES = 20_000
 _MOST_MODULES = 12
 _MOST_PERMUTED = 3
 """Arguments of which every order is tried."""
@@ -53,6 +54,14 @@ def torch_functions() -> dict[str, str]:
                 found[f"{prefix}.{name}"] = f"{prefix}.{name}"
     short = {name.replace("torch.nn.functional", "F"): name for name in found}
     return {**short, **found}
+
+
+class Replacing(NamedTuple):
+    """A pass that puts a function of torch in the place of some nodes."""
+
+    pass_: PatternPass
+    source: str
+    judgement: ReplacedBy
 
 
 @dataclass(frozen=True)
@@ -120,8 +129,8 @@ class Others:
         """Return the places that the pattern matches."""
         return find_matches(self.graph_module, compiled(self.pattern, "pattern"))
 
-    def replaced(self, name: str) -> tuple[PatternPass, str]:
-        """Return a pass that puts a function of torch in the place of the matches, and its source.
+    def replaced(self, name: str) -> Replacing:
+        """Return a pass that puts a function of torch in the place of the matches.
 
         It promises to preserve the computation. Of the orders of its arguments it takes the first that is
         confirmed, or the one of the pattern.
@@ -138,11 +147,8 @@ class Others:
                 f"{clip(name, 80)!r}."
             )
         pattern, text = compiled(self.pattern, "pattern"), self.pattern
-        arguments = {**self._source.arguments}
-        kinds = arguments | {
-            key: kind for key, kind in self._source.choices.kinds.items() if key in arguments
-        }
-        passes: list[tuple[PatternPass, str]] = []
+        kinds = {**self._source.arguments, **self._source.choices.kinds}
+        found: list[Replacing] = []
         for order in _orders(kinds):
             source = f"def replacement({', '.join(kinds)}):\n    return {function}({', '.join(order)})\n"
             called = f"to-{function.rpartition('.')[2].replace('_', '-')}"
@@ -150,10 +156,11 @@ class Others:
                 pattern, compiled(source, "replacement"), name=called, preserves_computation=True
             )
             given = f"pattern, replacement, name={called!r}, preserves_computation=True"
-            passes.append((made, with_imports(text, source, f"others = fxlab.from_pattern({given})")))
-            if any(is_confirmed for _, _, is_confirmed in made.judged(self.graph_module)):
-                return passes[-1]
-        return passes[0]
+            whole = with_imports(text, source, f"others = fxlab.from_pattern({given})")
+            found.append(Replacing(made, whole, _in_words(made.judged(self.graph_module))))
+            if found[-1].judgement["canAdd"]:
+                return found[-1]
+        return found[0]
 
 
 def found_others(
@@ -194,8 +201,7 @@ def found_others(
     replaced: ReplacedBy | None = None
     if replacement.strip():
         try:
-            pass_, source = others.replaced(replacement)
-            replaced = _judged(pass_, graph_module)
+            _, source, replaced = others.replaced(replacement)
         except ValueError as error:  # no function, or one that does not take what the pattern captures
             replaced = {"words": clip(str(error), 1_000), "canAdd": False}
     places = Counter(module_path(match.roots[0]) or "the model" for match in matches).most_common()
@@ -215,8 +221,7 @@ def found_others(
     }
 
 
-def _judged(pass_: PatternPass, graph_module: GraphModule) -> ReplacedBy:
-    judged = pass_.judged(graph_module)
+def _in_words(judged: Sequence[tuple[Match, Refusal | None, bool]]) -> ReplacedBy:
     confirmed = sum(is_confirmed for _, _, is_confirmed in judged)
     unknown = sum(why is None and not is_confirmed for _, why, is_confirmed in judged)
     reasons = Counter(why.words for _, why, _ in judged if why is not None).most_common(2)

@@ -74,6 +74,19 @@ def test_wrong_numbers_and_passes_are_refused(session: Session) -> None:
         session.rewrites(DIVISIONS)
 
 
+def test_bodies_are_rewritten_after_the_graph_that_calls_them() -> None:
+    class Either(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: x.sin() / 3, lambda x: x / 7, (x,)) / 2
+
+    session = Session(torch.export.export(Either(), (torch.ones(3),)))
+    session.apply(DIVISIONS)
+    before = [step.candidate for step in session.rewrites(DIVISIONS)]
+    session.apply_up_to(DIVISIONS, 1)
+    assert [step.candidate for step in session.rewrites(DIVISIONS)] == before
+    assert excluded(session) == [False, True, True]
+
+
 class RaisesAtRelu(RewritePass[fx.Node]):
     def match(self, facts):
         yield from facts.graph_module.graph.nodes

@@ -108,8 +108,13 @@ class Source:
             and len(term.nodes) > 1
         }
         inner = {each for term in self._layers.values() for each in term.nodes[1:]}
-        self._nodes = [node for node in nodes if node not in inner]
-        self._returns = returns
+        own = {*nodes}
+        written = [node for node in nodes if node not in inner]
+        read = [
+            node for node in written if any(user not in own and not is_guard(user) for user in node.users)
+        ]
+        self._returns: Sequence[Any] = returns or read or written[-1:]
+        self._nodes = self._needed(written)
         self._names: dict[Any, str] = {}
         self._at: Node | None = None
         self.arguments: dict[str, str] = {}
@@ -127,21 +132,27 @@ class Source:
         ValueError
             If a node calls a function that is none of torch, or is given what cannot be written.
         """
-        own, lines = {*self._nodes}, list[str]()
+        lines = list[str]()
         for node in self._nodes:
             call, made = self.call(node), self._name(node)
             lines.append(f"    {made} = {call}")
             if other := self.choices.alternatives.get(node):
                 lines.append(f"    {made} = fxlab.either({made}, {other(self._text)})")
-        returned: Sequence[Any] = self._returns or [
-            node for node in self._nodes if any(user not in own and not is_guard(user) for user in node.users)
-        ]
-        results = ", ".join(map(self._text, returned or self._nodes[-1:]))
+        results = ", ".join(map(self._text, self._returns))
         kinds = self.arguments | {
             each: kind for each, kind in self.choices.kinds.items() if each in self.arguments
         }
         given = (f"{each}: {kind}" if kind else each for each, kind in kinds.items())
         return "\n".join([f"def {name}({', '.join(given)}):", *lines, f"    return {results}", ""])
+
+    def _needed(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return the nodes that what is returned is computed of: others only check something."""
+        needed = {*self._returns}
+        for node in reversed(nodes):
+            if node in needed:
+                term = self._layers.get(node)
+                needed.update(node.all_input_nodes if term is None else _nodes_in(term.args))
+        return [node for node in nodes if node in needed]
 
     def _name(self, key: Any, wanted: str | None = None) -> str:
         if key not in self._names:
@@ -257,6 +268,13 @@ class Source:
             elif name == "training" or (value is not None and value != default and name != "inplace"):
                 given.append(f"{name}={self._text(value)}")
         return f"{_function(called.function)}({', '.join(given)})"
+
+
+def _nodes_in(value: Any) -> list[Node]:
+    if isinstance(value, Mapping | tuple | list):
+        each = value.values() if isinstance(value, Mapping) else value
+        return [node for one in each for node in _nodes_in(one)]
+    return [value] if isinstance(value, Node) else []
 
 
 def _function(function: Any) -> str:

@@ -114,3 +114,13 @@ def test_matches_are_asked_for_what_they_captured():
     assert len(find_matches(gm, scaled, where={"three": lambda match: match["factor"] == 3})) == 1
     with pytest.raises(TypeError, match="graph_module"):
         find_matches(3, scaled)
+
+
+def test_a_pattern_leaves_out_what_only_checks_sizes_and_returns_a_layer_once():
+    layers = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Sigmoid()).eval()
+    program = torch.export.export(layers, (torch.ones(2, 4),)).run_decompositions()
+    gm = fxlab.from_exported(program)
+    source = inspect.getsource(pattern_of(gm, [n for n in gm.graph.nodes if n.op.startswith("call")]))
+    assert "size" not in source
+    assert source.count(" = ") == 3
+    assert source.rstrip().endswith("return sigmoid")
