@@ -1,9 +1,10 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
+import { App } from "../src/app/app";
 import { Bench } from "../src/app/bench";
 import type { Model } from "../src/base/model";
 import type { Box, Details, ToViewer } from "../src/base/protocol";
 import type { OthersFound, ShownNearMiss, ShownRewrite } from "../src/base/wire";
-import { FakeKernel, Page } from "./fake_kernel";
+import { FakeKernel, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 import { pass } from "./passes";
 
@@ -189,6 +190,37 @@ describe("the workbench", () => {
     expect(bench.isOpen).toBe(true);
     bench.follow([pass("m"), pass("other", { on: true })]);
     expect(bench.isOpen).toBe(false);
+  });
+});
+
+describe("boxes that are clicked with Shift", () => {
+  it("are selected together, and no longer at the second click", async () => {
+    const page = await Page.of(new FakeKernel(vectorsOf("conv")));
+    const app = new App(page.viewer);
+    document.body.append(app.element);
+    await page.sends({ type: "open-level" });
+    const press = async (node: string, more: EventInit & { shiftKey?: boolean; key?: string } = {}) => {
+      const box = app.element.querySelector(`[data-box="${page.boxOf(node)}"] > .fx-shape`)!;
+      const type = more.key ? "keydown" : "pointerdown";
+      const target = more.key ? app.element.querySelector(".fxi-graph")! : box;
+      const init = { bubbles: true, shiftKey: true, button: 0, ...more };
+      target.dispatchEvent(more.key ? new KeyboardEvent(type, init) : new MouseEvent(type, init));
+      await settled();
+    };
+    const lit = (): string[] => Object.keys(page.get("lit").boxes).sort();
+    const boxes = (...nodes: string[]): string[] => nodes.map((node) => page.boxOf(node)!).sort();
+    await page.sends({ type: "select-node", name: "stem_norm", show: true, pane: 0 });
+    await press("stem_conv");
+    expect(lit()).toEqual(boxes("stem_norm", "stem_conv"));
+    await press("stem_norm", { key: "Enter" });
+    expect(lit(), "the selected box is added, or taken out, by the keyboard").toEqual(boxes("stem_conv"));
+    expect(app.element.querySelector('[aria-label="Find others"] [role=status]')!.textContent).toContain(
+      "1 node selected",
+    );
+    await press("stem_conv");
+    expect(lit()).toEqual([]);
+    app.dispose();
+    app.element.remove();
   });
 });
 

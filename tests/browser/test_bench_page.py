@@ -11,7 +11,8 @@ from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
 
-pytestmark = pytest.mark.browser
+# The front end's own tests press the same buttons.
+pytestmark = [pytest.mark.browser, pytest.mark.weekly]
 
 MODEL = """
 import torch
@@ -84,7 +85,6 @@ def press(page: LabPage, within: Locator, name: str) -> None:
     page.settle(page.inspector(0))
 
 
-@pytest.mark.weekly  # the front end's own tests press the same buttons
 def test_rewrites_are_stepped_through_excluded_and_applied_up_to_one(
     page: LabPage, inspector: Locator
 ) -> None:
