@@ -210,6 +210,7 @@ describe("boxes that are clicked with Shift", () => {
     const lit = (): string[] => Object.keys(page.get("lit").boxes).sort();
     const boxes = (...nodes: string[]): string[] => nodes.map((node) => page.boxOf(node)!).sort();
     await page.sends({ type: "select-node", name: "stem_norm", show: true, pane: 0 });
+    const outlines = page.layouts.outlines.length;
     await press("stem_conv");
     expect(lit()).toEqual(boxes("stem_norm", "stem_conv"));
     await press("stem_norm", { key: "Enter" });
@@ -219,6 +220,7 @@ describe("boxes that are clicked with Shift", () => {
     );
     await press("stem_conv");
     expect(lit()).toEqual([]);
+    expect(page.layouts.outlines.length, "nothing is laid out anew where nothing opens").toBe(outlines);
     app.dispose();
     app.element.remove();
   });

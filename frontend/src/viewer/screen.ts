@@ -148,7 +148,12 @@ export abstract class Screen extends PageModel {
   protected async lightNodes(roles: Record<string, Role>, show: boolean): Promise<void> {
     this.roles = roles;
     const names = Object.keys(roles);
-    await this.redraw(this.panes!.forget(LIT).revealFor(LIT, names, 0));
+    const lit = this.panes!.forget(LIT).revealFor(LIT, names, 0);
+    const { opened } = this.panes!;
+    const isSame =
+      lit.opened.size === opened.size && [...lit.opened.keys()].every((path) => opened.has(path));
+    if (isSame) this.set("lit", this.litIn(this.panes!));
+    else await this.redraw(lit);
     if (show && names.length > 0) this.focus(names, 0, true);
   }
 
