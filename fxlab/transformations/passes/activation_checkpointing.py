@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Final, Literal
 
 from torch.fx import Node
 from torch.fx.node import map_arg
 
 from fxlab.checks import described
-from fxlab.node_info import is_backward, known_result, module_stack, stack_entry
+from fxlab.node_info import is_backward, known_result, module_path, module_stack, stack_entry
+from fxlab.operators import multiplies_no_matrices
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import OpOverload
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
@@ -24,6 +26,7 @@ from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.values.nested import tensors_inside
 
 _CALLS = ("call_function", "call_method")
+MIN_CUT: Final = "min-cut"
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,10 @@ class ModuleInBothPasses:
                 found.add(node)
         return found
 
+    def path_of(self, node: Node) -> str:
+        """Return the path of the module that a node is computed again for."""
+        return self.path
+
     def _is_own(self, user: Node) -> bool:
         return is_backward(user) and self.path in module_stack(user)
 
@@ -85,7 +92,24 @@ class ModuleInBothPasses:
 
 
 @dataclass(frozen=True)
-class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
+class BetweenPasses:
+    """The values between the forward and the backward pass of which the fewest bytes are kept."""
+
+    again: tuple[Node, ...]
+    readers: tuple[Node, ...]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are computed again."""
+        return self.again
+
+    def path_of(self, node: Node) -> str:
+        """Return the path of the module that a node is computed again for."""
+        return module_path(node)
+
+
+@dataclass(frozen=True)
+class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
     """Compute activations of modules again in the backward pass, in place of keeping them.
 
     What the backward pass of a module reads of its forward pass is computed a second time, right before it is
@@ -102,7 +126,9 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
     budget
         How much may be kept for the backward pass: a share of what is kept without the pass (such as
         ``0.5``), or a number of bytes (an ``int``). Of the modules, those that keep most are computed again,
-        and no more than that takes. Left out, all of them are.
+        and no more than that takes. Left out, all of them are. ``"min-cut"`` keeps the fewest bytes from
+        which the rest can be computed without matrix products, convolutions, attention or random numbers, as
+        the partitioner of AOTAutograd does, whatever the modules.
 
     Examples
     --------
@@ -122,7 +148,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
     """
 
     modules: str | tuple[str, ...] = ()
-    budget: float | int | None = None
+    budget: float | int | Literal["min-cut"] | None = None
 
     def __post_init__(self) -> None:
         """Check the patterns."""
@@ -133,15 +159,21 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
             )
         is_share = isinstance(self.budget, float) and 0 <= self.budget <= 1
         is_size = type(self.budget) is int and self.budget >= 0
-        if self.budget is not None and not (is_share or is_size):
+        if self.budget not in (None, MIN_CUT) and not (is_share or is_size):
             raise ValueError(
-                "budget: expected a share from 0.0 to 1.0, or a number of bytes (an int), got "
+                "budget: expected a share from 0.0 to 1.0, a number of bytes (an int) or 'min-cut', got "
                 f"{described(self.budget)}."
             )
+        if self.budget == MIN_CUT and given:
+            raise ValueError("modules: min-cut looks at the whole step. Leave the modules out.")
 
-    def match(self, facts: GraphFacts) -> Iterator[ModuleInBothPasses]:
+    def match(self, facts: GraphFacts) -> Iterator[ModuleInBothPasses | BetweenPasses]:
         """Yield the calls of the modules that are asked for; within a budget as few as it takes."""
         forward = [n for n in facts.graph_module.graph.nodes if n.op in _CALLS and not is_backward(n)]
+        if self.budget == MIN_CUT:
+            again = computed_again(forward, facts)
+            readers = sorted({user for node in again for user in node.users if is_backward(user)})
+            return iter([BetweenPasses(tuple(again), tuple(readers))] if again else [])
         patterns = (self.modules,) if isinstance(self.modules, str) else self.modules
         if not patterns and self.budget is not None:
             patterns = tuple(_blocks(forward))
@@ -157,7 +189,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
     ) -> list[ModuleInBothPasses]:
         """Return the calls that save most, in the order of the graph, as many as it takes."""
         kept = sum(map(_bytes, _kept(forward, facts)))
-        assert self.budget is not None
+        assert isinstance(self.budget, float | int)
         most = self.budget * kept if isinstance(self.budget, float) else self.budget
         chosen = set[str]()
         for call in sorted(calls, key=lambda call: -call.saved):
@@ -168,7 +200,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
                 kept -= call.saved
         return [call for call in calls if call.path in chosen]
 
-    def refuse(self, candidate: ModuleInBothPasses, facts: GraphFacts) -> Refusal | None:
+    def refuse(self, candidate: ModuleInBothPasses | BetweenPasses, facts: GraphFacts) -> Refusal | None:
         """Refuse modules of which nothing is kept, and those that read what is written in place."""
         if not candidate.readers:
             return Reason.NOTHING_KEPT()
@@ -176,23 +208,26 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses]):
         written = next((value for value in read if facts.writes.is_written(value)), None)
         return None if written is None else Reason.WRITTEN_IN_PLACE(value=written.name)
 
-    def describe(self, candidate: ModuleInBothPasses) -> str:
+    def describe(self, candidate: ModuleInBothPasses | BetweenPasses) -> str:
         """Tell how many nodes are computed again."""
         return f"{len(candidate.again)} nodes are computed again in the backward pass"
 
-    def rewrite(self, candidate: ModuleInBothPasses, edit: Editor) -> tuple[Node, ...]:
-        """Insert the nodes again, and let the backward pass read them."""
+    def rewrite(self, candidate: ModuleInBothPasses | BetweenPasses, edit: Editor) -> tuple[Node, ...]:
+        """Insert the nodes again, each right before it is first read, and let the backward pass read them."""
         again, readers = candidate.again, candidate.readers
         copies: dict[Node, Node] = {}
+        first: dict[Node, Node] = {reader: reader for reader in readers}
+        for node in reversed(again):
+            first[node] = min(first[user] for user in node.users if user in first)
 
         def copied(value: Any) -> Any:
             return map_arg(value, lambda node: copies.get(node, node))
 
         for node in again:
-            meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path}
+            meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path_of(node)}
             meta.pop("partitioner_tag", None)
             copies[node] = edit.insert_before(
-                readers[0], node.op, node.target, copied(node.args), copied(node.kwargs), meta=meta
+                first[node], node.op, node.target, copied(node.args), copied(node.kwargs), meta=meta
             )
         for reader in readers:
             edit.change(reader, args=copied(reader.args), kwargs=copied(reader.kwargs))
@@ -236,3 +271,48 @@ def _bytes(node: Node) -> int:
         tensor.element_size() * prod(getattr(getattr(s, "node", None), "hint", s) for s in tensor.shape)
         for _, tensor in tensors_inside(value)
     )
+
+
+def computed_again(forward: Iterable[Node], facts: GraphFacts) -> list[Node]:
+    """Return the nodes to compute again so that the fewest bytes are kept, by a minimum cut.
+
+    A value costs its bytes if it is kept, but for inputs, which are there anyway. Products of matrices,
+    random numbers and whatever is not known to be pure are not computed again.
+
+    Source: the partitioner of AOTAutograd (``min_cut_rematerialization_partition``) cuts the same network.
+    """
+    from networkx import DiGraph, minimum_cut
+
+    network, source, sink = DiGraph(), "source", "sink"
+    calls = [*forward]
+    ends = [node for node in calls if any(map(is_backward, node.users))]
+    needed, pending = set[Node](), [*ends]
+    while pending:
+        node = pending.pop()
+        if node not in needed:
+            needed.add(node)
+            pending += node.all_input_nodes
+    for node in needed:
+        is_call = node.op in _CALLS
+        value = known_result(node)
+        if not is_call or not isinstance(value, tuple | list):  # parts of several results are kept one by one
+            network.add_edge((node, 0), (node, 1), capacity=_bytes(node) if is_call else 0)
+        else:
+            network.add_edge((node, 0), (node, 1))
+        if not is_call or not _is_cheap(node, facts):
+            network.add_edge(source, (node, 0))
+        for user in node.users:
+            if user in needed:
+                network.add_edge((node, 1), (user, 0))
+    for node in ends:
+        network.add_edge((node, 1), sink)
+    if not ends or source not in network:
+        return []
+    _, (_, behind) = minimum_cut(network, source, sink)
+    return [node for node in calls if (node, 0) in behind]
+
+
+def _is_cheap(node: Node, facts: GraphFacts) -> bool:
+    target = node.target
+    is_known = not isinstance(target, OpOverload) or multiplies_no_matrices(target)
+    return is_known and why_impure(node, facts) is None
