@@ -50,27 +50,27 @@ describe.each(MODELS)("of %s", (name) => {
   const LAST = 1;
   const last = (): Hierarchy => graphs.scene(vectors.graphs[LAST]!.graph).hierarchy;
 
-  it.each(vectors.graphs.map(({ graph }) => [graph, FOUND[name]![graph]!] as const))(
-    "graph %i: each query finds its nodes, or says why there are none",
-    (graph, found) => {
-      const { search, hierarchy } = graphs.scene(graph);
-      const queries = found.length === QUERIES.all.length ? QUERIES.all : QUERIES.few;
-      const answers = queries.map((query) => {
-        try {
-          return { query, names: search.names(query) };
-        } catch (error) {
-          return { query, error: (error as Error).message };
-        }
-      });
-      const names = hierarchy.nodes.map((node) => node.name);
-      const expected = queries.map((query, i) => {
-        const answer = found[i]!;
-        if (typeof answer !== "string") return { query, error: answer.error };
-        return { query, names: numbersIn(answer).map((position) => names[position]) };
-      });
-      expect(answers).toEqual(expected);
-    },
-  );
+  // Of some models, searches are not kept.
+  it.each(
+    vectors.graphs.flatMap(({ graph }) => (FOUND[name] ? [[graph, FOUND[name][graph]!] as const] : [])),
+  )("graph %i: each query finds its nodes, or says why there are none", (graph, found) => {
+    const { search, hierarchy } = graphs.scene(graph);
+    const queries = found.length === QUERIES.all.length ? QUERIES.all : QUERIES.few;
+    const answers = queries.map((query) => {
+      try {
+        return { query, names: search.names(query) };
+      } catch (error) {
+        return { query, error: (error as Error).message };
+      }
+    });
+    const names = hierarchy.nodes.map((node) => node.name);
+    const expected = queries.map((query, i) => {
+      const answer = found[i]!;
+      if (typeof answer !== "string") return { query, error: answer.error };
+      return { query, names: numbersIn(answer).map((position) => names[position]) };
+    });
+    expect(answers).toEqual(expected);
+  });
 
   it.each(vectors.graphs.flatMap(({ graph, views }) => views.map((view, i) => [graph, i, view] as const)))(
     "graph %i: the same is visible in view %i, and is laid out by the same outline",

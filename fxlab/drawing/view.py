@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from fxlab.drawing.hierarchy.columns import BACK, BELOW, FORWARD, UPDATE
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 
 FIRST_BUDGET = 40
 """Most boxes of a first picture, unless the top level has more."""
 MOST_ROWS, MOST_COLUMNS = 13.0, 8
 """Boxes below and beside one another in a first picture, which is to be read without zooming."""
+MOST_BESIDE = 5
+"""Boxes beside one another in all columns of a training step, between which lines say bytes."""
 HEADING_ROWS, CHIP_ROWS = 0.7, 0.3
 """Room that the heading of an opened group takes, and a row of chips, in rows of boxes."""
 MOST_TRIES = 5
@@ -88,9 +91,10 @@ class View:
         while closed and tries < MOST_TRIES:
             group = max(closed, key=lambda g: (g.parameters, g.nodes))
             del closed[group]
-            if len(view.boxes) + len(group.children) - 1 > FIRST_BUDGET:
+            both = [hierarchy.groups[path] for path in view._with_partner(group.path)]
+            if len(view.boxes) + sum(len(one.children) - 1 for one in both) > FIRST_BUDGET:
                 continue
-            opened = cls(hierarchy, view.opened | {group.path})
+            opened = cls(hierarchy, view.opened | {one.path for one in both})
             if len(view.boxes) > 1 and not opened._is_readable():
                 tries += 1
                 continue
@@ -99,20 +103,31 @@ class View:
         return view
 
     def open(self, path: str) -> View:
-        """Show the inside of a group. Groups around it open too; a chain of lone groups opens as one."""
+        """Show the inside of a group, and of the other pass of its module in a training step.
+
+        Groups around them open too; a chain of lone groups opens as one.
+        """
         _check_group(self.hierarchy, path)
-        opened = {*self.opened, path, *self.hierarchy.around(path)}
-        inside = self.hierarchy.groups[path].children
-        while len(inside) == 1 and isinstance(inside[0], Group) and inside[0].kind == "module":
-            opened.add(inside[0].path)
-            inside = inside[0].children
+        opened = set(self.opened)
+        for group in self._with_partner(path):
+            opened |= {group, *self.hierarchy.around(group)}
+            inside = self.hierarchy.groups[group].children
+            while len(inside) == 1 and isinstance(inside[0], Group) and inside[0].kind == "module":
+                opened.add(inside[0].path)
+                inside = inside[0].children
         return View(self.hierarchy, frozenset(opened))
 
     def close(self, path: str) -> View:
-        """Hide the inside of a group, and forget which groups in it were open."""
+        """Hide the inside of a group, and of its other pass, and forget which groups in them were open."""
         _check_group(self.hierarchy, path)
-        around = self.hierarchy.around
-        return View(self.hierarchy, frozenset(p for p in self.opened if path and path not in around(p)))
+        around, closed = self.hierarchy.around, set(self._with_partner(path))
+        return View(
+            self.hierarchy, frozenset(p for p in self.opened if path and closed.isdisjoint(around(p)))
+        )
+
+    def _with_partner(self, path: str) -> list[str]:
+        partner = self.hierarchy.opens_with.get(path)
+        return [path] if partner is None else [path, partner]
 
     def reveal(self, node_names: Iterable[str], budget: int = BUDGET) -> View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
@@ -135,10 +150,11 @@ class View:
                 group = self.hierarchy.groups[path]
                 if path in opened or (group.host is not None and name in group.host.names):
                     continue
-                more = len(group.children) - 1
+                both = [other for other in self._with_partner(path) if other not in opened]
+                more = sum(len(self.hierarchy.groups[other].children) - 1 for other in both)
                 if boxes + more > budget:
                     break
-                opened.add(path)
+                opened.update(both)
                 boxes += more
         return View(self.hierarchy, frozenset(opened))
 
@@ -181,22 +197,126 @@ class View:
 
     def _worth_opening(self, inside: Group | None = None) -> list[Group]:
         """Return the groups, of all or of one, that tell more of the model when they are open."""
-        groups = [child for child in (inside or self.hierarchy.root).children if isinstance(child, Group)]
+        children = (inside or self.hierarchy.root).children
+        if inside is None and self.hierarchy.columns:  # others open with them
+            children = tuple(self.hierarchy.column(FORWARD))
+        groups = [child for child in children if isinstance(child, Group)]
         is_alone = len(self.boxes) == 1
         return [
             group
             for group in groups
-            if (group.kind == "module" or is_alone) and not self.hierarchy.only_serves(group)
+            if (group.kind == "module" or is_alone)
+            and not self.hierarchy.only_serves(group)
+            and (not self.hierarchy.columns or _holds_modules(group))
         ]
 
     def _is_readable(self) -> bool:
         """Whether the picture has few enough rows and columns, as lines lead from row to row."""
-        rows = [0] * len(self.boxes)
+        rows, columns = [0] * len(self.boxes), [self.column_of(box) for box in self.boxes]
         for source, target in self._steps:
-            rows[target] = max(rows[target], rows[source] + 1)
+            if columns[source] == columns[target] or columns[target] == BELOW:
+                rows[target] = max(rows[target], rows[source] + 1)
         with_chips = {row for row, box in zip(rows, self.boxes, strict=True) if box.id in self.chips}
-        height = max(rows) + 1 + CHIP_ROWS * len(with_chips) + HEADING_ROWS * len(self.clusters)
-        return max(Counter(rows).values()) <= MOST_COLUMNS and height <= MOST_ROWS
+        # Columns of a step have their headings beside one another.
+        headings = max(Counter(map(self.column_of, self.clusters)).values(), default=0)
+        height = max(rows) + 1 + CHIP_ROWS * len(with_chips) + HEADING_ROWS * headings
+        widest = dict[int, int]()
+        for (column, _), boxes in Counter(zip(columns, rows, strict=True)).items():
+            widest[column] = max(widest.get(column, 0), boxes)
+        room = MOST_BESIDE if self.hierarchy.columns else MOST_COLUMNS
+        return sum(widest.values()) - (BELOW in widest) <= room and height <= MOST_ROWS
+
+    def column_of(self, item: Group | Leaf) -> int:
+        """Return the column of a step in which a box or cluster stands; that of all boxes of other graphs."""
+        if not self.hierarchy.columns:
+            return FORWARD
+        return self.hierarchy.columns[bisect_right(self._root_starts, _start(item)) - 1]
+
+    def is_saved(self, edge: VisibleEdge) -> bool:
+        """Return whether a line is of values that a step keeps for its backward pass."""
+        return self.column_of(edge.source) == FORWARD and self.column_of(edge.target) == BACK
+
+    @cached_property
+    def turn(self) -> Group | Leaf | None:
+        """Of a step: the box in which the backward pass begins."""
+        return next((box for box in self.boxes if self.column_of(box) == BACK), None)
+
+    @cached_property
+    def _root_starts(self) -> list[int]:
+        return [_start(child) for child in self.hierarchy.root.children]
+
+    @cached_property
+    def level(self) -> list[tuple[Group | Leaf, Group | Leaf]]:
+        """Of a step: boxes that stand at the same height, one left of the other.
+
+        Those of the same module in two columns; of an opened group, the box in its middle. Columns without
+        such boxes have the first of the forward pass, the last of the backward pass, and the optimizer level.
+        """
+        hierarchy, pairs = self.hierarchy, list[tuple[Group | Leaf, Group | Leaf]]()
+        for number, partners in ((BACK, hierarchy.partners), (UPDATE, hierarchy.updates)):
+            if not (column := [box for box in self.boxes if self.column_of(box) == number]):
+                continue
+            before = len(pairs)
+            self._pair(hierarchy.column(number - 1), partners, pairs)
+            if len(pairs) == before:
+                left = [box for box in self.boxes if self.column_of(box) == number - 1]
+                calls = [box for box in left if isinstance(box, Group) or box.node.op != "placeholder"]
+                pairs.append((calls[0], column[-1]) if number == BACK else (left[-1], column[0]))
+        return pairs
+
+    @cached_property
+    def above(self) -> list[tuple[Group | Leaf, Group | Leaf]]:
+        """Of a step: boxes of the backward pass that stand above others without a line that says so.
+
+        What an opened group computes again, or of weights alone, stands above the boxes that the group reads.
+        """
+        lines = [
+            (edge.source, edge.target)
+            for edge in self.edges
+            if self.column_of(edge.source) == BACK == self.column_of(edge.target)
+        ]
+        read: dict[str, dict[str, Group | Leaf]] = {}
+        for source, target in lines:
+            for path in self._clusters_around(target):
+                group = self.hierarchy.groups[path]
+                if not group.start <= _start(source) < group.stop:
+                    read.setdefault(path, {})[source.id] = source
+        fed = {target.id for _, target in lines}
+        found = []
+        for box in self.boxes:
+            if self.column_of(box) == BACK and box.id not in fed:
+                sources = next((read[path] for path in self._clusters_around(box) if path in read), {})
+                found += [(box, source) for source in sources.values()]
+        return found
+
+    def _clusters_around(self, box: Group | Leaf) -> list[str]:
+        """Return the paths of the opened groups around a box, innermost first."""
+        path = self.hierarchy.parents[box.path] if isinstance(box, Group) else box.path
+        return self.hierarchy.around(path)[::-1]
+
+    def _pair(
+        self,
+        items: Iterable[Group | Leaf],
+        partners: Mapping[str, Group | Leaf],
+        pairs: list[tuple[Group | Leaf, Group | Leaf]],
+    ) -> None:
+        for item in items:
+            other, before = partners.get(item.id), len(pairs)
+            if isinstance(item, Group) and self.is_cluster(item):
+                self._pair(item.children, partners, pairs)
+            if len(pairs) == before and other is not None and other.id in self._ids:
+                pairs.append((self._middle(item), self._middle(other)))
+
+    @cached_property
+    def _ids(self) -> set[str]:
+        return {item.id for item, _ in self._visible}
+
+    def _middle(self, item: Group | Leaf) -> Group | Leaf:
+        """Return the box in the middle of an opened group, or a box itself."""
+        if isinstance(item, Leaf) or not self.is_cluster(item):
+            return item
+        inside = [box for box in self.boxes if item.start <= _start(box) < item.stop]
+        return inside[len(inside) // 2]
 
     @cached_property
     def boxes(self) -> tuple[Group | Leaf, ...]:
@@ -259,7 +379,7 @@ class View:
         hierarchy, boxes = self.hierarchy, self.boxes
         if not boxes or not len(hierarchy.edge_sources):
             return (), {}
-        starts = np.array([box.start if isinstance(box, Group) else box.position for box in boxes])
+        starts = np.array([_start(box) for box in boxes])
         made_in = np.searchsorted(starts, hierarchy.edge_sources, side="right") - 1
         read_in = np.searchsorted(starts, hierarchy.edge_targets, side="right") - 1
         crossing = made_in != read_in
@@ -267,6 +387,7 @@ class View:
         closed = np.array([isinstance(box, Group) and box.kind == "bookkeeping" for box in boxes])
         asides = hierarchy.asides
         crossing[asides] &= ~(closed[made_in[asides]] | closed[read_in[asides]])
+        crossing[hierarchy.told] = False
         reads = _distinct_pairs(hierarchy.edge_sources[crossing], read_in[crossing], len(boxes))
         owner = np.searchsorted(starts, reads[:, 0], side="right") - 1
         far = self._far_sources(reads, owner)
@@ -298,6 +419,14 @@ class View:
         spread = _distinct_pairs(reads[:, 0], cluster[reads[:, 1]], len(numbers))
         sources, counts = np.unique(spread[:, 0], return_counts=True)
         return far | wide & set(sources[counts >= CHIP_CLUSTERS].tolist())
+
+
+def _holds_modules(group: Group) -> bool:
+    return any(isinstance(child, Group) and child.kind != "bookkeeping" for child in group.children)
+
+
+def _start(item: Group | Leaf) -> int:
+    return item.start if isinstance(item, Group) else item.position
 
 
 def _distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integers:

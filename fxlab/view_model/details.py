@@ -14,7 +14,7 @@ from fxlab.drawing import Group, Hierarchy
 from fxlab.graphs.unfolded import is_in_body, unfolded
 from fxlab.models.collectives import collectives_of, is_wait
 from fxlab.models.placements import known_placement
-from fxlab.node_info import attribute_at, modules_by_path, parameters_of, target_text
+from fxlab.node_info import attribute_at, elements_of_parameter, modules_by_path, parameters_of, target_text
 from fxlab.transformations.marks import marks_of
 from fxlab.units import counted, with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
@@ -133,9 +133,11 @@ def model_details(gm: fx.GraphModule, name: str, applied: Iterable[str]) -> Mode
     nodes = list(graph.graph.nodes)
     changed = len(marks_of(graph))
     parameters = {id(p): p for p in gm.parameters()}.values()
+    # Those of a training step are inputs.
+    given = sum(elements_of_parameter(node) for node in nodes if node.op == "placeholder")
     fields = [
         _field("Nodes", f"{len(nodes):,}"),
-        _field("Parameters", f"{sum(p.numel() for p in parameters):,}"),
+        _field("Parameters", f"{given + sum(p.numel() for p in parameters):,}"),
         _field("Weights", with_unit(sum(p.numel() * p.element_size() for p in parameters), "B")),
         _field("Passes on", ", ".join(applied) or "none"),
         _field("Changed nodes", f"{changed:,}" if changed else ""),

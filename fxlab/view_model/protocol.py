@@ -442,6 +442,16 @@ class GraphExtras(TypedDict):
     groups: dict[str, int]
 
 
+class WrittenColumns(TypedDict):
+    """The columns of a training step."""
+
+    of: Sequence[int]
+    """The column of each child of the root, from left to right; the output has one more than there are."""
+    headings: list[Word]
+    told: list[int]
+    """Edges that are words on a box, as steps."""
+
+
 class WrittenGraph(TypedDict):
     tree: int
     """The number of the outermost group."""
@@ -458,6 +468,7 @@ class WrittenGraph(TypedDict):
     opened: list[str]
     model: ModelDetails
     signatures: Sequence[str]
+    columns: NotRequired[WrittenColumns]
     extras: NotRequired[GraphExtras]
     """In a report: the place of what the kernel would say of nodes, in their order, and of groups."""
 

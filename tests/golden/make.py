@@ -42,7 +42,8 @@ FOLDER = Path(__file__).parent
 IN_PARTS = "llama"
 """The model that is written as a large one is: the groups that are closed at first follow."""
 TRANSFORMERS = ("bert", "llama")
-"""The largest, of which less is written."""
+LARGE = (*TRANSFORMERS, "step")
+"""Models of which less is written."""
 OFFERED = ("conv",)
 """Models of which everything is written that a page may ask for."""
 WITH_EXTRAS = ("shared",)
@@ -83,7 +84,7 @@ class _Maker:
             if number == 2 or self.name in OFFERED:
                 self._step(f"stage {number}", self._add_last_stage)
         numbers = {"first": self.graphs.alone(0), "last": self.graphs.alone(2)}
-        if self.name not in TRANSFORMERS:
+        if self.name not in LARGE:
             numbers["merged"] = self.graphs.merged(2, 0)
             self._step("merged", lambda: None)
         self._step("pair", lambda: self.graphs.pair(2, 0))
@@ -176,7 +177,7 @@ class _Maker:
         data = self.graphs.data
         shown, hierarchy = data.shown(number), data.hierarchy(number)
         opened = _openings(hierarchy, shown.marks, data.first_view(number))
-        if self.name in TRANSFORMERS:
+        if self.name in LARGE:
             opened = opened[1::2]
         return {
             "graph": number,

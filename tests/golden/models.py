@@ -202,6 +202,26 @@ def llama() -> tuple[nn.Module, Any]:
     return hf.LlamaModel(config), {"input_ids": torch.ones(2, 5, dtype=torch.int64)}
 
 
+def step() -> fx.GraphModule:
+    """A training step: its columns, what it keeps and returns, what it computes again, and an optimizer."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Linear(3, 4)
+            self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(4, 4)) for _ in range(3)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.embed(x)
+            for block in self.blocks[:2]:
+                x = x + torch.relu(block(x))
+            return torch.utils.checkpoint.checkpoint(self.blocks[2], x, use_reentrant=False)
+
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    return fxlab.trace_step(net, torch.ones(2, 3), lambda x: x.square().mean(), optimizer=optimizer)
+
+
 MODELS: dict[str, tuple[Callable[[], Any], tuple[type[Transformation], type[Transformation]]]] = {
     "mlp": (lambda: (Mlp(), torch.ones(2, 3)), (MergeLinears, ChangeTrueDivToMulByInverse)),
     "conv": (lambda: (Conv(), torch.ones(2, 3, 8, 8)), (FuseBatchNorm2dInConv2d, MergeLinears)),
@@ -212,6 +232,7 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple[type[Transformation], type[Tran
         lambda: (Shared(), torch.ones(2, 3, dtype=torch.int64)),
         (EliminateCommonSubexpressions, Touch),
     ),
+    "step": (step, (EliminateCommonSubexpressions, fxlab.RemoveRedundantViews)),
     "loop": (lambda: (Loop(), torch.ones(2, 4)), (Touch, RemoveIdentities)),
 }
 """Name -> how the model is made, and its passes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from torch import fx, nn
 
 from fxlab.drawing.hierarchy.bookkeeping import GUARDS, ORDER, RESULTS, SIZES, Bookkeeping
+from fxlab.drawing.hierarchy.placement import BACKWARD
 from fxlab.drawing.hierarchy.wiring import Wiring
 from fxlab.node_info import known_result, parameters_in, short_name
 
@@ -35,7 +36,7 @@ _WORDY = (float, str)
 """Arguments that two equal nodes share."""
 Marks = Mapping[str, Sequence[str]]
 """Node name -> what is marked about the node."""
-_Signature = tuple[str, bytes, bytes, bytes]
+_Signature = tuple[str | bytes, ...]
 _INDEXED = re.compile(
     r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?: \(\w+\))?(?:~\d+)?)$", re.DOTALL
 )
@@ -165,12 +166,23 @@ def fold_repeats(root: Draft, modules: dict[str, nn.Module], marks: Marks) -> Wi
             for node in nodes[start:stop]
         ]
     # Two blocks have the same signature when they are drawn and wired alike.
-    signatures = {
+    signatures: dict[Draft, _Signature] = {
         draft: (draft.class_name, spelled[start:stop].tobytes(), *wiring.inside(start, stop))
         for draft, start, stop in blocks
     }
+    # A block and its backward are folded in the same way.
+    for forward, backward in _partners(signatures):
+        both = (*signatures[forward], *signatures[backward])
+        signatures[forward] = signatures[backward] = both
     _fold(root, signatures)
     return wiring
+
+
+def _partners(blocks: Iterable[Draft]) -> list[tuple[Draft, Draft]]:
+    """Return the blocks of a step that have a backward, and that."""
+    by_path = {block.path: block for block in blocks}
+    ends = [path.removesuffix(BACKWARD) for path in by_path if path.endswith(BACKWARD)]
+    return [(by_path[path], by_path[path + BACKWARD]) for path in ends if path in by_path]
 
 
 def _collect(draft: Draft, nodes: list[fx.Node], blocks: list[tuple[Draft, int, int]]) -> None:
@@ -351,7 +363,7 @@ def _read_each_other(nodes: Sequence[fx.Node]) -> bool:
 
 
 def _row_draft(draft: Draft, nodes: Sequence[fx.Node]) -> Draft:
-    made = _stretch_draft(draft, nodes, "row")
+    made = stretch_draft(draft, nodes, "row")
     made.kind, made.members = "repeat", len(nodes)
     made.class_name = NUMBERED.sub("", nodes[0].name)
     return made
@@ -410,10 +422,10 @@ def segment_long_lists(draft: Draft) -> None:
                 continue
             stretch.append(child)
             if child in cuts:
-                arranged.append(_stretch_draft(draft, stretch, level))
+                arranged.append(stretch_draft(draft, stretch, level))
                 stretch = []
         if stretch:
-            arranged.append(_stretch_draft(draft, stretch, level))
+            arranged.append(stretch_draft(draft, stretch, level))
         draft.children = arranged
         level += 1
 
@@ -442,7 +454,8 @@ def _narrow_places(children: Sequence[Draft | fx.Node]) -> set[Draft | fx.Node]:
     return cuts
 
 
-def _stretch_draft(draft: Draft, stretch: Sequence[Draft | fx.Node], level: int | str) -> Draft:
+def stretch_draft(draft: Draft, stretch: Sequence[Draft | fx.Node], level: int | str) -> Draft:
+    """Return a group of children in a row, named by the first and the last."""
     ends = [[c.name] if isinstance(c, fx.Node) else c.label.split(" … ") for c in (stretch[0], stretch[-1])]
     first, last = ends[0][0], ends[1][-1]
     path = f"{draft.path}#{level}:{first}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from torch import fx, nn
 
 from fxlab.drawing.hierarchy.bookkeeping import Bookkeeping
+from fxlab.drawing.hierarchy.columns import BACK, FORWARD, UPDATE, columns_of, fold_loose
 from fxlab.drawing.hierarchy.folding import (
     Draft,
     GroupKind,
@@ -25,9 +27,9 @@ from fxlab.drawing.hierarchy.folding import (
     hoist_single_nodes,
     segment_long_lists,
 )
-from fxlab.drawing.hierarchy.placement import CALLS, Placement
+from fxlab.drawing.hierarchy.placement import BACKWARD, CALLS, RECOMPUTED, Placement
 from fxlab.garbage import without_collecting
-from fxlab.node_info import elements_of_parameter, parameters_of
+from fxlab.node_info import elements_of_parameter, parameters_of, short_name
 
 _WITH_PARAMETERS = ("call_module", "get_attr")
 
@@ -125,6 +127,10 @@ class Hierarchy:
     """The names of all nodes in the order of the leaves."""
     name_starts: list[int] = field(repr=False)
     """Where the names of each leaf start, and where the last one's stop."""
+    columns: tuple[int, ...] = ()
+    """Of a training step: the column of each child of the root."""
+    returned: dict[int, str] = field(default_factory=dict, repr=False)
+    """Of a training step: position of a leaf -> the name of its result, told by a box, not a line."""
 
     @cached_property
     def groups(self) -> dict[str, Group]:
@@ -145,6 +151,69 @@ class Hierarchy:
     def position_of(self) -> dict[str, int]:
         """Node name -> position of the leaf that draws it."""
         return {name: leaf.position for leaf in self.leaves for name in leaf.names}
+
+    @cached_property
+    def told(self) -> npt.NDArray[np.int64]:
+        """Edges that are words on a box, by their places."""
+        if not self.returned:
+            return np.array([], dtype=np.int64)
+        is_output = [leaf.node.op == "output" for leaf in self.leaves]
+        is_returned = np.isin(self.edge_sources, list(self.returned))
+        return np.flatnonzero(is_returned & np.array(is_output)[self.edge_targets])
+
+    @cached_property
+    def returned_at(self) -> list[int]:
+        """Positions of what a step returns."""
+        return sorted(self.returned)
+
+    @cached_property
+    def recomputed_before(self) -> list[int]:
+        """Numbers of leaves that a step computes again, before each position and in all."""
+        is_again = [RECOMPUTED in leaf.path or RECOMPUTED in leaf.owner for leaf in self.leaves]
+        return list(accumulate(is_again, initial=0))
+
+    @cached_property
+    def partners(self) -> dict[str, Group | Leaf]:
+        """Id of a box of a step's forward pass -> that of its backward pass."""
+        return self._alike(FORWARD, BACK)
+
+    @cached_property
+    def updates(self) -> dict[str, Group | Leaf]:
+        """Id of a box of a step's backward pass -> that of the optimizer for the same module."""
+        return self._alike(BACK, UPDATE)
+
+    @cached_property
+    def opens_with(self) -> dict[str, str]:
+        """Path of a group -> that of the forward or backward pass of the same module, which opens with it."""
+        forward = [group for group in self.groups.values() if isinstance(self.partners.get(group.id), Group)]
+        both = [(group.path, self.partners[group.id].path) for group in forward]
+        return dict(both) | {backward: path for path, backward in both}
+
+    def column(self, number: int) -> list[Group | Leaf]:
+        """Return the children of the root in a column."""
+        return [child for child, at in zip(self.root.children, self.columns, strict=True) if at == number]
+
+    def _alike(self, left: int, right: int) -> dict[str, Group | Leaf]:
+        """Return the boxes of two columns that show the same module in the same place."""
+        if not self.columns:
+            return {}
+        found: dict[str, Group | Leaf] = {}
+        others = self.column(right)
+        if right == UPDATE:
+            others = [item for group in others if isinstance(group, Group) for item in group.children]
+        pending: list[tuple[Sequence[Group | Leaf], Sequence[Group | Leaf]]] = [(self.column(left), others)]
+        while pending:
+            here, there = pending.pop()
+            by_name = {name: item for item in reversed(there) if (name := _module_name(item))}
+            for item in here:
+                name = _module_name(item)
+                name = name + BACKWARD if right == BACK else name.removesuffix(BACKWARD)
+                if (other := by_name.get(name)) is None:
+                    continue
+                found[item.id] = other
+                if isinstance(item, Group) and isinstance(other, Group):
+                    pending.append((item.children, other.children))
+        return found
 
     def names_in(self, item: Group | Leaf) -> tuple[str, ...]:
         """Return the names of the nodes that a box draws."""
@@ -194,6 +263,7 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
         fold_equal_nodes(root, placement.modules)
         fold_lists_of_blocks(root)
         segment_long_lists(root)
+        columns = fold_loose(root, columns_of(root, placement.backward))
         freezer = _Freezer(folded, placement.modules, found.kinds)
         frozen, _ = freezer.group(root)
         leaves = tuple(freezer.leaves)
@@ -213,6 +283,8 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
             asides=np.array(asides, dtype=np.int64),
             names=tuple(freezer.names),
             name_starts=freezer.name_starts,
+            columns=columns,
+            returned=_returned(frozen, leaves, columns) if columns else {},
         )
 
 
@@ -250,6 +322,31 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
             by_chain[id(chain)] = draft
         draft.children.append(node)
     return root, folded
+
+
+def _returned(root: Group, leaves: Sequence[Leaf], columns: Sequence[int]) -> dict[int, str]:
+    """Return what a step returns of its backward pass and its optimizer, and its new buffers."""
+    output = next(leaf.node for leaf in reversed(leaves) if leaf.node.op == "output")
+    results = output.args[0]
+    names = {node: str(name) for name, node in results.items()} if isinstance(results, Mapping) else {}
+    read, found = set(output.all_input_nodes), dict[int, str]()
+    for child, column in zip(root.children, columns, strict=True):
+        start, stop = (child.start, child.stop) if isinstance(child, Group) else (child.position,) * 2
+        for leaf in leaves[start : max(stop, start + 1)]:
+            if leaf.node not in read or leaf.node.op == "output":
+                continue
+            name = names.get(leaf.node, "")
+            if column in (BACK, UPDATE) or name.startswith("new "):
+                found[leaf.position] = name or ("gradient" if column == BACK else "new value")
+    return found
+
+
+def _module_name(item: Group | Leaf) -> str:
+    """Return the name of the module that a box shows, which boxes of its other passes have as well."""
+    if isinstance(item, Group):
+        return "" if item.kind == "bookkeeping" else item.label
+    name = short_name(item.owner) if item.owner else ""
+    return "" if name == item.name else name
 
 
 class _Freezer:

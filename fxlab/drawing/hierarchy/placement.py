@@ -58,7 +58,10 @@ class Placement:
         self._backward: dict[tuple[Chain, str], Chain] = {}
         self._has_stacks = False
         self._of_state: set[str] = set()
-        self._unnoted = backward_nodes(graph_module.graph)
+        self.backward = backward_nodes(graph_module.graph)
+        """The nodes of the backward pass of a step."""
+        is_noted = is_backward(next(iter(self.backward))) if self.backward else True
+        self._unnoted: frozenset[fx.Node] = frozenset() if is_noted else self.backward
         self.weights: frozenset[fx.Node] = frozenset(
             node for node in graph_module.graph.find_nodes(op="placeholder") if state_path(node) is not None
         ) or weights_by_gradient(graph_module.graph, self._unnoted)
@@ -123,7 +126,7 @@ class Placement:
 
     def _in_its_pass(self, node: fx.Node, chain: Chain) -> Chain:
         """Return the calls of the backward pass for one of its nodes: boxes of their own."""
-        if not is_backward(node) and node not in self._unnoted:
+        if node not in self.backward:
             return chain
         recomputed = node.meta.get("recomputed", "")
         key = chain, str(recomputed)
@@ -136,8 +139,14 @@ class Placement:
         if not any(known.values()):
             return dict.fromkeys(graph.nodes, ())
         above, below = dict(known), dict(known)
+        gradients: dict[fx.Node, Chain] = {}
         for node in graph.nodes:
-            if node not in above and (chains := [above[i] for i in node.all_input_nodes if i in above]):
+            if self._begins_backward(node):
+                continue
+            if node not in above and node in self.backward:
+                read = [above[i] for i in node.all_input_nodes if i in above and i in self.backward]
+                above[node] = gradients[node] = _of_gradient(read)
+            elif node not in above and (chains := [above[i] for i in node.all_input_nodes if i in above]):
                 # The deepest: values from outside, such as a mask, do not tell where the work is done.
                 above[node] = max(chains, key=len)
         for node in reversed(graph.nodes):
@@ -145,10 +154,17 @@ class Placement:
                 below[node] = _common(chains)
         settled: dict[fx.Node, Chain] = {}
         for node in reversed(graph.nodes):
+            if node in gradients:
+                settled[node] = gradients[node]
+                continue
             # What is made of no other node lies where it is read.
             reads = [above[node]] if node in above else [settled[user] for user in node.users]
             settled[node] = _common([*reads, below[node]]) if node in below else _common(reads)
         return {node: settled[node] for node in graph.nodes}
+
+    def _begins_backward(self, node: fx.Node) -> bool:
+        """Whether a node of the backward pass reads none of it, so that it lies where it is read."""
+        return node in self.backward and self.backward.isdisjoint(node.all_input_nodes)
 
     def _stack_chain(self, node: fx.Node) -> Chain | None:
         stack = module_stack(node)
@@ -199,6 +215,15 @@ def _of_backward(chain: Chain, recomputed: str) -> Chain:
         for calls, end in ((backward, BACKWARD), (chain[place:], RECOMPUTED))
         for call in calls
     )
+
+
+def _of_gradient(read: list[Chain]) -> Chain:
+    """Return where a gradient is computed of others by a node that says nothing.
+
+    A sum of those of several parts of a module lies in that module, and not outside with the values' users.
+    """
+    shared, deepest = _common(read), max(read, key=len, default=())
+    return deepest[: max(len(shared), len(deepest) - 1)]
 
 
 def _in_bodies(chains: dict[fx.Node, Chain]) -> dict[fx.Node, Chain]:

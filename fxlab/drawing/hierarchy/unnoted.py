@@ -16,14 +16,14 @@ C = TypeVar("C")
 
 
 def backward_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
-    """Return the nodes of the backward pass of a flat step, where nobody has noted them.
+    """Return the nodes of the backward pass of a step: those that are noted, or else by its order.
 
     Autograd begins with a gradient of one, of the shape of a loss of one element that is returned; all that
     follows in the order of the graph is the backward pass.
     """
     nodes = list(graph.nodes)
-    if any(map(is_backward, nodes)):
-        return frozenset()
+    if noted := frozenset(filter(is_backward, nodes)):
+        return noted
     losses = [node for node in graph.output_node().all_input_nodes if _is_number(node)]
     seeds = {user for loss in losses for user in loss.users if computes(user) in _SEEDS}
     if not seeds:

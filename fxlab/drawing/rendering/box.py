@@ -9,7 +9,8 @@ from typing import Literal
 
 from fxlab.drawing.hierarchy.changes import CHANGES
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
-from fxlab.drawing.rendering.describe import lines_of, says_what_the_title_says, title_of
+from fxlab.drawing.hierarchy.placement import RECOMPUTED
+from fxlab.drawing.rendering.describe import lines_of, lines_of_step, says_what_the_title_says, title_of
 from fxlab.drawing.rendering.typography import shorten, text_width
 from fxlab.drawing.view import Chip, View
 
@@ -81,7 +82,9 @@ def make_box(
     """
     # A width is a whole number of points: that is the same in inches whoever rounds it.
     kind, label, is_group = _kind(item, opened), title_of(item), isinstance(item, Group)
-    details = lines_of(item, hierarchy.modules, opened=opened)
+    details = lines_of(item, hierarchy.modules, opened=opened, of_step=bool(hierarchy.columns))
+    if hierarchy.columns and not opened:
+        details += lines_of_step(item, hierarchy)
     changed = [name for name in hierarchy.names_in(item) if marks.get(name)] if marks else []
     numbers = tuple(sorted({index[s] for name in changed for s in marks[name] if s in index}))
     about = item.id, kind, label, details, is_group, len(changed), numbers
@@ -206,6 +209,9 @@ def _classes(item: Group | Leaf, kind: BoxKind, marks: Sequence[int], *, is_chan
             words.append(f"fx-{item.node.op}")
         if is_light(item):
             words.append("fx-bookkeeping")
+    place = (item.path, item.label) if isinstance(item, Group) else (item.path, item.owner)
+    if any(RECOMPUTED in part for part in place):
+        words.append("fx-recomputed")
     if is_changed:
         words += ["fx-changed", *(f"fx-mark-{number}" for number in marks)]
     return " ".join(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,8 @@ from torch import fx, nn
 
 from fxlab.drawing.hierarchy.bookkeeping import GUARDS, MASK, ORDER, RESULTS
 from fxlab.drawing.hierarchy.folding import NUMBERED
-from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
+from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
+from fxlab.drawing.hierarchy.placement import BACKWARD
 from fxlab.graphs.unfolded import bare_name
 from fxlab.node_info import result_text, short_name, state_path, target_text
 from fxlab.units import counted, short_count
@@ -42,13 +44,16 @@ def title_of(item: Group | Leaf) -> str:
 
 
 def lines_of(
-    item: Group | Leaf, modules: Mapping[str, nn.Module], *, opened: bool = False
+    item: Group | Leaf, modules: Mapping[str, nn.Module], *, opened: bool = False, of_step: bool = False
 ) -> tuple[str, ...]:
-    """Return the lines under a box's title, complete; a group that is ``opened`` shows what is in it."""
+    """Return the lines under a box's title, complete; a group that is ``opened`` shows what is in it.
+
+    A group ``of_step``, a training step, names no rows of equal nodes: in an optimizer all are.
+    """
     if isinstance(item, Group):
         if item.kind == "bookkeeping":
             return () if item.host is None else _hosted_lines(item, item.host, modules)
-        return _group_lines(item) + (() if opened else _runs_in(item))
+        return _group_lines(item) + (() if opened else _runs_in(item, of_step))
     lines = [
         _operation(item, modules),
         "" if item.owner else _attributes_text(item.node),
@@ -70,6 +75,29 @@ def _hosted_lines(group: Group, host: Leaf, modules: Mapping[str, nn.Module]) ->
         if kinds[kind] and kind != RESULTS
     ]
     return (*lines_of(host, modules), *([", ".join(words)] if words else []))
+
+
+def lines_of_step(item: Group | Leaf, hierarchy: Hierarchy) -> tuple[str, ...]:
+    """Return what a training step returns of a box, and how much of a backward pass computes again."""
+    if isinstance(item, Leaf):
+        name = hierarchy.returned.get(item.position)
+        return () if name is None else (f"→ {_short_result(name)}",)
+    positions = hierarchy.returned_at
+    inside = positions[bisect_left(positions, item.start) : bisect_left(positions, item.stop)]
+    returned = [hierarchy.returned[position] for position in inside]
+    gradients = sum(name.startswith("grad") for name in returned)
+    lines = [counted(gradients, "gradient")] if gradients else []
+    lines += [counted(len(returned) - gradients, "new value")] if len(returned) > gradients else []
+    if item.path.endswith(BACKWARD):
+        again = hierarchy.recomputed_before[item.stop] - hierarchy.recomputed_before[item.start]
+        lines += [f"{counted(again, 'node')} recomputed"] if again else []
+    return tuple(lines)
+
+
+def _short_result(name: str) -> str:
+    """Return a name such as ``grad of layers.0.weight`` without the module."""
+    what, of, path = name.rpartition(" of ")
+    return f"{what}{of}{path.rpartition('.')[2]}" if of else name
 
 
 def says_what_the_title_says(line: str, title: str) -> bool:
@@ -97,12 +125,13 @@ def _group_lines(group: Group) -> tuple[str, ...]:
     return tuple(line for line in (group.class_name, count) if line)
 
 
-def _runs_in(group: Group) -> tuple[str, ...]:
+def _runs_in(group: Group, of_step: bool) -> tuple[str, ...]:
     """Return the repeated blocks in a group of modules, by which people know a model, or those of a list.
 
     A block that differs from the run, as the first one of a T5 that holds the biases of all, counts as well.
     """
     groups = [child for child in group.children if isinstance(child, Group)]
+    groups = [child for child in groups if not (of_step and _is_row(child))]
     blocks: Counter[str] = Counter()
     for child in groups:
         blocks[child.class_name] += child.members
@@ -110,6 +139,14 @@ def _runs_in(group: Group) -> tuple[str, ...]:
     runs = dict.fromkeys(child.class_name for child in groups if child.kind == "repeat" or is_list)
     texts = [_times(name, blocks[name]) for name in runs if name or not is_list]
     return (", ".join(texts[:MOST_RUNS]),) if texts and group.kind in ("module", "segment") else ()
+
+
+def _is_row(group: Group) -> bool:
+    """Whether a group is a row of equal nodes, and not of blocks."""
+    first: Group | Leaf = group
+    while isinstance(first, Group) and first.kind in ("repeat", "segment"):
+        first = first.children[0]
+    return isinstance(first, Leaf)
 
 
 def _times(class_name: str, members: int) -> str:

@@ -6,19 +6,31 @@ the same places with words, since cells have fixed sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from math import prod
 
 from graphviz.quoting import quote
 
+from fxlab.drawing.hierarchy.columns import BACK, BELOW, HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Leaf
 from fxlab.drawing.rendering.box import LINE_SIZE, SHEET, Box, Marks, make_boxes, with_line
-from fxlab.drawing.rendering.labels import box_label, cluster_label, heading_label, legend_label, room_label
+from fxlab.drawing.rendering.labels import (
+    box_label,
+    cluster_label,
+    column_label,
+    heading_label,
+    legend_label,
+    room_label,
+)
 from fxlab.drawing.rendering.paint import Legend, Painting, paint, paint_together
 from fxlab.drawing.rendering.palette import (
     EDGE,
     INK,
+    LANE,
+    SAVED,
     SOFT_INK,
     Colours,
     box_colours,
@@ -27,13 +39,15 @@ from fxlab.drawing.rendering.palette import (
 )
 from fxlab.drawing.rendering.typography import FONT, printable
 from fxlab.drawing.view import View, VisibleEdge
-from fxlab.node_info import result_text
+from fxlab.node_info import result_text, value_rows
 from fxlab.overlays.overlay import Overlay
-from fxlab.units import counted
+from fxlab.units import counted, with_unit
 
 POINTS = 72.0
 FEW_SHAPES = 3
 """A line that more shapes flow along says how many values do."""
+
+_NUMBER = re.compile(r"\d+")
 
 DOWN, RIGHT = "down", "right"
 
@@ -77,6 +91,12 @@ _SEVERAL = {"penwidth": "1.8"}
 _MAIN = {"weight": "6"}
 """Of the main path, whose boxes Graphviz puts below one another as far as it can."""
 _CHANGED = {"penwidth": "2.2"}
+_COLUMNS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
+_KEPT = {"arrowhead": "none"}
+COLUMNS_GAP = 4
+"""Between boxes at the same height in two columns, in gaps between boxes: room for words on lines."""
+THINNEST, THICKEST = 1.2, 5.0
+"""Lines of values that are kept for the backward pass, by their bytes."""
 
 
 PLAIN = Arrangement()
@@ -138,12 +158,18 @@ def side_by_side(
     paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
     # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
     lines = [*_head(arrangement, paintings[0].legend if paintings else None)]
-    lines.append(f'graph [pack="40" packmode="array_tu{len(sides)}"]')
+    packed = f'graph [pack="40" packmode="array_tu{len(sides)}"]'
+    # Packed graphs have no columns, so those of steps are laid out together.
+    ranked = _ranked(*views)
+    lines += ranked or [packed]
     for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
         boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
-        words = _Words(boxes, painting, arrangement, f"side-{number}-")
+        words = _Words(side.view, boxes, painting, arrangement, f"side-{number}-")
         look = f'label={heading_label(side.name)} {_listed(_SIDES)} sortv="{number + 1}"'
         lines += [f'subgraph "cluster_side-{number}" {{', f"graph [{look}]", *_lines(side.view, words), "}"]
+        if ranked and number:
+            ends = [f'"side-{at}-{views[at].boxes[0].id}"' for at in (number - 1, number)]
+            lines.append(_level(*ends))
     return "\n".join([*lines, "}"])
 
 
@@ -160,7 +186,7 @@ def write_dot(
 ) -> str:
     """Write a view whose boxes are made already."""
     head = _head(arrangement, painting.legend if painting else None)
-    return "\n".join([*head, *_lines(view, _Words(boxes, painting, arrangement)), "}"])
+    return "\n".join([*head, *_ranked(view), *_lines(view, _Words(view, boxes, painting, arrangement)), "}"])
 
 
 def outline(view: View, boxes: Mapping[str, Box]) -> str:
@@ -169,7 +195,7 @@ def outline(view: View, boxes: Mapping[str, Box]) -> str:
     Graphviz puts the boxes where it puts them for :func:`write_dot`, in half the time. Pages that write
     their own words have their pictures laid out so.
     """
-    return "\n".join([*outline_head(PLAIN), *_lines(view, _Sizes(boxes)), "}"])
+    return "\n".join([*outline_head(PLAIN), *_ranked(view), *_lines(view, _Sizes(boxes)), "}"])
 
 
 def outline_head(arrangement: Arrangement) -> tuple[str, ...]:
@@ -194,6 +220,11 @@ def _head(arrangement: Arrangement, legend: Legend | None) -> Iterator[str]:
         yield f'graph [label={legend_label(legend)} labelloc="b" labeljust="l"]'
 
 
+def _ranked(*views: View) -> Sequence[str]:
+    """Return the line that lets columns of a step have boxes at the same height, if there are any."""
+    return ['graph [newrank="true"]'] if any(view.hierarchy.columns for view in views) else []
+
+
 class _Sizes:
     """Writes the looks of boxes and lines in an outline."""
 
@@ -210,6 +241,10 @@ class _Sizes:
         """Return the attributes of a cluster but for its id; ``depth`` clusters are around it."""
         return f"{_listed(_CLUSTERS)} label={room_label(box)}"
 
+    def heading(self, words: str) -> str:
+        """Return the attributes of a column of a step but for its id."""
+        return f"label={column_label(words, is_room=True)}"
+
     def line(self, edge: VisibleEdge) -> str:
         """Return the words of a line."""
         return ""
@@ -219,12 +254,18 @@ class _Words(_Sizes):
     """Writes the looks of boxes and lines with words and colours; ids begin with a prefix."""
 
     def __init__(
-        self, boxes: Mapping[str, Box], painting: Painting | None, arrangement: Arrangement, prefix: str = ""
+        self,
+        view: View,
+        boxes: Mapping[str, Box],
+        painting: Painting | None,
+        arrangement: Arrangement,
+        prefix: str = "",
     ) -> None:
         self._painted: Mapping[str, Colours] = painting.colours if painting else {}
         labels = painting.labels if painting else {}
         super().__init__({id: with_line(box, labels.get(id, "")) for id, box in boxes.items()})
         self._has_shapes, self.prefix = arrangement.shapes, prefix
+        self._saved = saved_bytes(view)
 
     def closed(self, box: Box) -> str:
         return f"{_listed(_node_attributes(box, self._painted.get(box.id)))} label={box_label(box)}"
@@ -234,28 +275,77 @@ class _Words(_Sizes):
         looks = {"fillcolor": colours.fill, "color": colours.border, **_CLUSTERS, "class": box.classes}
         return f'style="rounded,filled" {_listed(looks)} label={cluster_label(box)}'
 
+    def heading(self, words: str) -> str:
+        return f'style="rounded" color="{LANE}" label={column_label(words)}'
+
     def line(self, edge: VisibleEdge) -> str:
-        return f" label={quote(printable(values_text(edge)))}" if self._has_shapes else ""
+        words = printable(values_text(edge)) if self._has_shapes else ""
+        kept = self._saved.get((edge.source.id, edge.target.id))
+        if kept is None:
+            return f" label={quote(words)}" if self._has_shapes else ""
+        share = (kept / max(self._saved.values())) ** 0.5 if kept else 0
+        looks = {
+            "class": "fx-saved",
+            "color": SAVED,
+            "penwidth": f"{THINNEST + (THICKEST - THINNEST) * share:.1f}",
+        }
+        # Words beside lines move no boxes.
+        said = " · ".join(filter(None, (with_unit(kept, "B"), words)))
+        return f" {_listed(looks)} xlabel={quote(said)}"
 
 
 def _lines(view: View, looks: _Sizes) -> Iterator[str]:
     """Yield the lines of boxes and edges."""
-    yield from _lines_of(view.hierarchy.root, view, looks, 0)
+    if not view.hierarchy.columns:
+        yield from _lines_of(view.hierarchy.root.children, view, looks, 0)
+        for edge in view.edges:
+            yield _line_of(view, edge, looks, _line_attributes(view, edge))
+        return
+    for number, words in enumerate(HEADINGS):
+        if column := view.hierarchy.column(number):
+            name = f"{looks.prefix}column-{number}"
+            yield f'subgraph "cluster_{name}" {{'
+            yield f'graph [id="{name}" {_listed(_COLUMNS)} {looks.heading(words)}]'
+            yield from _lines_of(column, view, looks, 0)
+            yield "}"
+    yield from _lines_of(view.hierarchy.column(BELOW), view, looks, 0)
+    for left, right in view.level:
+        yield _level(f'"{looks.prefix}{left.id}"', f'"{looks.prefix}{right.id}"')
+    for upper, lower in view.above:
+        yield f'"{looks.prefix}{upper.id}" -> "{looks.prefix}{lower.id}" [style="invis"]'
     for edge in view.edges:
-        source, target = looks.prefix + edge.source.id, looks.prefix + edge.target.id
-        attributes = _listed({"id": f"edge-{source}-{target}", **_line_attributes(view, edge)})
-        yield f'"{source}" -> "{target}" [{attributes}{looks.line(edge)}]'
+        source, target = view.column_of(edge.source), view.column_of(edge.target)
+        if source == target or target == BELOW:
+            # The backward pass leads up: its lines are those of a graph that leads down, turned round.
+            attributes = {"dir": "back"} if source == BACK == target else {}
+            yield _line_of(view, edge, looks, attributes | _line_attributes(view, edge))
+        else:
+            is_kept = view.is_saved(edge) and edge.target is not view.turn
+            attributes = {"constraint": "false"} | (_KEPT if is_kept else {})
+            yield _line_of(view, edge, looks, attributes)
 
 
-def _lines_of(group: Group, view: View, looks: _Sizes, depth: int) -> Iterator[str]:
-    for child in group.children:
+def _level(left: str, right: str) -> str:
+    """Put two boxes at the same height, the first to the left."""
+    return f'{{rank="same" {left} -> {right} [style="invis" minlen="{COLUMNS_GAP}"]}}'
+
+
+def _line_of(view: View, edge: VisibleEdge, looks: _Sizes, attributes: Mapping[str, str]) -> str:
+    source, target = looks.prefix + edge.source.id, looks.prefix + edge.target.id
+    ends = (target, source) if "dir" in attributes else (source, target)
+    written = _listed({"id": f"edge-{source}-{target}", **attributes})
+    return f'"{ends[0]}" -> "{ends[1]}" [{written}{looks.line(edge)}]'
+
+
+def _lines_of(children: Iterable[Group | Leaf], view: View, looks: _Sizes, depth: int) -> Iterator[str]:
+    for child in children:
         box, name = looks.boxes[child.id], looks.prefix + child.id
         if isinstance(child, Leaf) or not view.is_cluster(child):
             yield f'"{name}" [id="{name}" {looks.closed(box)}]'
             continue
         yield f'subgraph "cluster_{name}" {{'
         yield f'graph [id="{name}" {looks.opened(box, depth)}]'
-        yield from _lines_of(child, view, looks, depth + 1)
+        yield from _lines_of(child.children, view, looks, depth + 1)
         yield "}"
 
 
@@ -287,6 +377,26 @@ def values_text(edge: VisibleEdge) -> str:
     """Return the shapes of the values that flow, or how many values do."""
     shapes = list(dict.fromkeys(text for leaf in edge.leaves if (text := result_text(leaf.node))))
     return ", ".join(shapes) if len(shapes) <= FEW_SHAPES else counted(len(edge.leaves), "value")
+
+
+def saved_bytes(view: View) -> dict[tuple[str, str], int]:
+    """Return the bytes that a step keeps for its backward pass along each line, by the ids of its ends."""
+    return {
+        (edge.source.id, edge.target.id): sum(_bytes_of(leaf) for leaf in edge.leaves)
+        for edge in view.edges
+        if view.is_saved(edge)
+    }
+
+
+def _bytes_of(leaf: Leaf) -> int:
+    """Return the bytes of a value of known sizes."""
+    total = 0
+    for shape, dtype in value_rows(leaf.node):
+        sizes = shape.strip("()").replace(" ", "")
+        bits = 8 if dtype == "torch.bool" else int(next(iter(_NUMBER.findall(dtype)), 0))
+        if bits and shape.startswith("(") and not sizes.strip("0123456789,"):
+            total += prod(map(int, filter(None, sizes.split(",")))) * bits // 8
+    return total
 
 
 def _line_attributes(view: View, edge: VisibleEdge) -> dict[str, str]:

@@ -36,7 +36,7 @@ from fxlab.drawing.rendering.palette import (
 )
 from fxlab.drawing.rendering.typography import printable, text_width
 
-TITLE_POINTS, CHIP_POINTS, HEADING_POINTS = 14, 9, 15
+TITLE_POINTS, CHIP_POINTS, HEADING_POINTS, COLUMN_POINTS = 14, 9, 15, 12
 """Inside of labels Graphviz takes whole points only: the largest below the sizes that boxes are made for.
 
 Lines have the size and colour that nodes and graphs give to their labels.
@@ -77,6 +77,19 @@ def room_label(box: Box) -> str:
     """Return a label of the size of :func:`cluster_label`, without its words."""
     empty = '<TD ALIGN="LEFT"> </TD>'
     return f"<{_table([_row(empty)], _size(box.width, box.height))}>"
+
+
+def column_label(words: str, *, is_room: bool = False) -> str:
+    """Return the heading of a column of a training step, or a label of its size."""
+    cell = '<TD ALIGN="LEFT"> </TD>'
+    if not is_room:
+        cell = _td(_text(words, COLUMN_POINTS, SOFT_INK), column_width(words), TITLE_HEIGHT, _TO_THE_LEFT)
+    return f"<{_table([_row(cell)], _size(column_width(words), TITLE_HEIGHT))}>"
+
+
+def column_width(words: str) -> int:
+    """Return the width of the heading of a column."""
+    return ceil(text_width(words, COLUMN_POINTS))
 
 
 def heading_label(words: str) -> str:

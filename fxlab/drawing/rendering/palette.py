@@ -21,6 +21,7 @@ class Colours:
 
 
 _BY_CLASS = (
+    ("fx-recomputed", Colours("#fdf0e2", "#d9a066", dashed=True)),
     ("fx-bookkeeping", Colours("#fafbfc", "#dfe3ea")),
     ("fx-placeholder", Colours("#eef0f4", "#8a93a6")),
     ("fx-output", Colours("#eef0f4", "#8a93a6")),
@@ -33,6 +34,10 @@ _BY_CLASS = (
 )
 CLUSTER = (Colours("#f9fafc", "#d8dde6"), Colours("#f2f4f8", "#d0d6e1"))
 """Of clusters, by whether their depth is even or odd."""
+LANE = "#e4e8ef"
+"""Around a column of a training step."""
+SAVED = "#7aa7c7"
+"""Of lines along which a step keeps values for its backward pass."""
 CHIP = Colours("#fff8dd", "#e0c766")
 CHIP_INK = "#6b5710"
 

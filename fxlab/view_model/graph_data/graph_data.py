@@ -17,9 +17,11 @@ import numpy.typing as npt
 from torch import fx
 
 from fxlab.drawing import LayoutError, View, build_hierarchy, view
+from fxlab.drawing.hierarchy.columns import HEADINGS
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering import box, palette
 from fxlab.drawing.rendering.dot import outline
+from fxlab.drawing.rendering.labels import COLUMN_POINTS
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import labels_of, module_alone, values_of_groups
 from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
@@ -126,6 +128,12 @@ class GraphData:
                     "signatures": shown.signatures,
                 }
             )
+            if hierarchy.columns:
+                self._graphs.values[number]["columns"] = {
+                    "of": hierarchy.columns,
+                    "headings": [_word(words, COLUMN_POINTS) for words in HEADINGS],
+                    "told": _steps(hierarchy.told),
+                }
         return number
 
     def forget_others(self, kept: Collection[int]) -> int:

@@ -1,9 +1,9 @@
 /** The outline of a view in the DOT language; boxes have fixed sizes, so that words and fonts cannot move anything. */
 
 import type { PlacedBox } from "./boxes";
-import { Group } from "../graphs/hierarchy";
-import type { View } from "../graphs/view";
-import type { Arrangement } from "../../base/wire";
+import { BACK, BELOW, Group, type Leaf } from "../graphs/hierarchy";
+import type { View, VisibleEdge } from "../graphs/view";
+import type { Arrangement, Word } from "../../base/wire";
 
 const POINTS = 72;
 /** What decides where things lie; the twin of `Arrangement` of `fxlab.drawing.rendering.dot`. */
@@ -16,6 +16,9 @@ function layout({ direction, shapes }: Arrangement): string[] {
     'edge [arrowsize="0.55" penwidth="1.1"]',
   ];
 }
+const COLUMNS = 'labelloc="t" labeljust="l" margin="14"';
+const COLUMN_HEIGHT = 18;
+const KEPT = ' arrowhead="none"';
 const CLUSTERS = 'labelloc="t" labeljust="l" margin="14"';
 /**
  * Writes what decides where boxes and lines lie, and no words or colours: it is laid out much faster. The twin of
@@ -23,23 +26,68 @@ const CLUSTERS = 'labelloc="t" labeljust="l" margin="14"';
  */
 export function outline(view: View, boxes: Map<string, PlacedBox>, arrangement: Arrangement): string {
   const lines = ["digraph {", ...layout(arrangement), 'node [label=""]'];
-  outlineChildren(lines, view.hierarchy.root, view, boxes);
-  for (const edge of view.edges) {
-    const [source, target] = [edge.source.id, edge.target.id];
-    lines.push(`"${source}" -> "${target}" [id="edge-${source}-${target}"${lineAttributes(edge)}]`);
+  const { root, data } = view.hierarchy;
+  if (data.columns) outlineColumns(lines, view, boxes, data.columns.headings);
+  else {
+    outlineChildren(lines, root.children, view, boxes);
+    for (const edge of view.edges) lines.push(line(edge, lineAttributes(edge)));
   }
   return [...lines, "}"].join("\n");
 }
 
-function outlineChildren(lines: string[], group: Group, view: View, boxes: Map<string, PlacedBox>): void {
-  for (const child of group.children) {
+/** Writes the columns of a training step: the backward pass leads up, beside the forward pass. */
+function outlineColumns(
+  lines: string[],
+  view: View,
+  boxes: Map<string, PlacedBox>,
+  headings: readonly Word[],
+): void {
+  const { hierarchy } = view;
+  lines.push('graph [newrank="true"]');
+  headings.forEach(([, width], number) => {
+    const column = hierarchy.column(number);
+    if (column.length === 0) return;
+    const name = `column-${number}`;
+    const label = room({ width: Math.ceil(width!), height: COLUMN_HEIGHT }, "");
+    lines.push(`subgraph "cluster_${name}" {`, `graph [id="${name}" ${COLUMNS} label=${label}]`);
+    outlineChildren(lines, column, view, boxes);
+    lines.push("}");
+  });
+  outlineChildren(lines, hierarchy.column(BELOW), view, boxes);
+  for (const [left, right] of view.level)
+    lines.push(`{rank="same" "${left.id}" -> "${right.id}" [style="invis" minlen="4"]}`);
+  for (const [upper, lower] of view.above) lines.push(`"${upper.id}" -> "${lower.id}" [style="invis"]`);
+  const turn = view.boxes.find((box) => view.columnOf(box) === BACK);
+  for (const edge of view.edges) {
+    const [source, target] = [view.columnOf(edge.source), view.columnOf(edge.target)];
+    if (source === target || target === BELOW)
+      lines.push(line(edge, (source === BACK ? ' dir="back"' : "") + lineAttributes(edge), source === BACK));
+    else {
+      const isKept = view.isSaved(edge) && edge.target !== turn;
+      lines.push(line(edge, ` constraint="false"${isKept ? KEPT : ""}`));
+    }
+  }
+}
+
+function line({ source, target }: VisibleEdge, attributes: string, isTurned = false): string {
+  const [tail, head] = isTurned ? [target, source] : [source, target];
+  return `"${tail.id}" -> "${head.id}" [id="edge-${source.id}-${target.id}"${attributes}]`;
+}
+
+function outlineChildren(
+  lines: string[],
+  children: (Group | Leaf)[],
+  view: View,
+  boxes: Map<string, PlacedBox>,
+): void {
+  for (const child of children) {
     const box = boxes.get(child.id)!;
     if (!(child instanceof Group && view.isCluster(child))) {
       lines.push(`"${box.id}" [id="${box.id}" ${size(box)}]`);
       continue;
     }
     lines.push(`subgraph "cluster_${box.id}" {`, `graph [id="${box.id}" ${CLUSTERS} label=${room(box, "")}]`);
-    outlineChildren(lines, child, view, boxes);
+    outlineChildren(lines, child.children, view, boxes);
     lines.push("}");
   }
 }
@@ -52,7 +100,7 @@ function size({ width, height }: PlacedBox): string {
  * The label of a cluster, of a fixed size: the room for the title must not depend on the fonts of the
  * machine.
  */
-function room({ width, height }: PlacedBox, title: string): string {
+function room({ width, height }: Pick<PlacedBox, "width" | "height">, title: string): string {
   return `<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" FIXEDSIZE="TRUE" WIDTH="${Math.round(width)}" HEIGHT="${Math.round(height)}"><TR><TD ALIGN="LEFT">${escaped(title) || " "}</TD></TR></TABLE>>`;
 }
 

@@ -6,6 +6,7 @@
 import type { Edge } from "../../base/protocol";
 import { holds, type Rectangle } from "../../base/rectangles";
 import type { PlacedBox, PlacedChip } from "./boxes";
+import { withUnit } from "../../base/format";
 import { escaped } from "./dot";
 import type { Metrics, Word } from "../../base/wire";
 
@@ -26,16 +27,30 @@ export interface Drawn {
   height: number;
 }
 
+/** A line along which so many values flow. */
+export type DrawnEdge = Edge & {
+  count: number;
+  /** How many bytes a step keeps along it for its backward pass. */
+  saved?: number;
+};
+
+/** On paper. */
+const [LANE, SAVED] = ["#e4e8ef", "#7aa7c7"];
+const [THINNEST, THICKEST] = [1.2, 5];
+/** Points of the headings of columns of a step. */
+const HEADING_SIZE = 12;
+
 export function writeSvg(
   graphviz: string,
   boxes: Map<string, PlacedBox>,
-  edges: Map<string, Edge & { count: number }>,
+  edges: Map<string, DrawnEdge>,
   metrics: Metrics,
   shapes: boolean,
+  headings: readonly Word[] = [],
 ): Drawn {
   const layout = read(graphviz);
   const { width, height } = layout;
-  return { svg: new Writer(metrics, shapes).picture(layout, boxes, edges), width, height };
+  return { svg: new Writer(metrics, shapes).picture(layout, boxes, edges, headings), width, height };
 }
 
 function read(graphviz: string): Layout {
@@ -98,11 +113,17 @@ class Writer {
   picture(
     layout: Layout,
     boxes: Map<string, PlacedBox>,
-    edges: Map<string, Edge & { count: number }>,
+    edges: Map<string, DrawnEdge>,
+    headings: readonly Word[],
   ): string {
     const { width, height, origin, areas, clusters } = layout;
     const parts: string[] = [];
     const around: Rectangle[] = [];
+    headings.forEach((heading, number) => {
+      const area = areas.get(`column-${number}`);
+      if (area) parts.push(this.column(heading, area));
+    });
+    const most = Math.max(...[...edges.values()].map(({ saved }) => saved ?? 0));
     for (const [id, area] of areas) {
       const box = boxes.get(id);
       if (!box || !clusters.has(id)) continue;
@@ -112,7 +133,7 @@ class Writer {
     }
     for (const [id, [line, arrow]] of layout.edges) {
       const edge = edges.get(id);
-      if (edge) parts.push(this.edge(id, edge, boxes, line, arrow));
+      if (edge) parts.push(this.edge(id, edge, boxes, line, arrow, most));
     }
     for (const [id, area] of areas) {
       const box = boxes.get(id);
@@ -150,26 +171,49 @@ class Writer {
     return element("g", { id, class: `${look.classes} fx-depth-${depth}` }, parts.join(""));
   }
 
+  /** The room of a column of a step, with its heading. */
+  private column(heading: Word, area: Rectangle): string {
+    const { softInk } = this.m;
+    return element(
+      "g",
+      { class: "fx-column" },
+      this.rectangle(area, "none", LANE, 9) +
+        this.text("fx-line", heading, area.x + 14, area.y + 22, HEADING_SIZE, softInk, { anchor: "start" }),
+    );
+  }
+
   private edge(
     id: string,
-    edge: Edge & { count: number },
+    edge: DrawnEdge,
     boxes: Map<string, PlacedBox>,
     line: string,
     arrow: string,
+    most: number,
   ): string {
-    const several = edge.count > 1;
+    const isSaved = edge.saved !== undefined;
+    const share = Math.sqrt((edge.saved ?? 0) / (most || 1));
+    const thickness = THINNEST + (THICKEST - THINNEST) * share;
+    const stroke = isSaved ? SAVED : this.m.edge;
+    const several = edge.count > 1 && !isSaved;
+    const kept = isSaved ? withUnit(edge.saved!, "B") : "";
+    const words = [kept, (this.shapes && edge.label) || ""].filter(Boolean).join(" · ");
     const title = `${boxes.get(edge.source)?.look.title[0]} → ${boxes.get(edge.target)?.look.title[0]}`;
     const parts = [
-      element("title", {}, escaped(edge.label ? `${title} · ${edge.label}` : title)),
-      element("path", { d: line, fill: "none", stroke: this.m.edge, "stroke-width": several ? 1.8 : 1.1 }),
-      arrow && element("polygon", { points: arrow, fill: this.m.edge, stroke: "none" }),
-      this.shapes && edge.label ? this.words(edge.label, line) : "",
+      element("title", {}, escaped([title, edge.label, kept && `${kept} kept`].filter(Boolean).join(" · "))),
+      element("path", {
+        d: line,
+        fill: "none",
+        stroke,
+        "stroke-width": isSaved ? n(thickness) : several ? 1.8 : 1.1,
+      }),
+      arrow && element("polygon", { points: arrow, fill: stroke, stroke: "none" }),
+      words && this.words(words, line, isSaved ? -thickness / 2 - 6 : 0),
     ];
     return element(
       "g",
       {
         id,
-        class: several ? "edge fx-several" : "edge",
+        class: `edge${several ? " fx-several" : ""}${isSaved ? " fx-saved" : ""}`,
         "data-source": edge.source,
         "data-target": edge.target,
       },
@@ -178,10 +222,10 @@ class Writer {
   }
 
   /** Words in the middle of a line. */
-  private words(label: string, line: string): string {
+  private words(label: string, line: string, up: number): string {
     const [x, y] = middleOf(line);
     const { chipSize, softInk } = this.m;
-    return this.text("fx-flow", [label, null], x, y + chipSize / 3, chipSize, softInk, { halo: true });
+    return this.text("fx-flow", [label, null], x, y + up + chipSize / 3, chipSize, softInk, { halo: true });
   }
 
   private box({ id, box, look, textTop, chips }: PlacedBox, area: Rectangle): string {

@@ -92,6 +92,7 @@ export class Data {
         sources: summed(graph.sources),
         targets: summed(graph.targets),
         asides: summed(graph.asides),
+        ...(graph.columns && { columns: { ...graph.columns, told: summed(graph.columns.told) } }),
       });
     for (const [graph, place, tree] of part.filled) {
       this.trees[place] = this.trees[tree]!;

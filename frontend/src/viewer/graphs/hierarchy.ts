@@ -3,6 +3,10 @@
 import type { Data, Facts } from "./data";
 import type { GroupData, WrittenGraph as GraphData } from "../../base/wire";
 
+/** Columns of a training step, from left to right; the output stands below them. */
+export const [FORWARD, BACK, UPDATE, BELOW] = [0, 1, 2, 3];
+const BACKWARD = " (backward)";
+
 const HOSTS: ReadonlySet<string> = new Set(["placeholder", "output"]);
 
 export class Group {
@@ -32,6 +36,11 @@ export class Group {
     return ends.find((end): end is Leaf => end instanceof Leaf && HOSTS.has(end.facts[0]?.op ?? "")) ?? null;
   }
 
+  /** The name of the module that it shows. */
+  get moduleName(): string {
+    return this.data.kind === "bookkeeping" ? "" : this.data.label;
+  }
+
   /** Whether what is in it has not arrived yet. */
   get isMissing(): boolean {
     return this.data.children === null;
@@ -46,7 +55,12 @@ export class Leaf {
     readonly facts: Facts[],
     readonly parent: Group,
     readonly position: number,
+    private readonly label: string,
   ) {}
+
+  get moduleName(): string {
+    return this.label === this.name ? "" : this.label;
+  }
 
   get name(): string {
     return this.facts[0]?.name ?? "";
@@ -74,7 +88,7 @@ export class Hierarchy {
   /** `looks` are others than those that are written in the tree, by their place in it. */
   constructor(
     readonly data: GraphData,
-    private readonly parts: Pick<Data, "trees" | "leaves" | "facts">,
+    private readonly parts: Pick<Data, "trees" | "leaves" | "facts" | "look">,
     private readonly looks: Record<number, number>,
   ) {
     this.root = this.group(parts.trees[data.tree]!, null);
@@ -88,6 +102,57 @@ export class Hierarchy {
     for (let group = leaf?.parent ?? null; group?.parent; group = group.parent)
       if (group.host !== leaf) chain.unshift(group);
     return chain;
+  }
+
+  /** Returns the children of the root in a column of a step. */
+  column(number: number): (Group | Leaf)[] {
+    const { columns } = this.data;
+    return columns ? this.root.children.filter((_, place) => columns.of[place] === number) : [];
+  }
+
+  /** A box of a step's forward pass -> that of its backward pass; as in `fxlab.drawing.hierarchy.hierarchy`. */
+  get partners(): Map<Group | Leaf, Group | Leaf> {
+    return (this.backward ??= this.alike(FORWARD, BACK));
+  }
+
+  /** A box of a step's backward pass -> that of the optimizer for the same module. */
+  get updates(): Map<Group | Leaf, Group | Leaf> {
+    return (this.updating ??= this.alike(BACK, UPDATE));
+  }
+
+  /** Returns the group of the other pass of a module, which opens and closes with it once it has arrived. */
+  opensWith(group: Group): Group[] {
+    if (!this.opening) {
+      this.opening = new Map();
+      for (const [here, there] of this.partners)
+        if (here instanceof Group && there instanceof Group) this.opening.set(here, there).set(there, here);
+    }
+    return [this.opening.get(group) ?? []].flat().filter(({ isMissing }) => !isMissing);
+  }
+
+  private backward: Map<Group | Leaf, Group | Leaf> | null = null;
+  private updating: Map<Group | Leaf, Group | Leaf> | null = null;
+  private opening: Map<Group, Group> | null = null;
+
+  /** Returns the boxes of two columns that show the same module in the same place. */
+  private alike(left: number, right: number): Map<Group | Leaf, Group | Leaf> {
+    const found = new Map<Group | Leaf, Group | Leaf>();
+    const others = this.column(right);
+    const inside = others.flatMap((item) => (item instanceof Group ? item.children : []));
+    const pending = [[this.column(left), right === UPDATE ? inside : others] as const];
+    for (let pair = pending.pop(); pair; pair = pending.pop()) {
+      const byName = new Map([...pair[1]].reverse().map((item) => [item.moduleName, item]));
+      byName.delete("");
+      for (const item of pair[0]) {
+        const name = item.moduleName;
+        const end = name.endsWith(BACKWARD) ? -BACKWARD.length : name.length;
+        const other = byName.get(right === BACK ? name + BACKWARD : name.slice(0, end));
+        if (!other) continue;
+        found.set(item, other);
+        if (item instanceof Group && other instanceof Group) pending.push([item.children, other.children]);
+      }
+    }
+    return found;
   }
 
   /** Returns what is known of the nodes in a group. */
@@ -114,14 +179,15 @@ export class Hierarchy {
     this.names += group.data.count;
     for (let i = 0; i < group.data.size; i += 1) {
       const position = this.leaves.length;
-      this.leaves.push(new Leaf(`n-${position}`, -1, [], group, position));
+      this.leaves.push(new Leaf(`n-${position}`, -1, [], group, position, ""));
     }
   }
 
   private leaf(number: number, look: number, parent: Group): Leaf {
     const [id, ...rows] = this.parts.leaves[number]!;
     const facts = rows.map((row) => this.parts.facts(row));
-    const leaf = new Leaf(id, this.look(look), facts, parent, this.leaves.length);
+    const label = this.parts.look(look)?.label ?? "";
+    const leaf = new Leaf(id, this.look(look), facts, parent, this.leaves.length, label);
     this.leaves.push(leaf);
     for (const node of facts) {
       this.leafOf.set(node.name, leaf);

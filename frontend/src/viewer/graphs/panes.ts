@@ -79,7 +79,7 @@ export class Panes {
   /** Opens a group and those around it, wherever it is; a chain of lone modules opens as one. */
   open(path: string): Panes {
     const opened = new Map(this.opened);
-    for (const group of this.groups(path)) {
+    for (const group of this.groups(path).flatMap((one) => this.withPartner(one))) {
       for (let around: Group | null = group; around?.parent; around = around.parent)
         opened.set(around.path, PERSON);
       for (
@@ -93,7 +93,7 @@ export class Panes {
   }
 
   close(path: string): Panes {
-    const closed = this.groups(path);
+    const closed = this.groups(path).flatMap((one) => this.withPartner(one));
     const isInside = (group: Group | null | undefined): boolean =>
       group != null && (closed.includes(group) || isInside(group.parent));
     return this.showing(
@@ -139,9 +139,11 @@ export class Panes {
     for (const name of unlike(names, scene, this.opened)) {
       for (const group of scene.hierarchy.around(name)) {
         if (opened.has(group.path)) continue;
-        if (boxes + group.children.length - 1 > budget) break;
-        opened.set(group.path, why);
-        boxes += group.children.length - 1;
+        const both = [group, ...scene.hierarchy.opensWith(group)].filter(({ path }) => !opened.has(path));
+        const more = both.reduce((sum, { children }) => sum + children.length - 1, 0);
+        if (boxes + more > budget) break;
+        for (const { path } of both) opened.set(path, why);
+        boxes += more;
       }
     }
     return this.showing(opened);
@@ -220,6 +222,12 @@ export class Panes {
     // The stage that is shown comes last in the row.
     const [here, there] = [from, pane].map((number) => (number || this.all.length) - 1) as [number, number];
     return here === there ? names : this.counterparts!.of(names, here, there);
+  }
+
+  /** Returns a group, and that of the other pass of its module in a training step. */
+  private withPartner(group: Group): Group[] {
+    const owner = this.all.find(({ scene }) => scene.hierarchy.groups.get(group.path) === group)!;
+    return [group, ...owner.scene.hierarchy.opensWith(group)];
   }
 
   private groups(path: string): Group[] {

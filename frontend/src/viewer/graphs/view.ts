@@ -1,6 +1,6 @@
 /** What of a graph is visible: boxes, edges and chips, as in `fxlab.drawing.view`. */
 
-import { Group, type Hierarchy, type Leaf } from "./hierarchy";
+import { BACK, FORWARD, Group, UPDATE, type Hierarchy, type Leaf } from "./hierarchy";
 import type { Metrics } from "../../base/wire";
 
 export interface Chip {
@@ -45,6 +45,78 @@ export class View {
     return leaf ? this.boxes[this.boxAt[leaf.position]!]!.id : null;
   }
 
+  /** Returns the column of a step in which a visible item stands; that of all of other graphs. */
+  columnOf(item: Group | Leaf): number {
+    const { data, root } = this.hierarchy;
+    if (!data.columns) return FORWARD;
+    let top = item;
+    while (top.parent && top.parent !== root) top = top.parent;
+    return data.columns.of[root.children.indexOf(top)]!;
+  }
+
+  /** Whether a line is of values that a step keeps for its backward pass. */
+  isSaved({ source, target }: VisibleEdge): boolean {
+    return this.columnOf(source) === FORWARD && this.columnOf(target) === BACK;
+  }
+
+  /** Of a step: boxes that stand at the same height, one left of the other; the twin of `View.level`. */
+  get level(): [left: Group | Leaf, right: Group | Leaf][] {
+    const { hierarchy } = this;
+    const pairs: [Group | Leaf, Group | Leaf][] = [];
+    const seen = new Set<Group | Leaf>([...this.boxes, ...this.clusters]);
+    const pair = (items: (Group | Leaf)[], partners: Map<Group | Leaf, Group | Leaf>): void => {
+      for (const item of items) {
+        const [other, before] = [partners.get(item), pairs.length];
+        if (item instanceof Group && this.isCluster(item)) pair(item.children, partners);
+        if (pairs.length === before && other && seen.has(other))
+          pairs.push([this.middleOf(item), this.middleOf(other)]);
+      }
+    };
+    for (const number of [BACK, UPDATE]) {
+      const column = this.boxes.filter((box) => this.columnOf(box) === number);
+      if (column.length === 0) continue;
+      const before = pairs.length;
+      pair(hierarchy.column(number - 1), number === BACK ? hierarchy.partners : hierarchy.updates);
+      if (pairs.length > before) continue;
+      const left = this.boxes.filter((box) => this.columnOf(box) === number - 1);
+      const calls = left.filter((box) => box instanceof Group || box.facts[0]?.op !== "placeholder");
+      pairs.push(number === BACK ? [calls[0]!, column.at(-1)!] : [left.at(-1)!, column[0]!]);
+    }
+    return pairs;
+  }
+
+  /**
+   * Of a step: boxes of the backward pass that stand above others without a line that says so; the twin of
+   * `View.above`.
+   */
+  get above(): [upper: Group | Leaf, lower: Group | Leaf][] {
+    const isBack = (item: Group | Leaf): boolean => this.columnOf(item) === BACK;
+    const lines = this.edges.filter(({ source, target }) => isBack(source) && isBack(target));
+    const read = new Map<Group, Set<Group | Leaf>>();
+    for (const { source, target } of lines) {
+      const start = source instanceof Group ? source.start : source.position;
+      for (let group = target.parent; group?.parent; group = group.parent)
+        if (start < group.start || start >= group.stop)
+          read.set(group, (read.get(group) ?? new Set()).add(source));
+    }
+    const fed = new Set(lines.map(({ target }) => target));
+    return this.boxes
+      .filter((box) => isBack(box) && !fed.has(box))
+      .flatMap((box) => {
+        let group = box.parent;
+        while (group && !read.has(group)) group = group.parent;
+        const sources = group ? [...read.get(group)!] : [];
+        return sources.map((source): [Group | Leaf, Group | Leaf] => [box, source]);
+      });
+  }
+
+  /** Returns the box in the middle of an opened group, or a box itself. */
+  private middleOf(item: Group | Leaf): Group | Leaf {
+    if (!(item instanceof Group && this.isCluster(item))) return item;
+    const inside = this.boxes.slice(this.boxAt[item.start]!, this.boxAt[item.stop - 1]! + 1);
+    return inside[Math.floor(inside.length / 2)]!;
+  }
+
   private boxAt: number[] = [];
 
   private walk(group: Group): void {
@@ -70,6 +142,7 @@ export class View {
     };
     // What a closed box of bookkeeping tells of sizes, or asks, would be lines from everywhere to everywhere.
     const hidden = new Set(asides.filter((edge) => isFolded(sources[edge]!) || isFolded(targets[edge]!)));
+    for (const edge of this.hierarchy.data.columns?.told ?? []) hidden.add(edge);
     /** Position of a leaf -> numbers of the other boxes that read it. */
     const readers = new Map<number, Set<number>>();
     sources.forEach((source, i) => {
