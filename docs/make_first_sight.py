@@ -1,8 +1,9 @@
 """Make the pictures and the table of ``first_sight.md``: ``python docs/make_first_sight.py``.
 
-Each model is shown as somebody sees it who opens it and touches nothing, in a report of its session in
-headless Chromium. The UNet needs ``diffusers``; ``python docs/make_first_sight.py --others`` shows the models
-in other tools, and needs ``torchvista`` and ``ai-edge-model-explorer``. None of them is pinned.
+Names of models or steps as arguments make only theirs anew. Each is shown as somebody sees it who opens it
+and touches nothing, in a report of its session in headless Chromium. The UNet needs ``diffusers``;
+``python docs/make_first_sight.py --others`` shows the models in other tools, and needs ``torchvista`` and
+``ai-edge-model-explorer``. None of them is pinned.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 import torch
 import transformers as hf
+from first_sight_steps import STEPS
 from make_pictures import IMAGES, ROOT, launched
 from make_screens import save
 from playwright.sync_api import Browser, Page
@@ -79,27 +81,33 @@ class Row(NamedTuple):
 
 
 def main(names: list[str]) -> None:
-    """Record and measure all models, or look at those that are named."""
+    """Record and measure all models and steps, or those that are named."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
         rows = []
-        for name in names or MODELS:
+        for name in names or (*MODELS, *STEPS):
             for row in record(name, Path(folder), browser):
                 print(*row, sep=" | ", flush=True)
                 rows.append(row)
+    page = PAGE.read_text()
+    kept = [Row(*line.strip("| ").split(" | ")) for line in MARKERS.findall(page)[0].splitlines()[2:]]
+    places = {name: place for place, name in enumerate((*MODELS, *STEPS))}
+    rows += [row for row in kept if row.name not in {new.name for new in rows} and row.name in places]
+    text = table(sorted(rows, key=lambda row: places[row.name]))
+    PAGE.write_text(MARKERS.sub(lambda _: text, page))
     if not names:
-        text = table(rows)
-        PAGE.write_text(MARKERS.sub(lambda _: text, PAGE.read_text()))
         assert sum(file.stat().st_size for file in FOLDER.iterdir()) < MOST_BYTES
 
 
 def record(name: str, folder: Path, browser: Browser) -> Iterator[Row]:
     """Show a model in each window and theme, keep the pictures of the smaller window, and measure both."""
     torch.manual_seed(0)
-    model, inputs = MODELS[name]()
-    report = fxlab.report(
-        fxlab.Session(model.eval(), inputs), path=folder / f"{file_name(name)}.html", measure=False
-    )
+    if name in STEPS:
+        session, themes = fxlab.Session(STEPS[name]()), ("light",)
+    else:
+        model, inputs = MODELS[name]()
+        session, themes = fxlab.Session(model.eval(), inputs), ("light", "dark")
+    report = fxlab.report(session, path=folder / f"{file_name(name)}.html", measure=False)
     for width, height in WINDOWS:
         page = browser.new_page(viewport={"width": width, "height": height})
         page.goto(report.as_uri())
@@ -107,7 +115,7 @@ def record(name: str, folder: Path, browser: Browser) -> Iterator[Row]:
         page.wait_for_timeout(1500)
         yield measured(name, f"{width} × {height}", page)  # noqa: RUF001
         if width == WINDOWS[0][0]:
-            for theme in ("light", "dark"):
+            for theme in themes:
                 page.emulate_media(color_scheme=theme)
                 page.wait_for_timeout(500)
                 save(page.screenshot(), FOLDER / f"{file_name(name)}-{theme}.webp", WIDTH, QUALITY)
