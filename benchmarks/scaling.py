@@ -93,10 +93,6 @@ def conv_and_norm(conv: Callable, norm: Callable) -> Callable[[Builder], None]:
     return lambda b: residual(b, lambda x: b.module(norm(4), b.module(conv(4, 4, 1), x)))
 
 
-def norm_and_conv(b: Builder) -> None:
-    residual(b, lambda x: b.module(nn.Conv1d(4, 4, 1), b.module(nn.BatchNorm1d(4), x)))
-
-
 def linear_and_norm(b: Builder) -> None:
     def layers(x: Node) -> Node:
         linear = b.module(nn.Linear(4, 4), x)
@@ -146,7 +142,6 @@ BLOCKS: dict[str, Callable[[Builder], None]] = {
     "fuse-batch-norm1d-in-conv1d": conv_and_norm(nn.Conv1d, nn.BatchNorm1d),
     "fuse-batch-norm3d-in-conv3d": conv_and_norm(nn.Conv3d, nn.BatchNorm3d),
     "fuse-batch-norm-in-conv-transpose": conv_and_norm(nn.ConvTranspose2d, nn.BatchNorm2d),
-    "fuse-batch-norm-before-conv": norm_and_conv,
     "fuse-batch-norm1d-in-linear": linear_and_norm,
     "merge-linears": linears,
     "fuse-bias-in-linear": linear,

@@ -53,7 +53,6 @@ OF_FXLAB = _by_other_name(
         "training_session": "train_session step_session",
         "transformations.FuseBatchNorm1dInConv1d": "FuseBatchNorm1dInConv1d",
         "transformations.FuseBatchNorm3dInConv3d": "FuseBatchNorm3dInConv3d",
-        "transformations.FuseBatchNormBeforeConv": "FuseBatchNormBeforeConv",
         "transformations.FuseBatchNormInConvTranspose": "FuseBatchNormInConvTranspose",
         "transformations.Match": "Match",
         "transformations.offered": "passes list_passes available_passes all_passes",

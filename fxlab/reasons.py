@@ -128,7 +128,6 @@ class Reason(Coded):
     FEATURES_DIFFER = "the batch norm has shape {features}, the layer {channels} channels"
     NOT_FINITE = "the folded weights are not finite in {dtype}"
     ONLY_NORM_TRAINED = "the batch norm requires gradients, but the layer it would be fused into does not"
-    ZERO_PADDING = "the convolution pads with zeros, which the batch norm does not shift"
 
     # Identities
     NOT_AN_IDENTITY_CALL = "its arguments are not those of an identity"

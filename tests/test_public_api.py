@@ -22,7 +22,7 @@ PUBLIC = [
     *(f"fxlab.transformations.{name}" for name in ("Match", "available", "installed", "offered")),
     # What few need.
     *("fxlab.transformations.FuseBatchNorm1dInConv1d", "fxlab.transformations.FuseBatchNorm3dInConv3d"),
-    *("fxlab.transformations.FuseBatchNormBeforeConv", "fxlab.transformations.FuseBatchNormInConvTranspose"),
+    "fxlab.transformations.FuseBatchNormInConvTranspose",
     *("fxlab.validation.Reference", "fxlab.validation.compare_stages", "fxlab.validation.input_variants"),
     "fxlab.deployment.files.ExportError",
     # Results of functions, which nobody makes.

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from fxlab.transformations.passes.fold_constants import FoldConstants as FoldConstants
     from fxlab.transformations.passes.fuse_activation import FuseActivation as FuseActivation
     from fxlab.transformations.passes.fuse_attention import FuseAttention as FuseAttention
-    from fxlab.transformations.passes.fuse_batch_norm.before_conv import (
-        FuseBatchNormBeforeConv as FuseBatchNormBeforeConv,
-    )
     from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
         FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d,
     )
@@ -61,7 +58,6 @@ _OFFERED = {
     "fuse_batch_norm.in_conv": """
         FuseBatchNorm2dInConv2d FuseBatchNorm1dInConv1d FuseBatchNorm3dInConv3d FuseBatchNormInConvTranspose
     """,
-    "fuse_batch_norm.before_conv": "FuseBatchNormBeforeConv",
     "fuse_batch_norm.in_linear": "FuseBatchNorm1dInLinear",
     "merge_linears": "MergeLinears",
     "fuse_bias_in_linear": "FuseBiasInLinear",

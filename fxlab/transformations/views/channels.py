@@ -1,4 +1,4 @@
-"""Channels of a layer's weight, so that a number for each channel can multiply it.
+"""Output channels of a layer's weight, so that a number for each channel can multiply it.
 
 The weight of a convolution is of shape ``(out, in / groups, *kernel)``, that of a transposed one of shape
 ``(in, out / groups, *kernel)``, that of a linear layer of shape ``(out, in)``. The first dimension holds one
@@ -25,20 +25,9 @@ def output_channels(layer: LayerModule) -> int:
     return int(shape[1] * _groups(layer) if isinstance(layer, _INPUTS_FIRST) else shape[0])
 
 
-def input_channels(layer: LayerModule) -> int:
-    """Return how many channels the input has, which the weight tells."""
-    shape = layer.weight.shape
-    return int(shape[0] if isinstance(layer, _INPUTS_FIRST) else shape[1] * _groups(layer))
-
-
 def per_output(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     """Shape a number for each output channel so that it multiplies the weight."""
     return _second(layer, values) if isinstance(layer, _INPUTS_FIRST) else _first(layer, values)
-
-
-def per_input(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
-    """Shape a number for each input channel so that it multiplies the weight."""
-    return _first(layer, values) if isinstance(layer, _INPUTS_FIRST) else _second(layer, values)
 
 
 def _groups(layer: LayerModule) -> int:

@@ -35,12 +35,6 @@ NEAR = {
         "other-operator",
         "relu",
     ),
-    "before": (
-        "fuse-batch-norm-before-conv",
-        lambda m, x: m.conv(m.norm(x).relu()),
-        "other-operator",
-        "relu",
-    ),
 }
 
 

@@ -31,9 +31,7 @@ from fxlab.transformations.rewriting.new_modules import new_layer
 from fxlab.transformations.views.batch_norm import as_batch_norm
 from fxlab.transformations.views.channels import (
     LayerModule,
-    input_channels,
     output_channels,
-    per_input,
     per_output,
     precise,
 )
@@ -60,16 +58,12 @@ def _before_norm(function: Callable[..., Any]) -> Callable[..., Any]:
     return before_norm
 
 
-def _behind_norm(function: Callable[..., Any]) -> Callable[..., Any]:
-    def behind_norm(x: Any, w: Any, mean: Any, variance: Any, g: Any, h: Any, b: Any = None) -> Any:
-        return function(functional.batch_norm(x, mean, variance, g, h), w, b)
-
-    return behind_norm
+def _behind_norm(x: Any, w: Any, mean: Any, variance: Any, g: Any, h: Any, b: Any = None) -> Any:
+    return functional.linear(functional.batch_norm(x, mean, variance, g, h), w, b)
 
 
 _NAMES = ("weight", "bias")
 _BEFORE = {layer: _before_norm(function) for layer, function in _FUNCTIONS.items()}
-_BEHIND = {layer: _behind_norm(function) for layer, function in _FUNCTIONS.items()}
 
 
 @dataclass(frozen=True)
@@ -109,16 +103,14 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
     pairs: ClassVar[Mapping[type[nn.Module], type[AnyBatchNorm]]]
     """The layers, and the batch norm that each may be fused with."""
     norm_may_be_first: ClassVar[bool] = False
-    """Whether batch norms are fused that the layer reads."""
-    norm_may_be_last: ClassVar[bool] = True
-    """Whether batch norms are fused that read the layer."""
+    """Whether batch norms that a linear reads are fused as well."""
 
     around: ClassVar = frozenset({"batch_norm", "_native_batch_norm_legit_no_training"})
 
     def _patterns(self) -> list[Pattern]:
         """Return a layer and a batch norm behind it, or before it, for each class of layers."""
-        found = [_BEFORE[each] for each in self.pairs if self.norm_may_be_last]
-        found += [_BEHIND[each] for each in self.pairs if self.norm_may_be_first]
+        found = [_BEFORE[each] for each in self.pairs]
+        found += [_behind_norm] if self.norm_may_be_first else []
         return [one for each in found for one in read_once(each)]
 
     def _is_around(self, node: Node, facts: GraphFacts) -> bool:
@@ -135,20 +127,30 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         return [miss for miss in missed if miss.at is None or layers[miss.at] is None]
 
     def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
-        """Return why the batch norm is no scaling and shift that the layer sees all of; ``None`` if it is.
+        """Return why a convolution may take its input for a single sample; ``None`` if it is a batch.
 
-        A convolution may take its input for a single sample.
+        Only a 1d batch norm accepts such a value: one of shape ``(C, L)`` is a batch of ``C`` vectors to it.
+        An operator accepts any.
         """
-        return why_no_batch(candidate)
+        if candidate.norm.is_module and not isinstance(candidate.norm.module, nn.BatchNorm1d):
+            return None
+        node = candidate.layer.node
+        shape, dimensions = known_shape(node), candidate.layer.module.weight.dim()
+        if shape is None:
+            return Reason.UNKNOWN_SHAPE(value=node.name)
+        if len(shape) != dimensions:
+            supported = f"(N, C, {', '.join('DHWL'[-dimensions + 1 : -1] if dimensions > 3 else 'L')})"
+            return Reason.DIMENSIONS(value=node.name, count=len(shape), supported=supported)
+        return None
 
     def match(self, facts: GraphFacts) -> Iterator[LayerAndNorm]:
         """Yield the batch norms that read a layer, or that a layer reads."""
         for node in facts.graph_module.graph.nodes:
-            if self.norm_may_be_last and (norm := as_batch_norm(node, facts)) is not None:
+            if (norm := as_batch_norm(node, facts)) is not None:
                 layer = _as_layer(norm.input, facts)
                 if layer is not None and (pair := self._pair(layer.module, norm.module)):
                     yield LayerAndNorm(layer, norm, pair, norm_first=False)
-            elif self.norm_may_be_first and (layer := _as_layer(node, facts)) is not None:
+            elif self.norm_may_be_first and (layer := as_linear(node, facts)) is not None:
                 norm = as_batch_norm(layer.input, facts)
                 if norm is not None and (pair := self._pair(layer.module, norm.module)):
                     yield LayerAndNorm(layer, norm, pair, norm_first=True)
@@ -161,7 +163,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
             return Reason.OTHER_USERS(value=first.name)
         if reason := _why_not_both_replaceable(candidate, facts):
             return reason
-        channels = input_channels(layer) if candidate.norm_first else output_channels(layer)
+        channels = _in_features(layer) if candidate.norm_first else output_channels(layer)
         if reason := why_not_fixed(norm, channels) or why_mixed(layer, norm) or self.why_other(candidate):
             return reason
         if is_trained(norm) and not is_trained(layer):  # what is fused is trained as the layer is
@@ -227,30 +229,12 @@ def folded(layer: LayerModule, norm: AnyBatchNorm, norm_first: bool) -> tuple[to
         weight = precise(layer.weight)
         bias = None if layer.bias is None else precise(layer.bias)
         if norm_first:
-            seen, scale = _seen(layer, weight, affine.shift), per_input(layer, affine.scale)
+            seen, scale = _seen(layer, weight, affine.shift), _per_input(layer, affine.scale)
             bias = seen if bias is None else seen + bias
         else:
             scale = per_output(layer, affine.scale)
             bias = affine.shift if bias is None else bias * affine.scale + affine.shift
         return (weight * scale).to(dtype), bias.to(dtype)
-
-
-def why_no_batch(candidate: LayerAndNorm) -> Refusal | None:
-    """Return why a convolution may take its input for a single sample; ``None`` if it is a batch.
-
-    Only a 1d batch norm accepts such a value: one of shape ``(C, L)`` is a batch of ``C`` vectors to it. An
-    operator accepts any.
-    """
-    if candidate.norm.is_module and not isinstance(candidate.norm.module, nn.BatchNorm1d):
-        return None
-    node, _ = candidate.in_order
-    shape, dimensions = known_shape(node), candidate.layer.module.weight.dim()
-    if shape is None:
-        return Reason.UNKNOWN_SHAPE(value=node.name)
-    if len(shape) != dimensions:
-        supported = f"(N, C, {', '.join('DHWL'[-dimensions + 1 : -1] if dimensions > 3 else 'L')})"
-        return Reason.DIMENSIONS(value=node.name, count=len(shape), supported=supported)
-    return None
 
 
 def _as_layer(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | Layer[AnyConv] | None:
@@ -296,16 +280,23 @@ def _carry_after(
 def _carry_before(
     layer: LayerModule, norm: AnyBatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
 ) -> bool:
-    """Bring new weights back to a layer and the batch norm before it. Tell whether there was a place."""
+    """Bring new weights back to a linear and the batch norm before it. Tell whether there was a place."""
     if layer.bias is None:
         return False
-    weight = weight / per_input(layer, affine.scale)
+    weight = weight / _per_input(layer, affine.scale)
     carry_tensor(layer, "bias", (bias - _seen(layer, weight, affine.shift)).to(layer.bias.dtype))
     carry_tensor(layer, "weight", weight.to(layer.weight.dtype))
     return True
 
 
 def _seen(layer: LayerModule, weight: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-    """Return what each output channel sees of a shift of the input channels."""
-    shifted = weight * per_input(layer, shift)
-    return shifted.sum(0) if isinstance(layer, TransposedLinear) else shifted.flatten(1).sum(1)
+    """Return the sum that each output feature has of a shift of the input features."""
+    return (weight * _per_input(layer, shift)).sum(0 if isinstance(layer, TransposedLinear) else 1)
+
+
+def _in_features(linear: LayerModule) -> int:
+    return linear.weight.shape[0 if isinstance(linear, TransposedLinear) else 1]
+
+
+def _per_input(linear: LayerModule, values: torch.Tensor) -> torch.Tensor:
+    return values.unsqueeze(1) if isinstance(linear, TransposedLinear) else values
