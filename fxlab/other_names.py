@@ -17,82 +17,70 @@ def _by_other_name(rows: Mapping[str, str]) -> dict[str, str]:
     return {other: name for name, others in rows.items() for other in others.split()}
 
 
+_IN_MODULES = {
+    "comparison": "RecordedRun",
+    "compiler": "CompileRecord PassRecord",
+    "deployment.files": "ExportError ExportedFile",
+    "drawing": "Drawing",
+    "graphs.changes_made": "Changes",
+    "graphs.code_diff": "CodeDiff",
+    "overlays": "Overlay",
+    "tracing": "CapturedGraph TraceReport",
+    "transformations": """
+        FuseBatchNorm1dInConv1d FuseBatchNorm3dInConv3d FuseBatchNormInConvTranspose Match
+    """,
+    "validation": """
+        Bisection Divergence Evaluation MemoryUse NodeValues Reference Variants compare_stages input_variants
+    """,
+}
+"""Module -> its public names that few need by their name, such as classes of results."""
+
 OF_FXLAB = _by_other_name(
     {
         "Transformation": "Pass GraphPass",
         "assert_same": "assert_same_function assert_equal assert_equivalent",
         "benchmark": "bench time_models",
         "capture": "backend",
-        "compare_weights": "diff_weights weight_diff",
-        "comparison.RecordedRun": "RecordedRun",
-        "compile_session": "inspect_compile trace_compile",
-        "compiler.CompileRecord": "CompileRecord",
-        "compiler.PassRecord": "PassRecord",
-        "deployment.files.ExportError": "ExportError",
-        "deployment.files.ExportedFile": "ExportedFile",
-        "draw": "plot visualize visualise render draw_graph show_graph",
-        "drawing.Drawing": "Drawing",
+        "compare_weights": "weight_diff",
+        "draw": "plot visualize visualise render show_graph",
         "evaluate": "eval_model",
-        "find_matches": "match find_pattern match_pattern",
-        "first_divergence": "first_difference divergence find_divergence find_first_divergence",
+        "find_matches": "match match_pattern",
         "from_callable": "as_pass transformation from_function graph_pass function_pass make_pass pass_",
-        "from_pattern": "pattern pattern_pass pass_from_pattern",
-        "graph_diff": "diff diff_graphs",
+        "from_pattern": "pattern",
+        "first_divergence": "first_difference divergence",
+        "graph_diff": "diff",
         "inspect": "show view widget explore",
         "load_session": "load",
-        "report": "html_report save_report",
-        "register": "register_pass register_transformation add_pass",
-        "graphs.changes_made.Changes": "Changes",
-        "graphs.code_diff.CodeDiff": "CodeDiff",
-        "overlays.Overlay": "Overlay",
+        "register": "register_pass add_pass",
         "nodes": "node_table",
         "profile": "cost costs",
         "record_run": "record",
         "trace": "trace_model to_graph",
-        "trace_step": "trace_training_step trace_train_step training_step",
-        "training_session": "train_session step_session",
-        "transformations.FuseBatchNorm1dInConv1d": "FuseBatchNorm1dInConv1d",
-        "transformations.FuseBatchNorm3dInConv3d": "FuseBatchNorm3dInConv3d",
-        "transformations.FuseBatchNormInConvTranspose": "FuseBatchNormInConvTranspose",
-        "transformations.Match": "Match",
+        "trace_step": "training_step trace_training_step",
+        "training_session": "train_session",
         "transformations.offered": "passes list_passes available_passes all_passes",
-        "tracing.CapturedGraph": "CapturedGraph",
-        "tracing.TraceReport": "TraceReport",
-        "validation.Bisection": "Bisection",
-        "validation.Divergence": "Divergence",
-        "validation.Evaluation": "Evaluation",
-        "validation.MemoryUse": "MemoryUse",
-        "validation.NodeValues": "NodeValues",
-        "validation.Reference": "Reference",
-        "validation.Variants": "Variants",
-        "validation.compare_stages": "compare_stages",
-        "validation.input_variants": "input_variants",
         "verdict": "verify check same is_same same_function equivalent check_equivalence",
     }
-)
-"""Name of a function or class elsewhere -> its name in fxlab."""
+) | {name: f"{module}.{name}" for module, names in _IN_MODULES.items() for name in names.split()}
+"""Name of a function or class elsewhere -> its name in fxlab. A name that the nearest answers needs none."""
 
 OF_SESSIONS = _by_other_name(
     {
         "__call__": "run forward",
-        "applied": "active active_passes applied_passes enabled stack",
-        "apply": "enable switch_on turn_on on apply_pass",
-        "as_model": "to_model",
-        "can_redo": "has_redo",
-        "can_undo": "has_undo",
-        "code": "source python_code",
+        "applied": "active active_passes enabled stack",
+        "apply": "enable switch_on turn_on on",
+        "code": "source",
         "draw": "plot visualize visualise render",
         "find_matches": "match find_pattern match_pattern",
         "graph_diff": "diff",
-        "graph_module": "gm module current transformed",
+        "graph_module": "gm current transformed",
         "inspect": "show view widget explore",
         "is_on": "is_applied is_enabled is_active",
-        "node": "get_node",
         "nodes": "table to_pandas to_dataframe df summary",
         "original": "reference",
-        "passes": "available available_passes offered all_passes",
+        "passes": "available offered",
         "profile": "cost costs",
-        "report": "to_html save_html html_report",
+        "report": "to_html save_html",
         "revert": "disable switch_off turn_off off unapply",
         "revert_all": "reset clear",
         "verdict": "verify check judge",
@@ -253,10 +241,7 @@ def own_arguments(
 ) -> dict[str, Any]:
     """Return arguments that do not fit by the names that the function has for them.
 
-    Raises
-    ------
-    TypeError
-        If they do not fit then either: which one, and what the function takes.
+    Raises TypeError if they do not fit then either: which one, and what the function takes.
     """
     known = inspect.signature(function).parameters
     taken = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
