@@ -24,11 +24,8 @@ def described(value: object) -> str:
 def names_in(values: Any, argument: str) -> tuple[str, ...]:
     """Return names that are strings, and each there once.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For one string, which is many names of a letter each; for what is no collection of strings; and for
-        a name that is there twice.
+    Raises TypeError or ValueError for one string, which is many names of a letter each; for what is no
+    collection of strings; and for a name that is there twice.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"{argument}: expected a list of names, got {described(values)}. Write [name].")

@@ -13,15 +13,9 @@ def on_first_use(
 ) -> tuple[list[str], Callable[[str], Any]]:
     """Return the ``__all__`` of a package and its ``__getattr__``, which imports a name when asked for it.
 
-    Parameters
-    ----------
-    package
-        The name of the package.
-    homes
-        Module of the package -> the names that it has, separated by blanks. None may be that of a module
-        of the package, since Python puts the module there as soon as anybody imports it.
-    change
-        What a name stands for here, of what it is there.
+    ``homes``: module of the package -> the names that it has, separated by blanks. None may be that of a
+    module of the package, since Python puts the module there as soon as anybody imports it. ``change``: what
+    a name stands for here, of what it is there.
 
     Examples
     --------

@@ -26,14 +26,7 @@ class UnknownCallError(Exception):
 class Call:
     """A call of a function of torch: by position or by name, with any further arguments.
 
-    Parameters
-    ----------
-    original
-        The function.
-    names
-        The names of its parameters, in their order.
-    args, kwargs
-        The arguments.
+    ``names``: the names of its parameters, in their order.
     """
 
     def __init__(
@@ -63,10 +56,7 @@ class Call:
     def given(self, place: int | str, kind: type[Any] | tuple[type[Any], ...] = object) -> Any:
         """Return the argument of a parameter, by its place or its name.
 
-        Raises
-        ------
-        UnknownCallError
-            If there is none, or it is of another kind.
+        Raises UnknownCallError if there is none, or it is of another kind.
         """
         if isinstance(place, str):
             name, place = place, self._names.index(place) if place in self._names else len(self._args)
@@ -93,10 +83,7 @@ class Call:
 def attribute_of(value: Any, name: str) -> Any:
     """Return an attribute of an object of torch.
 
-    Raises
-    ------
-    UnknownCallError
-        If this torch has no such attribute there.
+    Raises UnknownCallError if this torch has no such attribute there.
     """
     try:
         return getattr(value, name)
@@ -121,17 +108,9 @@ def heard(
 ) -> Callable[..., Any]:
     """Return what takes the place of a function, and lets somebody hear of its calls.
 
-    Parameters
-    ----------
-    original
-        The function.
-    hear
-        Is given each call, makes it, and returns its result. If it raises something itself, the function
-        runs as without it.
-    lost
-        The loss where that happens, in words.
-    remarks
-        Where it is said.
+    ``hear``: is given each call, makes it, and returns its result. If it raises something itself, the
+    function runs as without it. ``lost``: the loss where that happens, in words. ``remarks``: where it is
+    said.
     """
     names = _parameters(original)
 

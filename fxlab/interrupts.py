@@ -84,10 +84,7 @@ def when_entered(make: Callable[[], AbstractContextManager[Any]]) -> Iterator[No
 class RestoringStack(ExitStack[None]):
     """An ``ExitStack`` that is unwound completely even if an interrupt comes meanwhile.
 
-    Parameters
-    ----------
-    *contexts
-        What is entered at the start of the ``with`` statement, in this order.
+    ``*contexts``: what is entered at the start of the ``with`` statement, in this order.
     """
 
     def __init__(self, *contexts: AbstractContextManager[Any, Any]) -> None:

@@ -17,12 +17,8 @@ def read_as(kind: type[T], data: object) -> T:
     """Return a dataclass of what ``dataclasses.asdict`` made of one, and JSON of that.
 
     Every field has to be there, no other may be, and each has to be of the type that is annotated: an ``int``
-    stands for a ``float``, a list for a tuple, and nothing else for something else.
-
-    Raises
-    ------
-    ValueError
-        If it is none of one; the field is named.
+    stands for a ``float``, a list for a tuple, and nothing else for something else. Raises ValueError if it
+    is none of one; the field is named.
 
     Examples
     --------

@@ -128,14 +128,8 @@ def model_path(path: str) -> str:
 def kind_text(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
     """Return the kind of a node in words, by which nodes are counted: ``linear``, ``batch norm``, ``add``.
 
-    A module and the function that does the same are of one kind, in however many dimensions.
-
-    Parameters
-    ----------
-    node
-        The node.
-    modules
-        Those of its graph module, as :func:`modules_by_path` returns them.
+    A module and the function that does the same are of one kind, in however many dimensions. ``modules``:
+    those of its graph module, as :func:`modules_by_path` returns them.
     """
     if node.op == "call_module" and str(node.target) in modules:
         name = _WORD_STARTS.sub("_", type(modules[str(node.target)]).__name__)
@@ -328,10 +322,7 @@ def ancestry(node: fx.Node) -> list[tuple[int, str, str]]:
 def attribute_at(module: nn.Module, path: str, default: Any = _MISSING) -> Any:
     """Return a parameter, buffer, constant or module by its path.
 
-    Raises
-    ------
-    AttributeError
-        If there is none, and no default is given.
+    Raises AttributeError if there is none, and no default is given.
     """
     value: Any = module
     for name in path.split("."):

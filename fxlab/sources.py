@@ -92,22 +92,11 @@ Model: TypeAlias = ModelLike | SessionLike
 def source_of(model: Any, name: str = "model") -> Source:
     """Return the module of a ``model`` argument; its form is decided here alone.
 
-    Parameters
-    ----------
-    model
-        A module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a
-        :class:`fxlab.tracing.CapturedGraph`; a ``torch.export.ExportedProgram``, or the path of one that
-        ``torch.export.save`` wrote; or the result of a tracer of training steps that has a graph ``gm`` and
-        ``state_fqns``, the paths of its first inputs.
-    name
-        The argument, for the words of an error.
-
-    Raises
-    ------
-    TypeError
-        If it is none of these, or ``torch.jit`` made it.
-    OSError, ValueError
-        If the file cannot be read, is broken, or could run code when it is loaded.
+    ``model``: a module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a
+    :class:`fxlab.tracing.CapturedGraph`; a ``torch.export.ExportedProgram``, or the path of one that
+    ``torch.export.save`` wrote; or the result of a tracer of training steps that has a graph ``gm`` and
+    ``state_fqns``, the paths of its first inputs. Raises TypeError if it is none of these, or ``torch.jit``
+    made it; OSError or ValueError if the file cannot be read, is broken, or could run code when it is loaded.
 
     Examples
     --------

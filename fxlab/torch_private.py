@@ -29,14 +29,7 @@ pytree = _pytree
 def found(path: str, lost: str, instead: Any) -> Any:
     """Return a private object of torch by its full name, or a stand-in where torch does not have it.
 
-    Parameters
-    ----------
-    path
-        The module, and the name in it.
-    lost
-        The loss without it, for :data:`MISSING`.
-    instead
-        The stand-in.
+    ``path``: the module, and the name in it. ``lost``: the loss without it, for :data:`MISSING`.
     """
     module, _, name = path.rpartition(".")
     try:

@@ -19,12 +19,8 @@ _ELEMENTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 def with_unit(value: float, unit: str = "") -> str:
     """Return a number with its unit, in the multiple that keeps it short.
 
-    Parameters
-    ----------
-    value
-        The number, in the unit itself; it may be infinite or NaN.
-    unit
-        ``"s"``, ``"B"`` or nothing.
+    ``value``: the number, in the unit itself; it may be infinite or NaN. ``unit``: ``"s"``, ``"B"`` or
+    nothing.
 
     Examples
     --------

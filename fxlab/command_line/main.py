@@ -36,10 +36,7 @@ script of `compile` failed; 7 not exported; 70 unexpected; 130 Ctrl-C
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit code.
 
-    Parameters
-    ----------
-    arguments
-        What follows ``fxlab`` on the command line; that of this process if left out.
+    ``arguments``: what follows ``fxlab`` on the command line; that of this process if left out.
     """
     own, of_script = _with_script_arguments(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()

@@ -12,25 +12,14 @@ ALL = "all"
 def chosen_names(words: str, offered: Sequence[str], option: str = "--passes") -> list[str]:
     """Return the names of passes that a list, separated by commas, means.
 
-    Parameters
-    ----------
-    words
-        Names in any common spelling, or unambiguous prefixes of names (``fuse-bias`` for
-        ``fuse-bias-in-linear``); ``all`` for every pass.
-    offered
-        All names.
-    option
-        Where the words were given, for errors.
+    ``words``: names in any common spelling, or unambiguous prefixes of names (``fuse-bias`` for
+    ``fuse-bias-in-linear``); ``all`` for every pass. ``option``: where the words were given, for errors.
+    Raises CommandError if there is no word, or one means no pass, or several.
 
     Returns
     -------
     list of str
         In the order of ``offered``, which is that of application.
-
-    Raises
-    ------
-    CommandError
-        If there is no word, or one means no pass, or several.
 
     Examples
     --------

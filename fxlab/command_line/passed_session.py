@@ -18,10 +18,7 @@ from fxlab.transformations.as_pass import as_pass
 def chosen_passes(words: str | None) -> tuple[list[Transformation], list[str]]:
     """Return the passes on offer, with those in Python code that are named, and the names of those to apply.
 
-    Raises
-    ------
-    CommandError
-        If a word means no pass, or several.
+    Raises CommandError if a word means no pass, or several.
     """
     passes = offered()
     if words is None:

@@ -16,12 +16,8 @@ from fxlab.units import with_unit
 class Progress:
     """The steps of a command, of which the number is known.
 
-    Parameters
-    ----------
-    steps
-        How many steps there will be.
-    verbose
-        Whether to write a line for each step, with the seconds that it took.
+    ``steps``: how many steps there will be. ``verbose``: whether to write a line for each step, with the
+    seconds that it took.
     """
 
     def __init__(self, steps: int, *, verbose: bool) -> None:

@@ -24,20 +24,11 @@ def is_named_in_code(text: str) -> bool:
 def made_in_code(text: str, seed: int, *, calls: bool = True) -> Any:
     """Import the code that a text names, and return the object there, or what it returns if it is called.
 
-    Parameters
-    ----------
-    text
-        The module, looked for in the working directory first, or its file; after a colon, the name there.
-        A class or a function is called without arguments; a module of ``torch`` is taken as it is.
-    seed
-        Of the random numbers that are drawn when the code is imported, and when it is called.
-    calls
-        Whether a class or a function is called.
-
-    Raises
-    ------
-    CommandError
-        If the code cannot be imported, has no such name, or raises.
+    ``text``: the module, looked for in the working directory first, or its file; after a colon, the name
+    there. A class or a function is called without arguments; a module of ``torch`` is taken as it is.
+    ``seed``: of the random numbers that are drawn when the code is imported, and when it is called.
+    ``calls``: whether a class or a function is called. Raises CommandError if the code cannot be imported,
+    has no such name, or raises.
     """
     import torch
 

@@ -28,14 +28,8 @@ class ScriptEnd:
 def run_script(script: str, arguments: Sequence[str], *, is_module: bool) -> ScriptEnd:
     """Run a script as the main program; what it raises is shown as Python shows it, and is not raised.
 
-    Parameters
-    ----------
-    script
-        Its file, or with ``is_module`` the name of a module, as after ``python -m``.
-    arguments
-        What follows it in ``sys.argv``.
-    is_module
-        Whether it is a module.
+    ``script``: its file, or with ``is_module`` the name of a module, as after ``python -m``. ``arguments``:
+    what follows it in ``sys.argv``. ``is_module``: whether it is a module.
     """
     try:
         with _as_main_program(script, arguments, is_module=is_module):

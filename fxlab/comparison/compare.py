@@ -146,10 +146,8 @@ def compare(
 def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> Session:
     """Compare models with the first of them; return a session of that one in which the others are stages.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`compare`; or if there are fewer than two models or more than six.
+    Raises TypeError or ValueError as for :func:`compare`; or if there are fewer than two models or more than
+    six.
     """
     if not 2 <= len(models) <= MOST_MODELS:
         raise ValueError(f"model: expected two to {MOST_MODELS} models to compare, got {len(models)}.")

@@ -12,14 +12,8 @@ from fxlab.author_frames import error_words
 class Guarded:
     """Calls a listener until it raises, and from then on no more: what is heard goes on as without it.
 
-    Parameters
-    ----------
-    listener
-        The listener.
-    remarks
-        Where it is said that it has raised.
-    answers
-        Name of a method -> what is returned in its place; ``None`` for others.
+    ``remarks``: where it is said that it has raised. ``answers``: name of a method -> what is returned in its
+    place; ``None`` for others.
     """
 
     def __init__(self, listener: Any, remarks: list[str], answers: Mapping[str, Any]) -> None:

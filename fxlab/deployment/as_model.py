@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
     """Return a module of the class of a model, with its parameters, that runs graphs transformed by passes.
 
-    Raises
-    ------
-    ValueError
-        If the model has something of its own that is called ``graphs``.
+    Raises ValueError if the model has something of its own that is called ``graphs``.
     """
     if hasattr(model, "graphs"):
         raise ValueError(
@@ -71,16 +68,9 @@ def _is_traced_now() -> bool:
 class Forward:
     """The ``forward`` of such a module: it chooses a graph for each call, or runs the model's own code.
 
-    Parameters
-    ----------
-    module
-        The module that it belongs to.
-    own
-        A ``forward`` that the model has as an attribute, in place of that of its class.
-    passes
-        What graphs are transformed with.
-    check
-        Whether a transformed graph is used only if it computes the same up to rounding.
+    ``own``: a ``forward`` that the model has as an attribute, in place of that of its class. ``passes``: what
+    graphs are transformed with. ``check``: whether a transformed graph is used only if it computes the same
+    up to rounding.
     """
 
     def __init__(

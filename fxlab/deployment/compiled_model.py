@@ -64,18 +64,9 @@ class _Running:
 class CompiledModel:
     """Runs calls of a module on graphs.
 
-    Parameters
-    ----------
-    module
-        The module.
-    own
-        A ``forward`` that it has in place of that of its class.
-    eager
-        What runs without graphs.
-    passes
-        What graphs are transformed with.
-    check
-        Whether a transformed graph is used only if it computes the same up to rounding.
+    ``own``: a ``forward`` that it has in place of that of its class. ``eager``: what runs without graphs.
+    ``passes``: what graphs are transformed with. ``check``: whether a transformed graph is used only if it
+    computes the same up to rounding.
     """
 
     def __init__(

@@ -39,22 +39,11 @@ class HeldGraph:
     Dynamo guards on all that the graph was captured for, but not on the values of weights, which are inputs
     of its graph. In what passes make of it they are attributes: it is made anew if the model has others.
 
-    Parameters
-    ----------
-    captured
-        The graph, which runs where no pass changes it.
-    lifted
-        The same with weights as attributes, or the reason why it is not there.
-    passes, check
-        As for :func:`as_model`.
-    shared
-        The tensors that passes have made for other graphs.
-    words, mode
-        The arguments of the call that it was captured in, and whether the model trained then.
-    ended_by
-        What has ended it, if that is not the end of the model.
-    say
-        Is called with the reason for each pass that is left off.
+    ``captured``: the graph, which runs where no pass changes it. ``lifted``: the same with weights as
+    attributes, or the reason why it is not there. ``shared``: the tensors that passes have made for other
+    graphs. ``words``, ``mode``: the arguments of the call that it was captured in, and whether the model
+    trained then. ``ended_by``: what has ended it, if that is not the end of the model. ``say``: is called
+    with the reason for each pass that is left off.
     """
 
     def __init__(

@@ -73,21 +73,11 @@ def transformed(
 ) -> TransformedGraph:
     """Apply passes to a graph, and compare the result with it.
 
-    Parameters
-    ----------
-    traced
-        The graph; it is not changed.
-    passes
-        The passes, lowest first. One that raises on this graph is left off, with a note.
-    inputs
-        What to compare on.
-    shared
-        The tensors that passes have made for other graphs.
-    trains
-        Whether gradients are wanted: they are compared as well. An optimizer knows the parameters of the
-        model alone, so passes that compute new ones are left off.
-    check
-        Whether to use the untransformed graph unless the two are equal up to rounding.
+    ``passes``: the passes, lowest first. One that raises on this graph is left off, with a note. ``inputs``:
+    what to compare on. ``shared``: the tensors that passes have made for other graphs. ``trains``: whether
+    gradients are wanted: they are compared as well. An optimizer knows the parameters of the model alone, so
+    passes that compute new ones are left off. ``check``: whether to use the untransformed graph unless the
+    two are equal up to rounding.
     """
     own = {id(tensor) for _, _, _, tensor in _held(traced)}
     module, names, notes = traced, [], []

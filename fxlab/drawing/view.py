@@ -58,18 +58,9 @@ class VisibleEdge:
 class View:
     """A hierarchy with some groups opened. Views are values: opening returns another view.
 
-    Parameters
-    ----------
-    hierarchy
-        What is looked at.
-    opened
-        Paths of the groups whose inside is shown. A group inside a closed one may be opened: it shows when
-        the outer one is. The root is always open.
-
-    Raises
-    ------
-    ValueError
-        If a path names no group of the hierarchy.
+    ``opened``: paths of the groups whose inside is shown. A group inside a closed one may be opened: it shows
+    when the outer one is. The root is always open. Raises ValueError if a path names no group of the
+    hierarchy.
     """
 
     hierarchy: Hierarchy = field(compare=False)
@@ -132,15 +123,10 @@ class View:
     def reveal(self, node_names: Iterable[str], budget: int = BUDGET) -> View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
 
-        Of equal blocks with nodes at the same places, one is opened: the others would look the same.
-        An input or output whose box holds what serves it is seen while that box is closed.
-
-        Parameters
-        ----------
-        node_names
-            Names of nodes, or a mapping of names to marks, where blocks are equal only if their marks are.
-        budget
-            Most boxes that the result may show; what is open already stays open.
+        Of equal blocks with nodes at the same places, one is opened: the others would look the same. An input
+        or output whose box holds what serves it is seen while that box is closed. ``node_names``: names of
+        nodes, or a mapping of names to marks, where blocks are equal only if their marks are. ``budget``:
+        most boxes that the result may show; what is open already stays open.
         """
         marks = node_names if isinstance(node_names, Mapping) else dict.fromkeys(node_names, ())
         opened = set(self.opened)

@@ -34,13 +34,8 @@ def line_runs(
 ) -> list[Run]:
     """Return what has happened to each line, from the first to the last of both texts.
 
-    Parameters
-    ----------
-    before, after
-        The lines.
-    names
-        Of each line of both, what it is known by though its text is another: lines of one name are a pair
-        that has changed. An empty value is no name.
+    ``names``: of each line of both, what it is known by though its text is another: lines of one name are a
+    pair that has changed. An empty value is no name.
     """
     runs: list[Run] = []
     everywhere = range(len(before)), range(len(after))

@@ -52,19 +52,13 @@ def matched(
 ) -> Matching:
     """Match the nodes of two graphs.
 
-    Inputs match by their order, other nodes by name; two captures of one model, such as an exported
-    program before and after it is decomposed, by what torch has noted of them (:func:`lineage`). A node
-    that was erased matches the one that is read in its stead: where an unchanged reader, such as an
-    activation, now reads ``conv`` and not ``norm`` any more, and ``conv`` has changed, then ``conv``
-    computes what ``norm`` did. That holds for every pass, whether it keeps a journal or not.
-
-    Parameters
-    ----------
-    original, transformed
-        Two graph modules, the second made from the first or a copy of it.
-    inputs
-        The inputs that match, where that is known, as of bodies, which a pass may give others. Left out, they
-        match by their order.
+    Inputs match by their order, other nodes by name; two captures of one model, such as an exported program
+    before and after it is decomposed, by what torch has noted of them (:func:`lineage`). A node that was
+    erased matches the one that is read in its stead: where an unchanged reader, such as an activation, now
+    reads ``conv`` and not ``norm`` any more, and ``conv`` has changed, then ``conv`` computes what ``norm``
+    did. That holds for every pass, whether it keeps a journal or not. ``original``, ``transformed``: two
+    graph modules, the second made from the first or a copy of it. ``inputs``: the inputs that match, where
+    that is known, as of bodies, which a pass may give others. Left out, they match by their order.
 
     Examples
     --------

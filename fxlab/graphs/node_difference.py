@@ -16,12 +16,7 @@ from fxlab.values.tensors import same_bits
 def what_differs(a: Node, b: Node, owner_of_a: GraphModule, owner_of_b: GraphModule) -> list[str]:
     """Return in what two nodes differ apart from the nodes they read; in doubt they differ.
 
-    Parameters
-    ----------
-    a, b
-        The nodes.
-    owner_of_a, owner_of_b
-        The graph modules whose graphs they are in.
+    ``owner_of_a``, ``owner_of_b``: the graph modules whose graphs they are in.
 
     Returns
     -------

@@ -12,12 +12,7 @@ class Provenance:
     """Knows for each node of a transformed graph the nodes of the original that it stands for.
 
     The journal knows it, where passes have kept one: a merged linear stands for all that were merged. Else a
-    node stands for the one that it matches.
-
-    Parameters
-    ----------
-    original, transformed
-        The module before and after.
+    node stands for the one that it matches. ``original``, ``transformed``: the module before and after.
 
     Examples
     --------

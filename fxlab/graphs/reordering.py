@@ -57,11 +57,6 @@ def reordering(original: GraphModule, transformed: GraphModule) -> Reordering | 
     Every node has a partner of its name that does the same to the same nodes. Each value is written as often
     before a node reads it, and what writes, draws random numbers, has other effects or is unknown keeps its
     order. What a collective is given is not written until it is waited for, as often as before.
-
-    Parameters
-    ----------
-    original, transformed
-        The graphs.
     """
     ours = {node.name: node for node in original.graph.nodes}
     theirs = {node.name: node for node in transformed.graph.nodes}

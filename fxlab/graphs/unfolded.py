@@ -49,11 +49,6 @@ def unfolded(graph_module: GraphModule) -> GraphModule:
     journals of the bodies are joined to that of the graph. The result shares all modules and tensors, and
     cannot be run.
 
-    Parameters
-    ----------
-    graph_module
-        Any graph module; it is not changed.
-
     Examples
     --------
     >>> import torch
@@ -81,14 +76,8 @@ def bare_name(node: Node) -> str:
 def to_look_at(graph: Graph, held: Mapping[str, Any], class_name: str) -> GraphModule:
     """Return a graph module of a graph that cannot be run, for which no code is written.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    held
-        What its nodes call and read, by their targets.
-    class_name
-        The name of the class that the module gets.
+    ``held``: what its nodes call and read, by their targets. ``class_name``: the name of the class that the
+    module gets.
     """
     carrier = Graph()
     # What lies in a module that is called is there with it, and setting it would write into that module.

@@ -35,18 +35,9 @@ def contents(
 ) -> WrittenContents:
     """Return what the first page says of the sessions of a report.
 
-    Parameters
-    ----------
-    sessions
-        Sessions by name, at least one.
-    title
-        The heading.
-    notes
-        What is said of all of them, a paragraph each.
-    judge
-        Whether to run the models for verdicts that there are not yet.
-    judged
-        What is known of some sessions: a few words, whether it agrees, and the reason.
+    ``sessions``: sessions by name, at least one. ``notes``: what is said of all of them, a paragraph each.
+    ``judge``: whether to run the models for verdicts that there are not yet. ``judged``: what is known of
+    some sessions: a few words, whether it agrees, and the reason.
     """
     remarks = dict.fromkeys(
         words for one in sessions.values() if one.compiled is not None for words in one.compiled.remarks

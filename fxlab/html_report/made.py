@@ -23,12 +23,7 @@ def made_lines(graph_module: fx.GraphModule) -> list[str]:
 
     The versions are those of fxlab, of torch, of the packages that classes of the model are from, and of
     Python. The environment variable ``SOURCE_DATE_EPOCH`` stands for the time, if it is set, so that the same
-    session gives the same report.
-
-    Raises
-    ------
-    ValueError
-        If ``SOURCE_DATE_EPOCH`` is no number of seconds.
+    session gives the same report. Raises ValueError if ``SOURCE_DATE_EPOCH`` is no number of seconds.
     """
     packages = {class_name(node).partition(".")[0] for node in graph_module.graph.nodes} - {"torch"}
     versions = [

@@ -63,17 +63,8 @@ def checked_path(path: str | os.PathLike[str] | None) -> Path:
 def page(title: str, data: Mapping[str, Any]) -> str:
     """Return the page of a report.
 
-    Parameters
-    ----------
-    title
-        What the browser calls it.
-    data
-        Id of an element -> what it holds, as JSON.
-
-    Raises
-    ------
-    FrontEndMissingError
-        If the package was installed without its front end.
+    ``title``: what the browser calls it. ``data``: id of an element -> what it holds, as JSON. Raises
+    FrontEndMissingError if the package was installed without its front end.
     """
     files = ("report.js", "report.css", "layout_worker.js")
     script, css, worker = texts = [front_end_file(name) for name in files]

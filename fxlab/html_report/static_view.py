@@ -25,16 +25,8 @@ _WITHOUT_A_PAGE = (
 def static_view(title: str, svg: str, tables: Mapping[str, Any], name: str) -> str:
     """Return a picture and the tables that the page below it shows, without scripts.
 
-    Parameters
-    ----------
-    title
-        Words above the picture.
-    svg
-        The picture, as :mod:`fxlab.drawing` writes it.
-    tables
-        The state of the tables, as the page receives it.
-    name
-        The widget's, in place of which it stands.
+    ``title``: words above the picture. ``svg``: the picture, as :mod:`fxlab.drawing` writes it. ``tables``:
+    the state of the tables, as the page receives it. ``name``: the widget's, in place of which it stands.
     """
     # As an image: notebooks that are not trusted show no other SVG, and nothing in an image can run.
     encoded = base64.b64encode(svg.encode("utf-8", "replace")).decode()

@@ -25,12 +25,7 @@ MOST_CELLS = 48
 def written_values(session: Session, graphs: Sequence[int]) -> WrittenValues:
     """Compute the values of the changed nodes of the last stage.
 
-    Parameters
-    ----------
-    session
-        What is reported.
-    graphs
-        The numbers of the graphs that show the last stage, alone or compared with the original.
+    ``graphs``: the numbers of the graphs that show the last stage, alone or compared with the original.
     """
     stage = session.graph_module
     names = _changed(stage)

@@ -31,13 +31,7 @@ def bodies_called(node: Node, graph_module: GraphModule) -> list[Body]:
     """Return the bodies that a node calls, in the order of its arguments.
 
     A higher-order operator is given them by ``get_attr`` nodes; a ``call_module`` node may call one.
-
-    Parameters
-    ----------
-    node
-        The node.
-    graph_module
-        The module whose graph it is in.
+    ``graph_module``: the module whose graph it is in.
 
     Examples
     --------

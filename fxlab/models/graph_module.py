@@ -54,10 +54,7 @@ _WITHOUT_PARTS = (
 def check_lints(graph_module: GraphModule, argument: str) -> None:
     """Refuse a graph that was broken before fxlab was called, so that no later failure is blamed for it.
 
-    Raises
-    ------
-    ValueError
-        If ``graph_module.graph.lint()`` raises.
+    Raises ValueError if ``graph_module.graph.lint()`` raises.
     """
     try:
         graph_module.graph.lint()
@@ -73,11 +70,8 @@ def ensure_picklable(graph_module: GraphModule) -> None:
 
     Nodes keep their names, order, targets, arguments and every entry of ``node.meta`` that can be pickled;
     the same holds for ``graph_module.meta``. The change is in place and is inherited by copies.
-
-    Parameters
-    ----------
-    graph_module
-        The module. Its class changes to a subclass of the one it has; calling it twice does nothing more.
+    ``graph_module``: the module. Its class changes to a subclass of the one it has; calling it twice does
+    nothing more.
 
     Examples
     --------
@@ -106,15 +100,8 @@ def share_tensors_copy(
 
     Every submodule, the graph, its metadata and ``graph_module.meta`` are copied; every parameter, buffer and
     constant is the same object in both. What one copy's structure goes through, the other never sees.
-
-    Parameters
-    ----------
-    graph_module
-        The module to copy; it is not changed.
-    own
-        Tells which tensors the copy gets copies of. Left out, none.
-    memo
-        Where the copies are noted, by the ``id`` of what they are of.
+    ``own``: tells which tensors the copy gets copies of. Left out, none. ``memo``: where the copies are
+    noted, by the ``id`` of what they are of.
 
     Returns
     -------
@@ -164,15 +151,10 @@ def changed_copy(
 ) -> GraphModule:
     """Apply a change to a copy of a module; the module itself and its tensors stay as they are.
 
-    Parameters
-    ----------
-    graph_module
-        The module to copy; whatever ``change`` does or raises, it is not changed.
-    change
-        Takes the copy and returns the changed module.
-    writes_tensors
-        Whether ``change`` may write into tensors in place. If so it gets tensors of its own, and those that
-        it leaves alone are replaced by the originals afterwards, so that the two modules share them.
+    ``graph_module``: the module to copy; whatever ``change`` does or raises, it is not changed. ``change``:
+    takes the copy and returns the changed module. ``writes_tensors``: whether ``change`` may write into
+    tensors in place. If so it gets tensors of its own, and those that it leaves alone are replaced by the
+    originals afterwards, so that the two modules share them.
 
     Returns
     -------
@@ -464,10 +446,7 @@ class _GraphState(NamedTuple):
 def picklable_target(target: Any) -> Any:
     """Return a node's target, or a :class:`FunctionName` for a function that pickle cannot find.
 
-    Raises
-    ------
-    pickle.PicklingError
-        If no module has the function under its name.
+    Raises pickle.PicklingError if no module has the function under its name.
     """
     if not callable(target) or is_picklable(target):
         return target

@@ -11,10 +11,7 @@ T = TypeVar("T", bound=Hashable)
 def after_inputs(items: Iterable[T], inputs: Callable[[T], Iterable[T]]) -> Iterator[T]:
     """Yield items as they stand, but none before one that it reads.
 
-    Raises
-    ------
-    ValueError
-        If items read each other in a circle.
+    Raises ValueError if items read each other in a circle.
 
     Examples
     --------

@@ -39,16 +39,10 @@ def state_kept(
     and random number generators. Buffers are copied at once. Parameters are copied only when a call of torch
     is about to write into one, so that a large model is not copied to be run.
 
-    Parameters
-    ----------
-    model
-        The module whose tree is kept.
-    values
-        Whether to put back what tensors hold as well, for runs that compute on real tensors.
-    watch
-        Whether to look out for calls that write into parameters; costs some microseconds for each call.
-    parameters
-        Parameters that are known to be written, which are copied at once.
+    ``model``: the module whose tree is kept. ``values``: whether to put back what tensors hold as well, for
+    runs that compute on real tensors. ``watch``: whether to look out for calls that write into parameters;
+    costs some microseconds for each call. ``parameters``: parameters that are known to be written, which are
+    copied at once.
 
     Returns
     -------

@@ -14,10 +14,7 @@ from fxlab.values.tensors import storage_of
 class Mode(nn.Module):
     """Follows ``train()`` and ``eval()`` of the modules that hold it.
 
-    Parameters
-    ----------
-    training
-        The mode to begin with.
+    ``training``: the mode to begin with.
     """
 
     def __init__(self, training: bool) -> None:
@@ -40,15 +37,9 @@ class Requirement(nn.Module):
 class RequireModes(Requirement):
     """Raises ``AssertionError`` unless modules are in the modes that a graph was made for.
 
-    Parameters
-    ----------
-    required
-        What each module is to be called, the module, and whether it is to be in training mode. A
-        :class:`Mode` stands for a module that the graph does not have.
-    made
-        How the graph came to depend on the mode, such as ``"traced for"``.
-    advice
-        What to do in the other mode.
+    ``required``: what each module is to be called, the module, and whether it is to be in training mode. A
+    :class:`Mode` stands for a module that the graph does not have. ``made``: how the graph came to depend on
+    the mode, such as ``"traced for"``. ``advice``: what to do in the other mode.
     """
 
     def __init__(self, required: Iterable[tuple[str, nn.Module, bool]], made: str, advice: str) -> None:
@@ -81,16 +72,9 @@ class RequireModes(Requirement):
 class RequireApart(Requirement):
     """Raises ``AssertionError`` if an input that the graph writes shares memory with a parameter or buffer.
 
-    Parameters
-    ----------
-    modules
-        The modules whose parameters and buffers these are, by their paths; also those that are replaced.
-    names
-        What the inputs are called.
-    made
-        How the graph came to depend on it.
-    advice
-        What to do otherwise.
+    ``modules``: the modules whose parameters and buffers these are, by their paths; also those that are
+    replaced. ``names``: what the inputs are called. ``made``: how the graph came to depend on it. ``advice``:
+    what to do otherwise.
     """
 
     label = "inputs_apart"

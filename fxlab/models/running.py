@@ -39,12 +39,8 @@ def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
     """Put the generators of random numbers back: torch's, Python's and NumPy's.
 
     Those of torch are the one of the CPU and those of the accelerators, if anything has used them. Every run
-    of a model is in such a block, so this is where ranks wait for each other.
-
-    Parameters
-    ----------
-    after_errors_alone
-        Whether numbers that were drawn count as drawn, unless the block raises.
+    of a model is in such a block, so this is where ranks wait for each other. ``after_errors_alone``: whether
+    numbers that were drawn count as drawn, unless the block raises.
     """
     before_run()
     numpy_random = sys.modules.get("numpy.random")
@@ -137,27 +133,16 @@ def accelerators_in_use() -> list[torch.device]:
 def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: bool | None = None) -> Any:
     """Call a model on copies of its inputs with a fixed seed, and without gradients unless it needs them.
 
-    Parameters
-    ----------
-    model
-        The module, or what calls it, in the mode (training or not) that it is in.
-    inputs
-        Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor. Tensors are
-        cloned, so that a model that writes into its inputs does not change the next run.
-    seed
-        For dropout and the like; the generators of the caller are left as they were.
-    gradients
-        Whether to run with gradients, if that is known.
+    ``model``: the module, or what calls it, in the mode (training or not) that it is in. ``inputs``: keyword
+    arguments (a mapping), positional arguments (a tuple or list) or one tensor. Tensors are cloned, so that a
+    model that writes into its inputs does not change the next run. ``seed``: for dropout and the like; the
+    generators of the caller are left as they were. ``gradients``: whether to run with gradients, if that is
+    known. Raises TypeError if ``inputs`` is none of these.
 
     Returns
     -------
     Any
         The output of the model.
-
-    Raises
-    ------
-    TypeError
-        If ``inputs`` is none of these.
     """
 
     def once(setting: AbstractContextManager[Any]) -> Any:
@@ -176,14 +161,8 @@ def with_gradients_if_needed(
 ) -> T:
     """Call something that runs a model without gradients, and anew with them if it turns out to need them.
 
-    Parameters
-    ----------
-    model
-        The model.
-    call
-        Runs it in a context.
-    beside
-        What it is compared with, which may need gradients: Python may compute something else with them.
+    ``call``: runs it in a context. ``beside``: what it is compared with, which may need gradients: Python may
+    compute something else with them.
     """
     try:
         return call(gradients_for(model, beside))
@@ -293,12 +272,8 @@ def once_each(
 ) -> Callable[[Any], Any]:
     """Return what changes each tensor once, so that two inputs that are one tensor stay so.
 
-    Parameters
-    ----------
-    change
-        Changes a tensor, or anything else.
-    known
-        Tensors that were changed already, and what they have become.
+    ``change``: changes a tensor, or anything else. ``known``: tensors that were changed already, and what
+    they have become.
     """
     made: dict[int, tuple[Any, Any]] = {id(tensor): (tensor, changed) for tensor, changed in known}
 
@@ -353,20 +328,11 @@ _NAMED_BY_NAME = "kwargs", "example_kwargs", "concrete_args"
 def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -> Any:
     """Return inputs as tensors in one tuple or mapping, if they were not a tensor.
 
-    Parameters
-    ----------
-    inputs
-        Inputs, also arrays of NumPy, and encodings of transformers that hold lists; or a ``DataLoader``, of
-        which the first batch is taken, without labels that the model does not take.
-    arguments
-        Those that were given by keyword.
-    model
-        The model, which has names for positional inputs.
-
-    Raises
-    ------
-    TypeError
-        If there are both, and the model has no name for some; or an argument is none of the model's.
+    ``inputs``: inputs, also arrays of NumPy, and encodings of transformers that hold lists; or a
+    ``DataLoader``, of which the first batch is taken, without labels that the model does not take.
+    ``arguments``: those that were given by keyword. ``model``: the model, which has names for positional
+    inputs. Raises TypeError if there are both, and the model has no name for some; or an argument is none of
+    the model's.
     """
     names = _names_of_inputs(model)
     if isinstance(inputs, torch.utils.data.DataLoader):

@@ -33,12 +33,7 @@ GRADIENTS = "torch.is_grad_enabled()"
 def require_settings(settings: Iterable[Setting], made: str) -> None:
     """Raise ``AssertionError`` unless torch is set as it was when a graph was made.
 
-    Parameters
-    ----------
-    settings
-        What is required.
-    made
-        How the graph came to depend on it, such as ``"traced for"``.
+    ``made``: how the graph came to depend on it, such as ``"traced for"``.
     """
     for name, value, place in settings:
         if (now := _value_of(name)) != value:
@@ -81,12 +76,8 @@ def function_modes_hidden(*plain: type) -> Iterator[None]:
     """Let Python that asks for overrides of torch functions hear what it hears where no mode is active.
 
     Modules of torch compute in another way under a ``TorchFunctionMode``: fast paths are left out. What else
-    of torch asks does so to show its calls to the mode, and hears of it.
-
-    Parameters
-    ----------
-    plain
-        Classes of tensors whose own ``__torch_function__`` is to be hidden too.
+    of torch asks does so to show its calls to the mode, and hears of it. ``plain``: classes of tensors whose
+    own ``__torch_function__`` is to be hidden too.
     """
     own = overrides.has_torch_function_unary
 

@@ -51,18 +51,9 @@ class StepRecord:
 
     Copies of the graph share it, and pickles of the graph lose it.
 
-    Parameters
-    ----------
-    inputs
-        Values by the names of placeholders. Parameters, buffers and state share memory with the user's.
-    model, loss, optimizer
-        As for :func:`fxlab.trace_step`.
-    outputs
-        What a training loop writes.
-    autocast
-        The autocast regions around the trace.
-    key
-        All that the graph holds for.
+    ``inputs``: values by the names of placeholders. Parameters, buffers and state share memory with the
+    user's. ``outputs``: what a training loop writes. ``autocast``: the autocast regions around the trace.
+    ``key``: all that the graph holds for.
     """
 
     def __init__(

@@ -64,13 +64,7 @@ class TensorState:
 
 
 class ModuleState:
-    """The tensors, modes and settings of a module and its submodules at one moment.
-
-    Parameters
-    ----------
-    module
-        The module.
-    """
+    """The tensors, modes and settings of a module and its submodules at one moment."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module

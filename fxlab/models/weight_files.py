@@ -29,23 +29,11 @@ _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.PathLike[str]) -> GraphModule:
     """Return a copy of a graph whose weights are read from files whenever they are used.
 
-    Parameters
-    ----------
-    graph_module
-        The graph.
-    model
-        The module on the meta device that it is of, whose tensors it holds; or the graph itself.
-    path
-        A folder with ``model.safetensors``, or with ``model.safetensors.index.json`` and the shards that it
-        names, or one such file.
-
-    Raises
-    ------
-    TypeError
-        If ``path`` is no path.
-    ValueError
-        If the model has numbers already; if a file is missing, broken or none of safetensors; or if a weight
-        is missing or is of another shape or dtype than the model's.
+    ``model``: the module on the meta device that it is of, whose tensors it holds; or the graph itself.
+    ``path``: a folder with ``model.safetensors``, or with ``model.safetensors.index.json`` and the shards
+    that it names, or one such file. Raises TypeError if ``path`` is no path; ValueError if the model has
+    numbers already; if a file is missing, broken or none of safetensors; or if a weight is missing or is of
+    another shape or dtype than the model's.
     """
     found = weights_of(model, path)
     tensors = {id(tensor): found[name] for name, tensor in _named(model).items() if name in found}

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 class DrawnView:
     """The graphs of a view.
 
-    Parameters
-    ----------
-    session, graphs, overlays
-        What is shown.
-    view
-        How: see :mod:`fxlab.notebook.page.view_state`.
+    ``view``: How: see :mod:`fxlab.notebook.page.view_state`.
     """
 
     def __init__(

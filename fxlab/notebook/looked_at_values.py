@@ -34,18 +34,9 @@ MOST_KEPT = 2**30
 class Asked:
     """A request for the values of a node.
 
-    Parameters
-    ----------
-    node
-        Its name.
-    stage
-        The stage whose value it is.
-    compared
-        The stage that it is compared with.
-    title
-        Of that stage; or, if there is none, of the one that alone has the node.
-    inputs
-        The name of the inputs, by which :func:`~fxlab.view_model.input_choices.chosen_inputs` knows them.
+    ``stage``: the stage whose value it is. ``compared``: the stage that it is compared with. ``title``: of
+    that stage; or, if there is none, of the one that alone has the node. ``inputs``: the name of the inputs,
+    by which :func:`~fxlab.view_model.input_choices.chosen_inputs` knows them.
     """
 
     node: str
@@ -58,10 +49,7 @@ class Asked:
 class LookedAtValues:
     """Computes the values of one node at a time.
 
-    Parameters
-    ----------
-    session
-        Whose stages and inputs they are of.
+    ``session``: whose stages and inputs they are of.
     """
 
     def __init__(self, session: Session) -> None:

@@ -24,12 +24,8 @@ _CANCELLED = "Cancelled. "
 class MeasuredTables:
     """Tables on demand, as the page shows them.
 
-    Parameters
-    ----------
-    session
-        What they are made of.
-    show
-        Called with the states of all tables whenever one has changed.
+    ``session``: what they are made of. ``show``: called with the states of all tables whenever one has
+    changed.
     """
 
     def __init__(self, session: Session, show: Callable[[list[Measured]], None]) -> None:
@@ -46,12 +42,7 @@ class MeasuredTables:
     def make(self, name: str, busy: Callable[[str], AbstractContextManager[None]]) -> None:
         """Make a table; why it could not be made is said in its place.
 
-        Parameters
-        ----------
-        name
-            Of the measurement.
-        busy
-            Shows what is going on as long as it does.
+        ``busy``: shows what is going on as long as it does.
         """
         chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
         if chosen is None or not chosen.is_made_of(self._session):

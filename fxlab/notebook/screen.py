@@ -46,12 +46,7 @@ _LOOKS_FOR_S = 0.1
 class Screen(PageWidget):
     """A session as a page needs it, kept up to date. The page itself decides on its view.
 
-    Parameters
-    ----------
-    session
-        What to show.
-    height
-        In CSS pixels; ``None`` follows the window.
+    ``height``: in CSS pixels; ``None`` follows the window.
     """
 
     def __init__(self, session: Session, *, height: int | None) -> None:

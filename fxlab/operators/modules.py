@@ -52,12 +52,7 @@ def _function_of(module_class: Any) -> Operator | None:
 def operator_called(node: Node, root: nn.Module) -> Operator | None:
     """Return the operator that a node calls by a function, a method or a module of ``torch.nn``, or ``None``.
 
-    Parameters
-    ----------
-    node
-        Any node.
-    root
-        The module in which the targets of ``call_module`` nodes are looked up.
+    ``root``: the module in which the targets of ``call_module`` nodes are looked up.
     """
     if node.op != "call_module":
         return operator_of(node)

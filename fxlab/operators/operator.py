@@ -49,14 +49,9 @@ _NUMBERS = _LISTS | {"int", "Optional[int]", "number", "Optional[number]"}
 class Operator:
     """A function or method of torch or of Python, with what torch's dispatcher knows of it.
 
-    Parameters
-    ----------
-    name
-        What it is called: that of torch's operator where there is one.
-    function
-        What a ``call_function`` node calls, ``None`` for a method.
-    overloads
-        The operators of torch that it may be, without those that write into an ``out`` argument.
+    ``name``: what it is called: that of torch's operator where there is one. ``function``: what a
+    ``call_function`` node calls, ``None`` for a method. ``overloads``: the operators of torch that it may be,
+    without those that write into an ``out`` argument.
     """
 
     name: str

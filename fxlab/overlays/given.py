@@ -35,10 +35,8 @@ def is_overlay_file(value: Any) -> bool:
 def overlays_of(given: Any) -> list[Overlay]:
     """Return the overlays in any form in which they are given, but for names.
 
-    Parameters
-    ----------
-    given
-        An overlay, a table (see :func:`from_table`), a file (see :func:`read_overlays`), or a list of these.
+    ``given``: an overlay, a table (see :func:`from_table`), a file (see :func:`read_overlays`), or a list of
+    these.
     """
     if isinstance(given, Overlay):
         return [given]

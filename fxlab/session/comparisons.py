@@ -31,12 +31,8 @@ class NothingToRunError(ValueError):
 class Comparisons:
     """Results about stages.
 
-    Parameters
-    ----------
-    original
-        What stages are compared with.
-    after_run
-        Called after each: a run writes buffers of the original, and puts them back.
+    ``original``: what stages are compared with. ``after_run``: called after each: a run writes buffers of the
+    original, and puts them back.
     """
 
     def __init__(self, original: GraphModule, after_run: Callable[[], None]) -> None:

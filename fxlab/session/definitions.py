@@ -37,12 +37,7 @@ def newest(pass_: Transformation) -> Transformation:
 def import_again(passes: Iterable[Transformation], times: dict[str, int]) -> None:
     """Import the modules anew that passes come from and whose files have changed.
 
-    Parameters
-    ----------
-    passes
-        The passes.
-    times
-        When the files of their modules were last changed, which is brought up to date.
+    ``times``: when the files of their modules were last changed, which is brought up to date.
     """
     for name in sorted({module for pass_ in passes for module in modules_of(pass_)}):
         module = sys.modules.get(name)

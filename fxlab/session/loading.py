@@ -87,12 +87,8 @@ def load_session(
 def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str]:
     """Let the choices of a saved session be those that a new one begins with; return what is different.
 
-    Raises
-    ------
-    ValueError
-        If a pass is missing or has other arguments; ``name`` is that of the file.
-    TransformationError
-        If a pass raises on this model.
+    Raises ValueError if a pass is missing or has other arguments; ``name`` is that of the file;
+    TransformationError if a pass raises on this model.
     """
     rows: list[dict[str, Any]] = saved["passes"]
     known = {str(pass_.name): pass_ for pass_ in session.passes}

@@ -68,10 +68,7 @@ def nearest(pass_: Transformation, graph_module: GraphModule) -> str:
 def near_miss(pass_: Transformation, graph_module: GraphModule, name: str) -> Attempt:
     """Return how far a pass comes at a node, and the nodes that fit and that do not.
 
-    Raises
-    ------
-    ValueError
-        If the pass says nothing of the node, or applies there.
+    Raises ValueError if the pass says nothing of the node, or applies there.
     """
     found = _attempts(pass_, graph_module, name)
     refused = next((each for each in found if not each.matched), None)

@@ -110,14 +110,7 @@ def candidates_by_node(
 ) -> Callable[[str], set[Candidate]]:
     """Return a function that finds candidates by what they have become, or by what they are.
 
-    Parameters
-    ----------
-    pass_
-        The transformation.
-    below
-        The module that it is, or would be, applied to.
-    above
-        The module with all that is on.
+    ``below``: the module that it is, or would be, applied to. ``above``: the module with all that is on.
     """
     if not isinstance(pass_, CandidatePass):
         raise not_limitable(pass_, pass_.name)

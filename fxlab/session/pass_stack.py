@@ -25,14 +25,8 @@ from fxlab.transformations.candidate_filter import listed, node_names, not_limit
 class PassStack:
     """The stack of a session, its history and its stages; the part of a session that switches.
 
-    Parameters
-    ----------
-    original
-        The lowest stage, which is never written.
-    offer
-        The transformations on offer.
-    history
-        Which of them are on at the beginning.
+    ``original``: the lowest stage, which is never written. ``history``: which of them are on at the
+    beginning.
     """
 
     def __init__(self, original: GraphModule, offer: Offer, history: History) -> None:
@@ -422,23 +416,9 @@ class PassStack:
         """Keep the first rewrites of a transformation that is on, and exclude those after them.
 
         What it excludes at the end of :meth:`rewrites` is included again as far as ``count`` reaches; other
-        exclusions stay.
-
-        Parameters
-        ----------
-        pass_
-            The transformation.
-        count
-            The number of entries of :meth:`rewrites` to keep.
-
-        Raises
-        ------
-        TypeError
-            If it does not tell its candidates apart, or ``count`` is no integer.
-        ValueError
-            If it is off, or has not so many.
-        TransformationError
-            If it, or one above it, raises. The session is as it was.
+        exclusions stay. ``count``: the number of entries of :meth:`rewrites` to keep. Raises TypeError if it
+        does not tell its candidates apart, or ``count`` is no integer; ValueError if it is off, or has not so
+        many; TransformationError if it, or one above it, raises. The session is as it was.
 
         Examples
         --------

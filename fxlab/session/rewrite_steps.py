@@ -36,16 +36,8 @@ def rewrite_steps(
 ) -> list[RewriteStep]:
     """Return the rewrites of a pass in the order in which they are made, and excluded candidates.
 
-    Parameters
-    ----------
-    records
-        The journal of the pass.
-    excluded
-        The candidates that it excludes.
-    below
-        The stage that it is applied to.
-    stage
-        The stage that it makes.
+    ``records``: the journal of the pass. ``excluded``: the candidates that it excludes. ``below``: the stage
+    that it is applied to. ``stage``: the stage that it makes.
     """
     known = {node.name: node for node in unfolded(below).graph.nodes}
     made = {node.name: node for node in unfolded(stage).graph.nodes}

@@ -45,12 +45,7 @@ def write(path: str | os.PathLike[str], facts: dict[str, Any], passes: list[dict
 def read(path: Path) -> dict[str, Any]:
     """Return what a file holds; every field is checked, as a file may be anybody's.
 
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    ValueError
-        If it is no saved session.
+    Raises OSError if it cannot be read; ValueError if it is no saved session.
     """
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path}: expected a saved session, got a file of {path.stat().st_size:,} bytes.")

@@ -21,12 +21,8 @@ def session_of(
 ) -> Session:
     """Return a session that was given, or make one of a model; of several models, one of their comparison.
 
-    Inputs are also given by name, as ``arguments``.
-
-    Raises
-    ------
-    TypeError
-        If ``model`` is neither, or ``inputs`` or ``passes`` are given with a session, which has its own.
+    Inputs are also given by name, as ``arguments``. Raises TypeError if ``model`` is neither, or ``inputs``
+    or ``passes`` are given with a session, which has its own.
     """
     if isinstance(model, tuple):  # a room above, found when it is asked for
         model = import_module("fxlab.comparison.compare").session_of_models(model, inputs)

@@ -18,12 +18,8 @@ from fxlab.transformations import Transformation
 class Stages:
     """The stages of one stack, which are kept until others take their place or the original changes.
 
-    Parameters
-    ----------
-    original
-        The lowest stage. It is never changed here, but others may train or load it.
-    limited
-        Returns a transformation by its name, without the candidates that it excludes.
+    ``original``: the lowest stage. It is never changed here, but others may train or load it. ``limited``:
+    returns a transformation by its name, without the candidates that it excludes.
     """
 
     def __init__(
@@ -43,10 +39,7 @@ class Stages:
     def built(self, stack: Stack) -> dict[Stack, GraphModule]:
         """Return the stages of any stack, from the original on: those that are kept, and others newly made.
 
-        Raises
-        ------
-        TransformationError
-            If a transformation raises.
+        Raises TransformationError if a transformation raises.
         """
         stages: dict[Stack, GraphModule] = {}
         with sources_bounded() as kept:

@@ -19,12 +19,7 @@ P = ParamSpec("P")
 class Turns:
     """The lock of a session, and those who want to know when it has changed.
 
-    Parameters
-    ----------
-    session
-        The session.
-    begin
-        Called at the beginning of each outermost method, with the lock held.
+    ``begin``: called at the beginning of each outermost method, with the lock held.
     """
 
     def __init__(self, session: object, begin: Callable[[], None]) -> None:

@@ -95,10 +95,7 @@ def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tup
 def loss_of(loss: Callable[..., Any] | None, output: Any, beside: tuple[Any, ...]) -> torch.Tensor:
     """Return the loss as one number that gradients flow from.
 
-    Raises
-    ------
-    TraceError
-        If it is none.
+    Raises TraceError if it is none.
     """
     if loss is None:
         found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)

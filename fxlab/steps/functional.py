@@ -14,10 +14,7 @@ from fxlab.tracing import torch_private
 def functional(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that computes the same and writes none of its arguments.
 
-    Parameters
-    ----------
-    function
-        Takes tensors, and returns tensors in containers: of an argument, what it holds at the end.
+    ``function``: takes tensors, and returns tensors in containers: of an argument, what it holds at the end.
     """
 
     def run(*tensors: torch.Tensor) -> Any:

@@ -52,12 +52,7 @@ class Recorded:
 class Forward:
     """The computation of the loss and the gradients, on tensors that are given.
 
-    Parameters
-    ----------
-    model
-        The model. Its twin runs, so it stays as it is.
-    loss
-        As for :func:`fxlab.trace_step`.
+    ``model``: the model. Its twin runs, so it stays as it is.
     """
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:

@@ -30,11 +30,6 @@ class Places:
     autograd gives it. What a checkpoint computes again in the backward pass gets both
     ``nn_module_stack`` and ``autograd_backward``, and ``recomputed``:
     the call that the checkpoint is around.
-
-    Parameters
-    ----------
-    graph
-        The graph that grows.
     """
 
     def __init__(self, graph: fx.Graph) -> None:

@@ -30,13 +30,7 @@ def _averaged(group: str, size: int, gradient: torch.Tensor) -> torch.Tensor:
 
 
 class Sharding:
-    """The way in which a model is spread over ranks.
-
-    Parameters
-    ----------
-    model
-        The model, which is only read.
-    """
+    """The way in which a model is spread over ranks."""
 
     _twin: Twin
 

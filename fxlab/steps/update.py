@@ -37,17 +37,8 @@ class Group:
 class Update:
     """An optimizer, to be run on tensors that are given.
 
-    Parameters
-    ----------
-    optimizer
-        The optimizer, which is only read.
-    model
-        The model whose parameters it has.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no optimizer of this model, or does what cannot be recorded.
+    ``optimizer``: the optimizer, which is only read. ``model``: the model whose parameters it has. Raises
+    TypeError or ValueError if it is no optimizer of this model, or does what cannot be recorded.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
@@ -80,10 +71,7 @@ class Update:
     def state(self) -> dict[Slot, torch.Tensor]:
         """Return the tensors in its state as they are now.
 
-        Raises
-        ------
-        TraceError
-            If it keeps other things there that a step may change.
+        Raises TraceError if it keeps other things there that a step may change.
         """
         by_name = dict(zip(self.names, self._parameters, strict=True))
         found: dict[Slot, torch.Tensor] = {}
@@ -200,12 +188,8 @@ def recorded_update(
 
     It is recorded on fake tensors: numbers that an optimizer reads, such as the count of steps, become
     symbols, so that the graph computes with them as the optimizer's own Python does. Of parameters that are
-    ``spread`` over ranks it has the parts of this one.
-
-    Raises
-    ------
-    TraceError
-        If the optimizer decides something by what it reads.
+    ``spread`` over ranks it has the parts of this one. Raises TraceError if the optimizer decides something
+    by what it reads.
     """
     state, slots = update.state(), list[Slot]()
     gradients = {name: parameters[name] for name in have_gradients}  # of the same shapes and dtypes

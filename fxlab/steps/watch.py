@@ -24,11 +24,6 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes ``stack_trace`` and ``seq_nr`` into new nodes of the forward pass, and numbers that are read.
 
     What make_fx writes itself has the lines of torch too, and takes as long as all else.
-
-    Parameters
-    ----------
-    graph
-        The graph that grows.
     """
 
     supports_higher_order_operators = True

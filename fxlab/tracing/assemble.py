@@ -25,18 +25,8 @@ def assemble(
 
     Modules, parameters and buffers are the model's own objects, at the same paths and in the same order; the
     modules that only hold others are empty ones in their place. What has the name of an attribute of graph
-    modules, such as ``graph``, is called ``graph_1`` there.
-
-    Parameters
-    ----------
-    model
-        The recorded model.
-    graph
-        Its graph.
-    constants
-        Tensors that the graph uses and the model does not have, by name.
-    branches
-        Graphs that nodes of the graph call, by name.
+    modules, such as ``graph``, is called ``graph_1`` there. ``constants``: tensors that the graph uses and
+    the model does not have, by name. ``branches``: graphs that nodes of the graph call, by name.
     """
     result = GraphModule(nn.Module(), Graph(), class_name=type(model).__name__)
     result.train(model.training)

@@ -52,19 +52,8 @@ class Argument:
 def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     """Bind inputs to the parameters of ``model.forward``; for a model on the meta device, without their data.
 
-    Parameters
-    ----------
-    model
-        The module.
-    inputs
-        Keyword arguments (a mapping), positional arguments (a tuple or list) or one tensor.
-
-    Raises
-    ------
-    TypeError
-        If inputs are none of these, do not fit the signature, or hold what a graph cannot take apart.
-    ValueError
-        If they are fake tensors, which have no numbers.
+    Raises TypeError if inputs are none of these, do not fit the signature, or hold what a graph cannot take
+    apart; ValueError if they are fake tensors, which have no numbers.
     """
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
@@ -128,12 +117,7 @@ def mapped_tensors(
 ) -> dict[str, Any]:
     """Return the values of arguments, by name, with something else in the place of each tensor.
 
-    Parameters
-    ----------
-    arguments
-        The inputs.
-    change
-        Given the name of the argument, the way to the tensor inside, and the tensor.
+    ``change``: given the name of the argument, the way to the tensor inside, and the tensor.
     """
 
     def of(argument: Argument) -> Any:
@@ -153,14 +137,8 @@ def resized(
 ) -> dict[str, Any]:
     """Return inputs of other sizes, filled by repeating what the given ones hold.
 
-    Parameters
-    ----------
-    arguments
-        The inputs.
-    sizes
-        Those sizes that are to change.
-    from_end
-        Whether to repeat from the end backward: at the front of a text there may be the places of an image.
+    ``sizes``: those sizes that are to change. ``from_end``: whether to repeat from the end backward: at the
+    front of a text there may be the places of an image.
     """
 
     def resize(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:

@@ -24,12 +24,8 @@ from fxlab.tracing.torch_private import FakeTensor
 def graph_from_elsewhere(model: object, name: str) -> tuple[GraphModule, Inputs | None]:
     """Return the graph of an argument that is no module, and the inputs that come with it.
 
-    Raises
-    ------
-    TypeError
-        If it is neither a program, the path of one, nor a captured graph.
-    OSError, ValueError
-        If the file cannot be read, is broken, or could run code when it is loaded.
+    Raises TypeError if it is neither a program, the path of one, nor a captured graph; OSError or ValueError
+    if the file cannot be read, is broken, or could run code when it is loaded.
     """
     if isinstance(model, CapturedGraph):
         return model.graph_module, model.inputs
@@ -60,13 +56,6 @@ def of_flat_step(graph_module: GraphModule, result: Any) -> GraphModule:
 
     Tracers of training steps give such results: ``gm``, ``state_fqns`` (paths of parameters and buffers) and
     ``input_subclass_layouts`` (how many inputs stand for one tensor of several parts, by its place).
-
-    Parameters
-    ----------
-    graph_module
-        The graph.
-    result
-        The result that it is of.
     """
     copy = share_tensors_copy(graph_module)
     layouts = getattr(result, "input_subclass_layouts", None) or {}

@@ -19,16 +19,9 @@ Choice: TypeAlias = type[nn.Module] | str | Predicate
 class LeafModules:
     """Decides which modules become one ``call_module`` node each.
 
-    Parameters
-    ----------
-    chosen
-        Module classes, and paths in the module tree such as ``"encoder.layers.0"``, that are leaves besides
-        those of ``torch.nn``; predicates, which decide alone.
-
-    Raises
-    ------
-    TypeError
-        If something chosen is none of these.
+    ``chosen``: module classes, and paths in the module tree such as ``"encoder.layers.0"``, that are leaves
+    besides those of ``torch.nn``; predicates, which decide alone. Raises TypeError if something chosen is
+    none of these.
     """
 
     def __init__(self, chosen: Iterable[Choice] | Choice | None = None) -> None:

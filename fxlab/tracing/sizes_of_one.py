@@ -22,13 +22,7 @@ _Trace = TypeVar("_Trace")
 
 
 class SizesOfOne:
-    """Traces a model on sizes that stand in for given ones, where torch would fix these.
-
-    Parameters
-    ----------
-    arguments
-        The inputs.
-    """
+    """Traces a model on sizes that stand in for given ones, where torch would fix these."""
 
     def __init__(self, arguments: tuple[Argument, ...]) -> None:
         shapes = {(a.name, path): tensor.shape for a in arguments for path, tensor in tensors_inside(a.value)}
@@ -39,12 +33,7 @@ class SizesOfOne:
     def trace(self, rung: Rung, trace: Callable[[Rung], _Trace]) -> _Trace:
         """Trace on a rung; on other sizes in place of ones, if it gives the model's bits for these as well.
 
-        Parameters
-        ----------
-        rung
-            The rung.
-        trace
-            Traces on it, and raises if what was recorded does not hold for the inputs.
+        ``trace``: traces on it, and raises if what was recorded does not hold for the inputs.
         """
         if not rung.dynamic or 1 not in self._taken or self._found == ():
             return trace(rung)

@@ -163,12 +163,8 @@ class _Traced:
 class _Pipeline:
     """Takes a model from its inputs to a graph module that was compared with it.
 
-    Parameters
-    ----------
-    model, around, arguments, leaves
-        What is traced, what is around it, on which inputs, and which of its modules are one node each.
-    check
-        Whether to compare.
+    ``model``, ``around``, ``arguments``, ``leaves``: what is traced, what is around it, on which inputs, and
+    which of its modules are one node each. ``check``: whether to compare.
     """
 
     def __init__(

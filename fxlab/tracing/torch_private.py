@@ -104,12 +104,7 @@ class _Missing(type):
 def needed(path: str, use: str) -> Any:
     """Return a private object of torch by its full name, or a stand-in that raises when it is used.
 
-    Parameters
-    ----------
-    path
-        The module, and the name in it.
-    use
-        A sentence about its use, for the error.
+    ``path``: the module, and the name in it. ``use``: a sentence about its use, for the error.
     """
     module, _, name = path.rpartition(".")
     try:

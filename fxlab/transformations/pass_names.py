@@ -8,21 +8,9 @@ from collections.abc import Iterable
 def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_prefix: bool = False) -> str:
     """Return the name of a pass that is meant; capitals, spaces, hyphens and underscores do not matter.
 
-    Parameters
-    ----------
-    name
-        The name as a person writes it.
-    names
-        The names to choose from.
-    argument
-        The argument that it was given for, to begin an error with.
-    by_prefix
-        Whether an unambiguous prefix is accepted.
-
-    Raises
-    ------
-    ValueError
-        If there is no such name, or several.
+    ``name``: the name as a person writes it. ``names``: the names to choose from. ``argument``: the argument
+    that it was given for, to begin an error with. ``by_prefix``: whether an unambiguous prefix is accepted.
+    Raises ValueError if there is no such name, or several.
 
     Examples
     --------

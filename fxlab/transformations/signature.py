@@ -26,10 +26,7 @@ that runs.
 def digest(value: object) -> str:
     """Return a digest of a value's type and contents.
 
-    Parameters
-    ----------
-    value
-        Anything: nested containers, tensors, arrays, modules, functions, enumerations, plain objects.
+    ``value``: Anything: nested containers, tensors, arrays, modules, functions, enumerations, plain objects.
 
     Returns
     -------

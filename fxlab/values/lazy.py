@@ -52,16 +52,8 @@ class LazyTensor(torch.Tensor):
     """A tensor without memory: each operation reads its numbers, and they are dropped with the result.
 
     It says of itself that it lies on the CPU, and any code that computes with tensors takes it. Views of it
-    are lazy as well. What is written into it is kept, from then on in memory.
-
-    Parameters
-    ----------
-    source
-        Where the numbers come from.
-    like
-        A tensor of its shape, strides and dtype, such as one on the meta device.
-    requires_grad
-        As for any tensor.
+    are lazy as well. What is written into it is kept, from then on in memory. ``source``: where the numbers
+    come from. ``like``: a tensor of its shape, strides and dtype, such as one on the meta device.
     """
 
     _source: Source

@@ -74,14 +74,8 @@ def _is_found(value: Any) -> bool:
 def for_protocol(value: Any, protocol: int) -> Any:
     """Return a value, or what unpickles to it where the protocol cannot hold the value itself.
 
-    ``torch.save`` uses protocol 2, which cannot hold a ``torch.memory_format``, for one.
-
-    Parameters
-    ----------
-    value
-        The value; one that no protocol can hold is returned as it is.
-    protocol
-        What ``__reduce_ex__`` is given.
+    ``torch.save`` uses protocol 2, which cannot hold a ``torch.memory_format``, for one. ``value``: the
+    value; one that no protocol can hold is returned as it is. ``protocol``: what ``__reduce_ex__`` is given.
 
     Examples
     --------

@@ -21,11 +21,8 @@ LEAVES = (torch.Tensor, *NUMBERS, *SIMPLE, ModuleType)
 def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
     """Return each tensor (and number) inside a model's output by its path.
 
-    Parameters
-    ----------
-    output
-        A tensor or nested mappings (``ModelOutput`` is one), sequences, named tuples, dataclasses and
-        objects with attributes (such as the caches of transformers, of which only tensors count).
+    ``output``: a tensor or nested mappings (``ModelOutput`` is one), sequences, named tuples, dataclasses and
+    objects with attributes (such as the caches of transformers, of which only tensors count).
 
     Returns
     -------
@@ -187,10 +184,8 @@ def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 def known_number(number: Any) -> int | float | bool | str:
     """Return a number of a traced value as it was in the run that was traced.
 
-    Parameters
-    ----------
-    number
-        A number, or a symbolic one (``torch.SymInt`` and its like), as sizes in ``node.meta["val"]`` are.
+    ``number``: a number, or a symbolic one (``torch.SymInt`` and its like), as sizes in ``node.meta["val"]``
+    are.
 
     Returns
     -------

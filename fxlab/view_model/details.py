@@ -38,18 +38,11 @@ MOST_TOKENS = 300
 class Describer:
     """Says of the nodes and groups of a graph what a page does not know by itself.
 
-    Parameters
-    ----------
-    hierarchy
-        The groups of the graph.
-    explained
-        Signature of a pass, or the name of one that is not on offer -> what it says of its candidates.
-    rewrites_of
-        Returns what can be excluded or included again at a node, as ``rewrites_of_node`` does.
-    gone
-        Names of nodes that are shown and no longer there: a group is described without them.
-    flops
-        As ``known`` of :class:`TracedFlops`, for graphs that have calls in common.
+    ``hierarchy``: the groups of the graph. ``explained``: signature of a pass, or the name of one that is not
+    on offer -> what it says of its candidates. ``rewrites_of``: returns what can be excluded or included
+    again at a node, as ``rewrites_of_node`` does. ``gone``: names of nodes that are shown and no longer
+    there: a group is described without them. ``flops``: as ``known`` of :class:`TracedFlops`, for graphs that
+    have calls in common.
     """
 
     def __init__(

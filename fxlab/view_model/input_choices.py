@@ -29,12 +29,7 @@ MOST_VARIED = 2**20
 def inputs_state(session: Session, chosen: str) -> InputChoices:
     """Describe the inputs on offer.
 
-    Parameters
-    ----------
-    session
-        Whose inputs and data they are.
-    chosen
-        The name of those that are looked at.
+    ``session``: whose inputs and data they are. ``chosen``: the name of those that are looked at.
     """
     offered = {OF_SESSION: "the session's inputs"}
     evaluation = session.evaluation
@@ -50,10 +45,7 @@ def inputs_state(session: Session, chosen: str) -> InputChoices:
 def chosen_inputs(session: Session, name: str) -> Inputs | None:
     """Return the inputs of a name.
 
-    Raises
-    ------
-    ValueError
-        If there are none of this name any more.
+    Raises ValueError if there are none of this name any more.
     """
     if name == OF_SESSION:
         return session.inputs

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 class MeasuredOverlays:
     """The overlays that graphs can be coloured by.
 
-    Parameters
-    ----------
-    session
-        Whose stages they are.
+    ``session``: whose stages they are.
     """
 
     def __init__(self, session: Session) -> None:

@@ -24,21 +24,8 @@ def shown_near_miss(
 ) -> ShownNearMiss:
     """Describe why a pass does not apply at a node.
 
-    Parameters
-    ----------
-    p
-        The pass.
-    stages
-        The stages of the session.
-    below
-        The number of the stage that it is applied to.
-    node
-        The name of the node.
-
-    Raises
-    ------
-    ValueError
-        If the pass applies there, or says nothing of the node.
+    ``stages``: the stages of the session. ``below``: the number of the stage that it is applied to. ``node``:
+    the name of the node. Raises ValueError if the pass applies there, or says nothing of the node.
     """
     attempt = near_miss(p, stages[below], node)
     counted = attempt.reached < attempt.operators and "calls fit" not in attempt.reason

@@ -48,16 +48,9 @@ USUAL = Axes()
 def value_state(values: NodeValues, compared: str, first: FirstNonFinite | None, at: str = "") -> NodeValue:
     """Describe the tensors of a node, without their elements.
 
-    Parameters
-    ----------
-    values
-        The tensors.
-    compared
-        The title of the stage that ``"original"`` is the value of.
-    first
-        Where NaN and infinity come from, if there are any.
-    at
-        The title of the stage that the values are of, if it is not the one that is shown.
+    ``compared``: the title of the stage that ``"original"`` is the value of. ``first``: where NaN and
+    infinity come from, if there are any. ``at``: the title of the stage that the values are of, if it is not
+    the one that is shown.
     """
     return {
         "compared": clip(compared, 200),
@@ -82,10 +75,7 @@ def value_state(values: NodeValues, compared: str, first: FirstNonFinite | None,
 def part_state(values: NodeValues, place: int, axes: Axes = USUAL, most: int = MOST_CELLS) -> ValuePart:
     """Describe the elements of one of the tensors, and the statistics of those that it is compared with.
 
-    Raises
-    ------
-    ValueError
-        If there is no such tensor, or it has no such dimensions or elements.
+    Raises ValueError if there is no such tensor, or it has no such dimensions or elements.
     """
     if not 0 <= place < min(len(values.tensors), MOST_TENSORS):
         raise ValueError(f"{values.node} has no tensor {place}.")

@@ -68,14 +68,7 @@ class Replacing(NamedTuple):
 class Others:
     """The pattern of some nodes.
 
-    Parameters
-    ----------
-    graph_module
-        The graph.
-    nodes
-        Names of the nodes.
-    choices
-        Keys of chips, and what is chosen.
+    ``nodes``: names of the nodes. ``choices``: keys of chips, and what is chosen.
     """
 
     graph_module: GraphModule
@@ -133,12 +126,7 @@ class Others:
         """Return a pass that puts a function of torch in the place of the matches.
 
         It promises to preserve the computation. Of the orders of its arguments it takes the first that is
-        confirmed, or the one of the pattern.
-
-        Raises
-        ------
-        ValueError
-            If torch has no such function.
+        confirmed, or the one of the pattern. Raises ValueError if torch has no such function.
         """
         function = torch_functions().get(name.strip())
         if function is None:
@@ -168,23 +156,9 @@ def found_others(
 ) -> OthersFound:
     """Return the places of the present model that are like some nodes, for the page.
 
-    Parameters
-    ----------
-    session
-        The session.
-    nodes
-        Names of the nodes.
-    choices
-        Keys of chips, and what is chosen.
-    replacement
-        The name of a function of torch to put in their place; empty for none.
-    between
-        Whether the nodes between them belong to them.
-
-    Raises
-    ------
-    ValueError
-        If the nodes make no pattern.
+    ``nodes``: names of the nodes. ``choices``: keys of chips, and what is chosen. ``replacement``: the name
+    of a function of torch to put in their place; empty for none. ``between``: whether the nodes between them
+    belong to them. Raises ValueError if the nodes make no pattern.
     """
     graph_module = session.graph_module
     chosen = _with_between(graph_module.graph, nodes) if between else list(nodes)

@@ -20,14 +20,8 @@ _LONGEST_STRETCH = 8_000
 def failure_state(error: Exception, pressed: Transformation, below: int = 0) -> PassError:
     """Describe what went wrong when somebody pressed the switch of a pass.
 
-    Parameters
-    ----------
-    error
-        What was raised.
-    pressed
-        The pass; it may be another one, above it, that raised.
-    below
-        The number of the stage that the pass is applied to.
+    ``pressed``: the pass; it may be another one, above it, that raised. ``below``: the number of the stage
+    that the pass is applied to.
 
     Returns
     -------

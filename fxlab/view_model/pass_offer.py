@@ -32,16 +32,8 @@ _NOTEBOOK = "__main__"
 class Offer:
     """A transformation that can be added.
 
-    Parameters
-    ----------
-    key
-        What the page calls it.
-    title, description
-        What people read.
-    make
-        A class that makes it of its arguments, or a function without any.
-    parameters
-        What arguments there are.
+    ``key``: what the page calls it. ``make``: a class that makes it of its arguments, or a function without
+    any. ``parameters``: what arguments there are.
     """
 
     key: str
@@ -62,10 +54,7 @@ class Offer:
     def made(self, texts: Mapping[str, str]) -> Transformation:
         """Make the transformation of arguments that a person has typed.
 
-        Raises
-        ------
-        ValueError
-            If an argument is unknown or missing, or no literal of Python, or the class raises.
+        Raises ValueError if an argument is unknown or missing, or no literal of Python, or the class raises.
         """
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in texts:
@@ -89,10 +78,7 @@ class Offer:
 def offers(session: Session) -> list[Offer]:
     """Return what a session could offer besides what it does, people's own before fxlab's.
 
-    Parameters
-    ----------
-    session
-        The session. What it offers already is left out, unless it can be made with other arguments.
+    ``session``: the session. What it offers already is left out, unless it can be made with other arguments.
     """
     taken = {p.signature for p in session.passes}
     found = {offer.key: offer for offer in (*_own_classes(taken), *_instances(session, taken))}
@@ -102,10 +88,8 @@ def offers(session: Session) -> list[Offer]:
 def add(session: Session, key: str, texts: Mapping[str, str]) -> Transformation:
     """Add what a person has chosen to a session; one whose name is taken gets a number.
 
-    Raises
-    ------
-    ValueError
-        If there is no such transformation, an argument is wrong, or the session offers it already.
+    Raises ValueError if there is no such transformation, an argument is wrong, or the session offers it
+    already.
     """
     chosen = next((offer for offer in offers(session) if offer.key == key), None)
     if chosen is None:

@@ -37,13 +37,8 @@ PREVIEW_TELLS = "Only running this pass tells what it changes: Preview runs it."
 def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -> list[Pass]:
     """Describe every pass that a session offers, in the order of its stack.
 
-    Parameters
-    ----------
-    session
-        The session.
-    explained
-        Signature of a pass -> its ``explain`` frame, or words why there is none. A pass that is not in it has
-        not been asked yet.
+    ``explained``: signature of a pass -> its ``explain`` frame, or words why there is none. A pass that is
+    not in it has not been asked yet.
     """
     stages, number, states = session.stages, 0, list[Pass]()
     kinds_at = cache(lambda stage: kinds_by_name(stages[stage]))

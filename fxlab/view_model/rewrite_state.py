@@ -22,10 +22,7 @@ _MOST_NODES = 200
 def shown_rewrite(session: Session, p: Transformation, number: int) -> ShownRewrite:
     """Return a rewrite of a pass that is on; of a number that there is none of, the nearest.
 
-    Raises
-    ------
-    ValueError
-        If the pass has rewritten nothing.
+    Raises ValueError if the pass has rewritten nothing.
     """
     steps = session.rewrites(p)
     if not steps:

@@ -67,12 +67,8 @@ def is_run_file(path: Any) -> bool:
 def read_run(path: str | os.PathLike[str]) -> RecordedRun:
     """Read a run.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ValueError
-        If it is damaged, or of a format that this version does not know.
+    Raises OSError if the file cannot be read; ValueError if it is damaged, or of a format that this version
+    does not know.
     """
     name = os.path.basename(os.fspath(path))
     try:

@@ -14,15 +14,8 @@ class CompiledCode:
     """Runs the code that Inductor has generated, on what it was generated for and nothing else.
 
     Guards of Dynamo stand before compiled code. It is called here without them, and reads memory as it is.
-
-    Parameters
-    ----------
-    run
-        What Inductor returned.
-    values
-        The arguments that Dynamo captured the graph with.
-    has_gradients
-        Whether a backward graph was compiled as well.
+    ``values``: the arguments that Dynamo captured the graph with. ``has_gradients``: whether a backward graph
+    was compiled as well.
     """
 
     __name__ = __qualname__ = "compiled_code"

@@ -38,12 +38,7 @@ def wrong_decompositions(
 ) -> Iterator[tuple[OpOverload, Node | None, str]]:
     """Yield operators whose decompositions are other functions, the node that calls each, and why.
 
-    Parameters
-    ----------
-    graph_module
-        The graph before it is decomposed, with its derivatives where these are compiled.
-    inputs
-        What it is called with.
+    ``graph_module``: the graph before it is decomposed, with its derivatives where these are compiled.
     """
     found: set[OpOverload] = set()
     watched = _Watched(decompositions())

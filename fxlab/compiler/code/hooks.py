@@ -30,12 +30,8 @@ def generating(told: Callable[[Mapping[str, Sequence[str]], str], None]) -> Iter
     """Let Inductor generate code anew, and tell of the kernels of each graph.
 
     Files of compiled kernels are kept on disk by their content, as always; graphs are not read from caches.
-
-    Parameters
-    ----------
-    told
-        Is called after the code of a graph is there: by the name of a kernel, the nodes that went into it;
-        and the file of the code, empty if it is not known.
+    ``told``: is called after the code of a graph is there: by the name of a kernel, the nodes that went into
+    it; and the file of the code, empty if it is not known.
 
     Yields
     ------
@@ -129,12 +125,8 @@ def _no_pass(*args: Any, **kwargs: Any) -> None:
 def ahead_of_time_code(made: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Return a function that runs what AOTInductor has made, which is loaded when it is first called.
 
-    Parameters
-    ----------
-    made
-        The name of a shared library, or the list of files of a package.
-    inputs
-        What it was compiled for.
+    ``made``: the name of a shared library, or the list of files of a package. ``inputs``: what it was
+    compiled for.
     """
 
     @functools.cache

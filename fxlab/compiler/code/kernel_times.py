@@ -36,14 +36,8 @@ def seconds_of_kernels(
 ) -> dict[str, dict[str, float]]:
     """Run generated code, and measure each call of a kernel.
 
-    Parameters
-    ----------
-    files
-        The files of the code.
-    run
-        Runs it, once without being measured.
-    rounds
-        The number of measured runs.
+    ``files``: the files of the code. ``run``: runs it, once without being measured. ``rounds``: the number of
+    measured runs.
 
     Returns
     -------

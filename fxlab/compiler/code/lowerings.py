@@ -65,12 +65,7 @@ class Fault:
 class LoweredGraph:
     """The last graph of a compile, which Inductor generates code for, and nothing else of the compile.
 
-    Parameters
-    ----------
-    graph_module
-        The graph, of ATen operators.
-    inputs
-        What it is called with.
+    ``graph_module``: the graph, of ATen operators.
     """
 
     def __init__(self, graph_module: GraphModule, inputs: Mapping[str, Any]) -> None:

@@ -74,16 +74,8 @@ class Compile:
 class Compiler:
     """Compiles one model on its inputs, without generating code.
 
-    Parameters
-    ----------
-    model
-        The model, which is left as it is.
-    inputs
-        What it is called with.
-    training
-        Whether gradients are compiled as well.
-    options, dynamic
-        Those of ``torch.compile``.
+    ``training``: whether gradients are compiled as well. ``options``, ``dynamic``: those of
+    ``torch.compile``.
     """
 
     def __init__(
@@ -157,18 +149,10 @@ class Compiler:
     ) -> Compile:
         """Compile once, with passes of one stack of one graph off or limited, and with options changed.
 
-        Parameters
-        ----------
-        number, kind
-            Which graph of the model, and which of its stacks.
-        off
-            The passes of that stack that are skipped.
-        limits
-            By pass, to which of its matches it is limited.
-        options
-            Options of Inductor that are other than those given at first.
-        generates
-            Whether code is generated.
+        ``number``, ``kind``: which graph of the model, and which of its stacks. ``off``: the passes of that
+        stack that are skipped. ``limits``: by pass, to which of its matches it is limited. ``options``:
+        options of Inductor that are other than those given at first. ``generates``: whether code is
+        generated.
         """
 
         def is_meant(of: str) -> bool:

@@ -50,14 +50,8 @@ class StageOf:
 class CompilerStack:
     """The passes that one graph goes through, any of them on or off.
 
-    Parameters
-    ----------
-    compiler
-        What compiles the model.
-    number
-        Which of the model's graphs.
-    kind
-        Which of its stacks: ``whole``, ``forward`` or ``backward``.
+    ``compiler``: what compiles the model. ``number``: which of the model's graphs. ``kind``: which of its
+    stacks: ``whole``, ``forward`` or ``backward``.
     """
 
     def __init__(self, compiler: Compiler, number: int, kind: str) -> None:
@@ -139,10 +133,8 @@ class CompilerStack:
     def stage(self, entries: Entries) -> tuple[GraphModule, Step | None]:
         """Return the graph after some passes, and what the last of them did if it was there.
 
-        Parameters
-        ----------
-        entries
-            The passes. Those that the compiler runs below the last of them, and that are not given, are off.
+        ``entries``: the passes. Those that the compiler runs below the last of them, and that are not given,
+        are off.
         """
         found, steps = self._gone_through(entries)
         snapshot = steps[-1].after if steps else self._stack(found).first
@@ -173,10 +165,7 @@ class CompilerStack:
     def code(self, entries: Entries) -> GraphModule:
         """Return a graph that calls the code that is generated for a stage.
 
-        Raises
-        ------
-        ValueError
-            If Dynamo captures another graph this time.
+        Raises ValueError if Dynamo captures another graph this time.
         """
         frame = self.compiler.frames[self._number]
         module = frame.code(self._generated(entries, frame).recorder.recordings[self._number])
@@ -200,10 +189,7 @@ class CompilerStack:
     def seconds_of_kernels(self, entries: Entries, rounds: int) -> dict[str, dict[str, float]]:
         """Run the generated code, and return the seconds of each call of a kernel, by stack.
 
-        Raises
-        ------
-        ValueError
-            If Dynamo captures another graph this time.
+        Raises ValueError if Dynamo captures another graph this time.
         """
         done = self._generated(entries, self.compiler.frames[self._number])
         stacks = done.recorder.recordings[self._number].stacks.values()

@@ -38,12 +38,7 @@ class OperatorMistake:
 def operator_mistakes(module: GraphModule, inputs: Mapping[str, Any]) -> list[OperatorMistake]:
     """Run a graph, and compare each custom operator with its fake result and its schema.
 
-    Parameters
-    ----------
-    module
-        The graph, whose ``meta["val"]`` are what the compiler takes results for.
-    inputs
-        What it is called with.
+    ``module``: the graph, whose ``meta["val"]`` are what the compiler takes results for.
     """
     if not any(_custom(node) for node in module.graph.nodes):
         return []

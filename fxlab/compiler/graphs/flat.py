@@ -59,16 +59,8 @@ class NotRunnable:
 class Frame:
     """The part that all stages of one graph have in common: inputs, parameters, names, modules.
 
-    Parameters
-    ----------
-    model
-        The model.
-    inputs
-        What it is called with, by name; for the first graph of a model.
-    ran
-        The copies of them that it was called with.
-    recording
-        How the graph was compiled.
+    ``inputs``: what it is called with, by name; for the first graph of a model. ``ran``: the copies of them
+    that it was called with. ``recording``: how the graph was compiled.
     """
 
     def __init__(

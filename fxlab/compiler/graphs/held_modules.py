@@ -20,14 +20,8 @@ def holder_of(found: Mapping[str, nn.Module], code: types.CodeType | None) -> nn
     """Return a module that holds others under the names that a function has for them.
 
     A single module is returned itself. A module whose method the function is, is the root, with the others
-    beside what it holds.
-
-    Parameters
-    ----------
-    found
-        By an expression such as ``G['net']`` or ``L['self'].model``, each module.
-    code
-        That of the function.
+    beside what it holds. ``found``: by an expression such as ``G['net']`` or ``L['self'].model``, each
+    module. ``code``: that of the function.
     """
     modules = {id(module): (expression, module) for expression, module in [*found.items()][::-1]}
     if len(modules) == 1:
@@ -62,17 +56,8 @@ def paths_of(found: Mapping[str, nn.Module], model: nn.Module) -> dict[str, str]
 def modules_read_by(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, nn.Module]:
     """Return the modules that a function may read: its object's, those of its closure and globals, arguments.
 
-    Parameters
-    ----------
-    function
-        A function, a method, or another object that can be called.
-    given
-        The arguments, by name.
-
-    Raises
-    ------
-    TypeError
-        If it has no code that Dynamo could read.
+    ``function``: a function, a method, or another object that can be called. Raises TypeError if it has no
+    code that Dynamo could read.
     """
     code_of = plain_function(function)
     owner = getattr(function, "__self__", None if code_of is function else function)

@@ -38,14 +38,8 @@ def class_paths(model: nn.Module) -> dict[str, str]:
 def clean_meta(node: Node, classes: Mapping[str, str], roots: Mapping[str, str]) -> dict[str, Any]:
     """Return the ``meta`` of a node as graphs of fxlab have it: result, source lines, modules, its pass.
 
-    Parameters
-    ----------
-    node
-        The node.
-    classes
-        The class of each module, by its path.
-    roots
-        The paths of modules that a function reads, by its expressions for them.
+    ``classes``: the class of each module, by its path. ``roots``: the paths of modules that a function reads,
+    by its expressions for them.
     """
     meta = node.meta
     result = {"val": meta.get("val", meta.get("example_value"))}
@@ -69,10 +63,7 @@ def stack_of_path(path: str, classes: Mapping[str, str]) -> dict[str, tuple[str,
 def fill_module_stacks(made: Iterable[Node]) -> None:
     """Let nodes that the compiler has made of no other belong where their first users, or inputs, belong.
 
-    Parameters
-    ----------
-    made
-        These nodes, in the order of their graph.
+    ``made``: these nodes, in the order of their graph.
     """
     calls = [node for node in made if node.op.startswith("call")]
     for nodes, others in ((reversed(calls), "users"), (calls, "all_input_nodes")):

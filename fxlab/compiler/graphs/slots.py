@@ -38,17 +38,9 @@ def slots_of(
 ) -> list[Slot]:
     """Tell what the placeholders of Dynamo's graph are by the values that it ran with.
 
-    Parameters
-    ----------
-    model
-        What holds parameters and buffers.
-    inputs, ran
-        The inputs by name, and the copies that the model was called with. None for a graph after a break:
-        what it takes was computed by what ran before.
-    recording
-        The compile.
-    names
-        Where the nodes get their names.
+    ``model``: what holds parameters and buffers. ``inputs``, ``ran``: the inputs by name, and the copies that
+    the model was called with. None for a graph after a break: what it takes was computed by what ran before.
+    ``names``: where the nodes get their names.
     """
     given, copies = _by_name(inputs), _by_name(ran)
     paths = {id(value): path for path, value in model.named_buffers()}

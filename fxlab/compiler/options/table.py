@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 def check_option(name: object, value: object) -> str:
     """Return the name of an option as Inductor writes it.
 
-    Raises
-    ------
-    TypeError
-        If the name is no text, or the value of another type than the option's.
-    ValueError
-        If there is no such option, or it is no switch.
+    Raises TypeError if the name is no text, or the value of another type than the option's; ValueError if
+    there is no such option, or it is no switch.
     """
     if not isinstance(name, str):
         raise TypeError(f"name: expected the name of an option of Inductor, got {described(name)}.")

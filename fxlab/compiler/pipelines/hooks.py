@@ -26,12 +26,7 @@ def listening_to_passes(
 ) -> Iterator[list[str]]:
     """Let a listener hear of all passes that this thread runs inside; of nested ones, of the outermost.
 
-    Parameters
-    ----------
-    listener
-        The listener.
-    functions
-        Functions of a graph module that are passes as well.
+    ``functions``: functions of a graph module that are passes as well.
 
     Yields
     ------

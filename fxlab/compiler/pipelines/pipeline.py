@@ -30,12 +30,7 @@ BETWEEN = "between passes, after {}"
 class Pipeline:
     """The passes that one graph has gone through.
 
-    Parameters
-    ----------
-    graph_module
-        The graph before the first of them.
-    why
-        Why none can be switched off.
+    ``graph_module``: the graph before the first of them. ``why``: why none can be switched off.
     """
 
     def __init__(self, graph_module: GraphModule, why: str) -> None:
@@ -139,13 +134,8 @@ def _tensors(value: Any) -> dict[str, torch.Tensor]:
 class PipelineFrame:
     """The part that all stages of a pipeline have in common: their inputs.
 
-    Parameters
-    ----------
-    pipeline
-        The pipeline.
-    inputs
-        What its first graph is called with, or the program that it is the graph of; ``None`` to make up what
-        the pipeline does not tell.
+    ``inputs``: what its first graph is called with, or the program that it is the graph of; ``None`` to make
+    up what the pipeline does not tell.
     """
 
     def __init__(self, pipeline: Pipeline, inputs: Inputs | ExportedProgram | None) -> None:

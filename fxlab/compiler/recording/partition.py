@@ -16,13 +16,7 @@ def joined(joint: Snapshot, forward: Snapshot, backward: Snapshot) -> Snapshot |
     """Return a graph that runs a forward graph and, on the values that it saves, the backward graph.
 
     It takes what the joint graph takes and returns what that returns. ``None`` if that cannot be told.
-
-    Parameters
-    ----------
-    joint
-        The graph that was split.
-    forward, backward
-        The two graphs that it was split into.
+    ``forward``, ``backward``: the two graphs that it was split into.
     """
     graph = Graph()
     inputs: dict[str, Node] = {}

@@ -64,14 +64,8 @@ class Made:
 class Snapshot:
     """A copy of a graph, in an order in which it can run.
 
-    Parameters
-    ----------
-    graph_module
-        The module.
-    dialect
-        ``torch`` for what Dynamo has captured, ``aten`` for what AOTAutograd has made of it.
-    made
-        By the name of a node that has replaced a match: where that was.
+    ``dialect``: ``torch`` for what Dynamo has captured, ``aten`` for what AOTAutograd has made of it.
+    ``made``: by the name of a node that has replaced a match: where that was.
     """
 
     def __init__(self, graph_module: GraphModule, dialect: str, made: Mapping[str, Made]) -> None:

@@ -36,14 +36,8 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
     """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
 
     Caches of compiled graphs are not read while something is compiled, as what comes out of one goes through
-    no pass; they are written as always. Backward graphs are compiled at once.
-
-    Parameters
-    ----------
-    listener
-        The listener.
-    story
-        Where the story of its functions is written, of all threads.
+    no pass; they are written as always. Backward graphs are compiled at once. ``story``: where the story of
+    its functions is written, of all threads.
 
     Yields
     ------

@@ -25,10 +25,7 @@ def write_texts(
 ) -> None:
     """Write tables of a record, and for each stack a folder with its stages and the differences of each.
 
-    Raises
-    ------
-    OSError
-        If something cannot be written.
+    Raises OSError if something cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_tables(tables, folder)

@@ -68,27 +68,16 @@ class PatternQuestions(SwitchedCompile):
     ) -> list[GraphModule]:
         """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
 
-        An operator that may be one of several is the first of them, a list of any length has one element,
-        and a value that nobody asks for is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
-
-        Parameters
-        ----------
-        pattern
-            The name of a pattern (see :meth:`patterns`). Left out, all.
-        pass_
-            One pass. Left out, all passes that have run.
+        An operator that may be one of several is the first of them, a list of any length has one element, and
+        a value that nobody asks for is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
+        ``pattern``: the name of a pattern (see :meth:`patterns`). Left out, all. ``pass_``: one pass. Left
+        out, all passes that have run. Raises TypeError if ``pattern`` is no name; ValueError if there is no
+        such pattern or pass.
 
         Returns
         -------
         list of torch.fx.GraphModule
             One for each row of :meth:`patterns` that has the name, in their order.
-
-        Raises
-        ------
-        TypeError
-            If ``pattern`` is no name.
-        ValueError
-            If there is no such pattern or pass.
         """
         tried = self._tried(pass_)
         _check_pattern(pattern, tried)

@@ -78,10 +78,8 @@ class Guard:
     def failed(self, local: Mapping[str, Any], of_module: Mapping[str, Any]) -> str:
         """Return how it has failed in a frame, such as ``cache.pos was 3, is 4``.
 
-        Parameters
-        ----------
-        local, of_module
-            The variables of the frame, and those of its module. No code of theirs is run.
+        ``local``, ``of_module``: the variables of the frame, and those of its module. No code of theirs is
+        run.
         """
         scope = {**local, "L": local, "G": of_module}
         expression = self.expression

@@ -46,14 +46,8 @@ _FRAMES = "torch._dynamo.convert_frame"
 def hear_story(patches: Patches, story: Story, of_other_thread: Callable[[str], None] | None = None) -> None:
     """Write down what Dynamo does with functions, in any thread.
 
-    Parameters
-    ----------
-    patches
-        What exchanges functions of torch.
-    story
-        Where it is written.
-    of_other_thread
-        Is told the function of each compile in a thread that is not this one.
+    ``patches``: what exchanges functions of torch. ``story``: where it is written. ``of_other_thread``: is
+    told the function of each compile in a thread that is not this one.
     """
     heard = _StoryHeard(story, of_other_thread)
     patches.around(f"{_FRAMES}:_compile", heard.compiled, "Compiles and recompiles are not told")

@@ -76,12 +76,8 @@ def tensor_graph(graph_module: GraphModule, inputs: Inputs) -> TensorGraph:
     """Return a graph with tensors alone at its border, and without guards that a file cannot hold.
 
     Guards on sizes stay: exporters turn them into limits of dynamic sizes. Those on data, modes, settings and
-    the structure of inputs are left out, and are among the ``conditions``.
-
-    Raises
-    ------
-    ValueError
-        If the graph writes into its inputs or buffers, or does not run on the inputs.
+    the structure of inputs are left out, and are among the ``conditions``. Raises ValueError if the graph
+    writes into its inputs or buffers, or does not run on the inputs.
     """
     written = observed(graph_module, "model", inputs).written
     if written:

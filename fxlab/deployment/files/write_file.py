@@ -48,27 +48,14 @@ def missing_package(suffix: str) -> str:
 def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: bool = True) -> tuple[str, ...]:
     """Write a graph as what the suffix of a path says, ``.pt2`` or ``.onnx``.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    path
-        The file.
-    dynamic
-        Whether sizes that the graph follows are followed by the file; if not, it is for the sizes of these
-        inputs alone.
+    ``dynamic``: whether sizes that the graph follows are followed by the file; if not, it is for the sizes of
+    these inputs alone. Raises ExportError if torch's exporter refuses the graph; OSError if the file cannot
+    be written.
 
     Returns
     -------
     tuple of str
         Its inputs in words, with symbols for sizes that may be any.
-
-    Raises
-    ------
-    ExportError
-        If torch's exporter refuses the graph.
-    OSError
-        If the file cannot be written.
     """
     program = exported(graph, dynamic=dynamic)
     if Path(path).suffix == ".pt2":
@@ -130,12 +117,7 @@ def read_file(path: str | os.PathLike[str], graph: TensorGraph) -> nn.Module | N
 class OnnxModule(nn.Module):
     """Runs an ONNX file in onnxruntime, on the CPU.
 
-    Parameters
-    ----------
-    path
-        The file.
-    graph
-        What it was written of.
+    ``graph``: what it was written of.
     """
 
     def __init__(self, path: str | os.PathLike[str], graph: TensorGraph) -> None:
@@ -154,10 +136,8 @@ class OnnxModule(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs.
 
-        Raises
-        ------
-        ValueError
-            If onnxruntime does not run the file on them; NumPy, by which it is given them, has no bfloat16.
+        Raises ValueError if onnxruntime does not run the file on them; NumPy, by which it is given them, has
+        no bfloat16.
         """
         # An exporter leaves inputs out that nothing reads.
         known = {value.name for value in self._session.get_inputs()}

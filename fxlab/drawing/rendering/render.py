@@ -25,25 +25,12 @@ def render(
 ) -> str:
     """Draw a view as SVG. The same view and marks give the same SVG.
 
-    Parameters
-    ----------
-    view
-        What is visible.
-    marks
-        Node name -> signatures of the transformations that changed the node. Such nodes, and the groups that
-        hold them, are highlighted.
-    signatures
-        The signatures in the order that numbers them: a box changed by ``signatures[i]`` has the class
-        ``fx-mark-i``. By default, the order of their first appearance in ``marks``.
-    overlay
-        What to colour boxes by. The picture has a legend then.
-    arrangement
-        How the boxes are arranged.
-
-    Raises
-    ------
-    fxlab.drawing.LayoutError
-        If Graphviz is missing, fails, takes too long or is cancelled.
+    ``marks``: node name -> signatures of the transformations that changed the node. Such nodes, and the
+    groups that hold them, are highlighted. ``signatures``: the signatures in the order that numbers them: a
+    box changed by ``signatures[i]`` has the class ``fx-mark-i``. By default, the order of their first
+    appearance in ``marks``. ``overlay``: what to colour boxes by. The picture has a legend then.
+    ``arrangement``: how the boxes are arranged. Raises fxlab.drawing.LayoutError if Graphviz is missing,
+    fails, takes too long or is cancelled.
     """
     marks = marks or {}
     boxes = make_boxes(view, marks, signatures_of(marks) if signatures is None else signatures)

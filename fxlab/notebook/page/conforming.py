@@ -15,19 +15,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def required(value: object, kind: Any, name: str) -> None:
     """Require that a value is of a typed dictionary.
 
-    Parameters
-    ----------
-    value
-        Anything that arrived over the wire.
-    kind
-        The typed dictionary.
-    name
-        The name of such a value, for the error.
-
-    Raises
-    ------
-    ValueError
-        With the first field that is wrong.
+    ``value``: anything that arrived over the wire. ``name``: the name of such a value, for the error. Raises
+    ValueError with the first field that is wrong.
     """
     hints = get_type_hints(kind)
     if not isinstance(value, dict) or value.keys() != hints.keys():

@@ -38,16 +38,9 @@ class MessageError(ValueError):
 class Message:
     """One type of message, and what answers it.
 
-    Parameters
-    ----------
-    doing
-        What is being done, for the busy line and for errors: ``"Opening the group"``.
-    is_slow
-        Whether the busy line says so.
-    answer
-        A method of the inspector, called with the fields.
-    fields
-        Name of a field -> its type as it is annotated. There are no others, and none may be missing.
+    ``doing``: what is being done, for the busy line and for errors: ``"Opening the group"``. ``is_slow``:
+    whether the busy line says so. ``answer``: a method of the inspector, called with the fields. ``fields``:
+    name of a field -> its type as it is annotated. There are no others, and none may be missing.
     """
 
     doing: str
@@ -77,16 +70,8 @@ def answers(type_: str, doing: str, *, is_slow: bool = False) -> Callable[[_Meth
 def parse_message(content: object) -> tuple[Message, dict[str, Any], str | None]:
     """Return the type of a message, its fields, and by what name the page knows the answer if it wants one.
 
-    Parameters
-    ----------
-    content
-        Anything that arrived over the wire.
-
-    Raises
-    ------
-    MessageError
-        If it is not a mapping with a known ``"type"`` and exactly the fields of that type, and perhaps a
-        ``"request"``.
+    ``content``: anything that arrived over the wire. Raises MessageError if it is not a mapping with a known
+    ``"type"`` and exactly the fields of that type, and perhaps a ``"request"``.
     """
     if not isinstance(content, Mapping):
         raise MessageError(f"A message is an object with a type, got {type(content).__name__}.")

@@ -27,11 +27,8 @@ _LINE = re.compile(
 def is_outline(text: str) -> bool:
     """Return whether a text is a graph as pages write it: boxes with sizes, lines, and no words.
 
-    Parameters
-    ----------
-    text
-        In the DOT language; ``outline`` in ``frontend/src/viewer/drawing/dot.ts`` writes it, as
-        :func:`fxlab.drawing.rendering.dot.outline` does.
+    ``text``: in the DOT language; ``outline`` in ``frontend/src/viewer/drawing/dot.ts`` writes it, as
+    :func:`fxlab.drawing.rendering.dot.outline` does.
     """
     lines = text.split("\n")
     head = len(next(iter(_HEADS)))

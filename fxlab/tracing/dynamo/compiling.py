@@ -109,14 +109,9 @@ class CompiledFunction:
 
     Where Dynamo cannot compile, the function's own code runs.
 
-    Parameters
-    ----------
-    function
-        The function. It is compiled as a copy, of which Dynamo knows nothing yet.
-    backend
-        What graphs are given to. Dynamo keeps it until it is reset.
-    note
-        Is called with the reason for each piece of code that runs eagerly, in the thread that runs it.
+    ``function``: the function. It is compiled as a copy, of which Dynamo knows nothing yet. ``backend``: what
+    graphs are given to. Dynamo keeps it until it is reset. ``note``: is called with the reason for each piece
+    of code that runs eagerly, in the thread that runs it.
     """
 
     def __init__(

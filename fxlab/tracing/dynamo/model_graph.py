@@ -29,14 +29,9 @@ def model_graph(
 ) -> tuple[GraphModule, tuple[Any, ...]]:
     """Make a graph module that holds the weights that Dynamo made inputs of, and return it with its inputs.
 
-    Parameters
-    ----------
-    captured
-        What a backend of ``torch.compile`` is given; it is not changed.
-    values
-        The values of its placeholders.
-    running
-        The modules whose calls were going on, the outermost first: weights and paths have their names there.
+    ``captured``: what a backend of ``torch.compile`` is given; it is not changed. ``values``: the values of
+    its placeholders. ``running``: the modules whose calls were going on, the outermost first: weights and
+    paths have their names there.
     """
     rewritten = _Rewritten(captured, values, _Names(running))
     module = rewritten.module
@@ -48,13 +43,7 @@ def model_graph(
 
 
 class LiftedGraph:
-    """A captured graph with the model's own weights, for one who gets the values of its placeholders.
-
-    Parameters
-    ----------
-    captured, values, running
-        As for :func:`model_graph`.
-    """
+    """A captured graph with the model's own weights, for one who gets the values of its placeholders."""
 
     def __init__(self, captured: GraphModule, values: Sequence[Any], running: Sequence[nn.Module]) -> None:
         rewritten = _Rewritten(captured, values, _Names(running))

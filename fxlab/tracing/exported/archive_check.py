@@ -52,12 +52,7 @@ _EXPRESSION = (
 class MayRunCodeError(ValueError):
     """Loading a file could run code that it brings.
 
-    Parameters
-    ----------
-    why
-        What in it may run code.
-    path
-        The file, where it is known.
+    ``why``: what in it may run code. ``path``: the file, where it is known.
     """
 
     def __init__(self, why: str, path: str = "") -> None:

@@ -24,16 +24,8 @@ def load_program(path: str | os.PathLike[str], *, trusted: bool = False) -> Expo
     """Load a program that ``torch.export.save`` wrote, without running code that the file brings.
 
     ``torch.export.load`` evaluates expressions and may unpickle any object. A file that needs neither is
-    loaded; others only if they are trusted.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ValueError
-        If it holds no program, or a broken one.
-    MayRunCodeError
-        If loading it could run code, and it is not trusted.
+    loaded; others only if they are trusted. Raises OSError if the file cannot be read; ValueError if it holds
+    no program, or a broken one; MayRunCodeError if loading it could run code, and it is not trusted.
     """
     file = Path(path)
     data = io.BytesIO(file.read_bytes())  # one copy for checking and loading: the file may change meanwhile

@@ -41,12 +41,7 @@ _UNKNOWN_WORDS = ("expected to contain only concrete integers", "its data is not
 def first_that_runs(model: nn.Module, candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Return the first inputs that a model takes, as far as shapes can tell; the very first if it takes none.
 
-    Parameters
-    ----------
-    model
-        The model; it is left as it was.
-    candidates
-        Keyword arguments, the most likely ones first. Nothing is run if there is but one.
+    ``candidates``: keyword arguments, the most likely ones first. Nothing is run if there is but one.
     """
     rest = iter(candidates)
     first = next(rest)

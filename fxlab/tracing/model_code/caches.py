@@ -34,16 +34,9 @@ def caches_bypassed(
     """Let functions around a model compute each result anew, for this thread.
 
     Those of the files in which its modules are written always do so. Others do if they are given tensors,
-    modules or sizes; else they may be what is asked again and again, and takes long.
-
-    Parameters
-    ----------
-    model
-        The model.
-    around
-        What is around it.
-    made
-        Is told of the tensors that are constants of the model, though they are made during the run.
+    modules or sizes; else they may be what is asked again and again, and takes long. ``around``: what is
+    around it. ``made``: is told of the tensors that are constants of the model, though they are made during
+    the run.
     """
     own = files_of(model)
     names = {file.__name__ for file in own}

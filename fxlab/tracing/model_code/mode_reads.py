@@ -19,12 +19,7 @@ from fxlab.tracing.report import REFUSAL
 class ModeReads:
     """Notes reads of ``training``, which a graph does not repeat when it runs.
 
-    Parameters
-    ----------
-    model
-        The module that is recorded.
-    place
-        Returns ``file:line`` of the model's code that is running.
+    ``place``: returns ``file:line`` of the model's code that is running.
 
     Attributes
     ----------

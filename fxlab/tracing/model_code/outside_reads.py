@@ -29,12 +29,7 @@ _PASSING_ON = (exchanged_file, os.__file__, "<frozen ")
 class OutsideReads:
     """Notes reads of environment variables, which a graph checks, and of numbers that are others each time.
 
-    Parameters
-    ----------
-    files
-        The files of the model.
-    is_seen
-        Tells whether what runs now is recorded.
+    ``files``: the files of the model. ``is_seen``: tells whether what runs now is recorded.
 
     Attributes
     ----------

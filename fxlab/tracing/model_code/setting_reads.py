@@ -30,14 +30,8 @@ _MATMUL: Any = type(torch.backends.cuda.matmul)
 class SettingReads:
     """Notes reads of settings, which a graph does not repeat when it runs.
 
-    What the model has set otherwise by itself is its own choice, and not noted.
-
-    Parameters
-    ----------
-    model
-        The module that is recorded.
-    is_seen
-        Tells whether what runs now is recorded; a module that is one node reads again when the graph runs.
+    What the model has set otherwise by itself is its own choice, and not noted. ``is_seen``: tells whether
+    what runs now is recorded; a module that is one node reads again when the graph runs.
 
     Attributes
     ----------

@@ -50,10 +50,7 @@ def is_start_of_tracing(filename: str) -> bool:
 def model_frames(until: FrameType) -> list[tuple[str, int, str]]:
     """Return file, line and function of each running frame of the model, outermost first.
 
-    Parameters
-    ----------
-    until
-        The frame that called the model; it and what lies outside of it are left out.
+    ``until``: the frame that called the model; it and what lies outside of it are left out.
     """
     found: list[tuple[str, int, str]] = []
     frame: FrameType | None = sys._getframe(1)

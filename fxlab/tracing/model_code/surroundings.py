@@ -109,11 +109,6 @@ class _Slots:
 class _Snapshot:
     """The contents of some files and classes, and of all that can be reached from there.
 
-    Parameters
-    ----------
-    owners
-        The files and classes.
-
     Attributes
     ----------
     caches : list of tuple
@@ -205,11 +200,6 @@ class _Snapshot:
 class Surroundings:
     """The contents of the files around a model when this was made.
 
-    Parameters
-    ----------
-    model
-        The model.
-
     Attributes
     ----------
     owners : list
@@ -242,11 +232,7 @@ class Surroundings:
         """Put back what holds tensors or symbolic numbers of a run; return what the run has changed.
 
         That is what was put back, and the numbers and texts that are not what they were, which stay.
-
-        Parameters
-        ----------
-        is_of_run
-            Tells whether a tensor or number is one of the run.
+        ``is_of_run``: tells whether a tensor or number is one of the run.
         """
         snapshots = *self._lasting, *self._until_put_back
         found = [where for snapshot in snapshots for where in snapshot.put_back(is_of_run)]

@@ -28,15 +28,9 @@ class Twin:
 
     Modules, lists, dictionaries and objects that can be reached from the model are copied; bound methods,
     partial functions, closures and weak references lead to the copies. Everything else is shared: what
-    extensions in C hold, locks, classes, functions without such variables.
-
-    Parameters
-    ----------
-    model
-        The model, which is only read.
-    replacement
-        Returns what stands for a tensor that a module holds, as attribute or in a list or dict. The same
-        tensor is asked for once. Tensors that lie deeper are shared.
+    extensions in C hold, locks, classes, functions without such variables. ``replacement``: returns what
+    stands for a tensor that a module holds, as attribute or in a list or dict. The same tensor is asked for
+    once. Tensors that lie deeper are shared.
 
     Attributes
     ----------

@@ -20,11 +20,6 @@ from fxlab.tracing.recording.output_objects import output_argument
 class RecordedBody:
     """The graph of a function while it runs; what it uses of the graph around it is given to it.
 
-    Parameters
-    ----------
-    function
-        The function.
-
     Attributes
     ----------
     graph : Graph
@@ -54,12 +49,8 @@ class RecordedBody:
     ) -> Callable[..., Any]:
         """Return a function that records what the given one does, with its results as the graph's.
 
-        Parameters
-        ----------
-        bind
-            Called with each input and its placeholder.
-        node_of
-            Tensor or symbolic number -> its node in the graph.
+        ``bind``: called with each input and its placeholder. ``node_of``: tensor or symbolic number -> its
+        node in the graph.
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -100,12 +91,7 @@ class RecordedBody:
 class Branch(RecordedBody):
     """One of the functions of ``torch.cond``.
 
-    Parameters
-    ----------
-    function
-        The function, without arguments.
-    given
-        What the branch before is called with, so that both are called with the same.
+    ``given``: what the branch before is called with, so that both are called with the same.
     """
 
     has_values = True

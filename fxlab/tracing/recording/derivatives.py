@@ -60,12 +60,7 @@ class Derivative:
 class DerivativeBody(RecordedBody):
     """The graph of a function that is being differentiated.
 
-    Parameters
-    ----------
-    function
-        What ``torch.func`` was given.
-    args, kwargs
-        Its arguments.
+    ``function``: what ``torch.func`` was given.
     """
 
     def __init__(

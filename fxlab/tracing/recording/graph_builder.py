@@ -68,21 +68,11 @@ class SizeError(TraceError):
 class Recording:
     """A graph that grows by what a model calls.
 
-    Parameters
-    ----------
-    model
-        The module that is recorded; its parameters and buffers become ``get_attr`` nodes.
-    value_in_meta
-        What ``node.meta["val"]`` keeps of a result.
-    originals
-        The model's tensors that fake ones stand for.
-    made
-        The tensors that were made during the run, none of which can be a constant.
-    most_operations
-        How complicated a size may be.
-    expected
-        What another run has recorded, if this one is to end as soon as it records something else. The graph
-        is to be compared only then.
+    ``model``: the module that is recorded; its parameters and buffers become ``get_attr`` nodes.
+    ``value_in_meta``: what ``node.meta["val"]`` keeps of a result. ``originals``: the model's tensors that
+    fake ones stand for. ``made``: the tensors that were made during the run, none of which can be a constant.
+    ``most_operations``: how complicated a size may be. ``expected``: what another run has recorded, if this
+    one is to end as soon as it records something else. The graph is to be compared only then.
 
     Attributes
     ----------

@@ -51,12 +51,7 @@ from fxlab.values.tensors import bits_of, is_floating
 class Conditions:
     """Adds nodes to a recording that raise ``AssertionError`` for what it does not hold for.
 
-    Parameters
-    ----------
-    recording
-        The recording.
-    asked
-        What the model asks about sizes and data.
+    ``asked``: what the model asks about sizes and data.
     """
 
     def __init__(self, recording: Recording, asked: ModelSizes) -> None:
@@ -69,12 +64,7 @@ class Conditions:
     def require_sizes(self, condition: Any, message: str) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless sizes meet a condition.
 
-        Parameters
-        ----------
-        condition
-            A sympy expression of the symbols of the inputs' sizes.
-        message
-            What to say.
+        ``condition``: a sympy expression of the symbols of the inputs' sizes.
         """
         with self._before_computing():
             nodes = SizeNodes(self._graph, self._recording.source_of, lambda node: None)
@@ -102,14 +92,9 @@ class Conditions:
         """Make the graph raise ``AssertionError``, before all else, unless inputs are of the kinds it read.
 
         Where the model's Python reads a dtype, the graph has that one; where it reads a shape, the graph has
-        sizes of so many dimensions.
-
-        Parameters
-        ----------
-        dtypes
-            Whether those that were read are of floating-point (or complex) numbers: such inputs are checked.
-        dimensions
-            Whether the numbers of dimensions are checked.
+        sizes of so many dimensions. ``dtypes``: whether those that were read are of floating-point (or
+        complex) numbers: such inputs are checked. ``dimensions``: whether the numbers of dimensions are
+        checked.
         """
 
         def kind(path: Path, tensor: torch.Tensor) -> TensorOf:
@@ -287,14 +272,7 @@ class Conditions:
     def hold_result(self, name: str, result: Any, known: Container[Any]) -> None:
         """Make the graph check that what it has just called gives tensors of the shapes that it reads.
 
-        Parameters
-        ----------
-        name
-            What was called.
-        result
-            What it gave.
-        known
-            The symbols of which other sizes are made.
+        ``known``: the symbols of which other sizes are made.
         """
         node = self._recording.latest
         with self._graph.inserting_before(node):

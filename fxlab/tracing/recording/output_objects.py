@@ -81,20 +81,9 @@ class MappingOf:
 def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]) -> Any:
     """Return the argument of the graph's output node, with nodes for the objects inside.
 
-    Parameters
-    ----------
-    output
-        What the model returned: tensors and numbers, nested in lists, tuples, mappings, dataclasses and
-        plain objects.
-    graph
-        Where objects are built, at its insert point.
-    argument_of
-        Tensor or symbolic number -> its node.
-
-    Raises
-    ------
-    TypeError
-        If something inside is none of these.
+    ``output``: what the model returned: tensors and numbers, nested in lists, tuples, mappings, dataclasses
+    and plain objects. ``graph``: where objects are built, at its insert point. ``argument_of``: tensor or
+    symbolic number -> its node. Raises TypeError if something inside is none of these.
     """
     made: dict[int, Any] = {}
 

@@ -30,12 +30,8 @@ _OF_TRACING = (
 class Raises:
     """The target of a node that tells whether a call raises what it raised when it was recorded.
 
-    Parameters
-    ----------
-    op, target
-        The call, as a node says it: ``call_function`` or ``call_method``.
-    error
-        The class of the error.
+    ``op``, ``target``: the call, as a node says it: ``call_function`` or ``call_method``. ``error``: the
+    class of the error.
 
     Examples
     --------
@@ -69,12 +65,8 @@ class Raises:
 class RaisedErrors:
     """Notices the errors of recorded calls, after which a model that catches them goes on.
 
-    Parameters
-    ----------
-    hold
-        Makes the graph check that a call raises again.
-    on_fakes
-        Whether the tensors of the run are fake ones.
+    ``hold``: makes the graph check that a call raises again. ``on_fakes``: whether the tensors of the run are
+    fake ones.
     """
 
     def __init__(self, hold: Callable[[Call, str, Exception], None], *, on_fakes: bool) -> None:
@@ -106,10 +98,7 @@ class RaisedErrors:
     def require_none(self, unanswered: Exception | None) -> None:
         """Raise the first error that is raised only because the model is traced, if the model went on.
 
-        Parameters
-        ----------
-        unanswered
-            What a question about sizes has ended with, if one did.
+        ``unanswered``: what a question about sizes has ended with, if one did.
         """
         if error := self._of_tracing or unanswered:
             raise error

@@ -30,12 +30,8 @@ class Unknown:
 class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tensors with data that notice other threads and hidden calls, while a model runs on them.
 
-    Parameters
-    ----------
-    fakes
-        Makes fake tensors of the same shapes.
-    one_thread
-        Is told of each call with one of these tensors.
+    ``fakes``: makes fake tensors of the same shapes. ``one_thread``: is told of each call with one of these
+    tensors.
     """
 
     supports_higher_order_operators = True

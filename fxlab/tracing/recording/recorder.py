@@ -95,11 +95,6 @@ class Recorder(TorchFunctionMode):
     """Makes a node of each torch-level call and each call of a leaf module.
 
     Tensors stay tensors (fake or real) all the while, so the model's own Python runs as it always does.
-
-    Parameters
-    ----------
-    run
-        The run that is recorded.
     """
 
     def __init__(self, run: Run) -> None:
@@ -141,16 +136,9 @@ def record(
 ) -> None:
     """Run a model once, and make a graph of what it does.
 
-    Parameters
-    ----------
-    run
-        The run, which has the graph afterwards.
-    arguments
-        The inputs, which become placeholders.
-    values
-        What to run on: name of the argument -> its value, with fake or real tensors.
-    gradients
-        Whether to run with gradients.
+    ``run``: the run, which has the graph afterwards. ``arguments``: the inputs, which become placeholders.
+    ``values``: what to run on: name of the argument -> its value, with fake or real tensors. ``gradients``:
+    whether to run with gradients.
     """
     recording, conditions = run.recording, run.conditions
     run.gradients = gradients

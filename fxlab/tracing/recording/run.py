@@ -43,28 +43,14 @@ from fxlab.values.nested import tensors_inside
 class Run:
     """The state of a run while a model is recorded, which the handlers of its calls share.
 
-    Parameters
-    ----------
-    twin
-        What runs in place of the module to record, whose parameters and buffers become ``get_attr`` nodes.
-    leaves
-        Which modules are one ``call_module`` node each.
-    fakes
-        The inputs on fake tensors, and the symbols of their sizes.
-    made
-        The tensors that were made during the run, none of which can be a constant.
-    one_thread
-        Notices what the model does in other threads.
-    tape
-        Remembers what calls of torch give, or knows it from another run.
-    real
-        The real tensors that the model runs on, if these are no fake ones.
-    whole
-        The parts of the model that are called as they are.
-    most_operations
-        How complicated a size may be.
-    expected
-        What another run has recorded, if this one is to end as soon as it records something else.
+    ``twin``: what runs in place of the module to record, whose parameters and buffers become ``get_attr``
+    nodes. ``leaves``: which modules are one ``call_module`` node each. ``fakes``: the inputs on fake tensors,
+    and the symbols of their sizes. ``made``: the tensors that were made during the run, none of which can be
+    a constant. ``one_thread``: notices what the model does in other threads. ``tape``: remembers what calls
+    of torch give, or knows it from another run. ``real``: the real tensors that the model runs on, if these
+    are no fake ones. ``whole``: the parts of the model that are called as they are. ``most_operations``: how
+    complicated a size may be. ``expected``: what another run has recorded, if this one is to end as soon as
+    it records something else.
 
     Attributes
     ----------

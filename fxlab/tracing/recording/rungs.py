@@ -95,24 +95,9 @@ def record_on(
 ) -> Run:
     """Record a model, which is left as it was, and so is what is around it.
 
-    Parameters
-    ----------
-    rung
-        The way.
-    model
-        The module.
-    around
-        What is around it.
-    arguments
-        Its inputs.
-    leaves
-        Which modules are one node each.
-    gradients
-        Whether to run it with gradients.
-    training
-        The mode to put it in, if that is another one.
-    expected
-        What another run has recorded, if this one is to end as soon as it records something else.
+    ``around``: what is around it. ``leaves``: which modules are one node each. ``gradients``: whether to run
+    it with gradients. ``training``: the mode to put it in, if that is another one. ``expected``: what another
+    run has recorded, if this one is to end as soon as it records something else.
     """
     if rung.is_real:
         return _on_real_tensors(model, around, arguments, leaves, gradients)

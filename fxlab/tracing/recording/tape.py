@@ -23,12 +23,8 @@ class Tape:
     """Remembers what each call has given, in order, as long as no call writes into a tensor.
 
     Results are the same objects when they are taken from the tape. A call is therefore the same one exactly
-    if it is given the same tensors, and nothing has to be computed to tell.
-
-    Parameters
-    ----------
-    is_whole
-        Whether to remember anything: whether results are as they were when they were given.
+    if it is given the same tensors, and nothing has to be computed to tell. ``is_whole``: whether to remember
+    anything: whether results are as they were when they were given.
     """
 
     is_over = False
@@ -58,10 +54,7 @@ class Tape:
 class Replay:
     """Gives the results of a tape to the same calls, and raises on the first other one.
 
-    Parameters
-    ----------
-    calls
-        The calls and what they have given.
+    ``calls``: the calls and what they have given.
 
     Attributes
     ----------

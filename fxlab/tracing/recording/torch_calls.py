@@ -110,13 +110,7 @@ def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str
     """Say in the terms of ``torch.fx`` what a model has called.
 
     Operators become functions of the module ``operator``, methods ``call_method``, properties ``getattr``.
-
-    Parameters
-    ----------
-    func
-        What torch hands to ``__torch_function__``.
-    args, kwargs
-        Its arguments.
+    ``func``: what torch hands to ``__torch_function__``.
     """
     name = name_of(func)
     kwargs = {key: value for key, value in kwargs.items() if key != "_stacklevel"}  # of torch's own warnings
@@ -140,14 +134,8 @@ def with_numbers_for_sizes(
 ) -> tuple[Any, ...]:
     """Return arguments with numbers in the place of tensors that stand for sizes or bounds of slices.
 
-    Torch takes the numbers out by itself, which nothing would show.
-
-    Parameters
-    ----------
-    func, args
-        What is called, and its positional arguments.
-    number_in
-        Takes the number out of a tensor with one.
+    Torch takes the numbers out by itself, which nothing would show. ``func``, ``args``: what is called, and
+    its positional arguments. ``number_in``: takes the number out of a tensor with one.
     """
 
     def bound(value: Any) -> Any:

@@ -37,14 +37,7 @@ class Vmapped:
 class VmapBody(RecordedBody):
     """The graph of a function that is being mapped.
 
-    Parameters
-    ----------
-    function
-        What ``torch.vmap`` was given.
-    in_dims
-        Its mapped dimensions, as they were given.
-    args
-        Its positional arguments.
+    ``function``: what ``torch.vmap`` was given. ``in_dims``: its mapped dimensions, as they were given.
     """
 
     def __init__(self, function: Callable[..., Any], in_dims: Any, args: tuple[Any, ...]) -> None:

@@ -32,12 +32,8 @@ _OPERATORS = {
 def condition_text(condition: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
     """Return a condition on sizes, or a size, as text.
 
-    Parameters
-    ----------
-    condition
-        A sympy expression, in which torch's own functions of sizes may stand.
-    names
-        How symbols are to be called, where they are not to be called as sympy calls them.
+    ``condition``: a sympy expression, in which torch's own functions of sizes may stand. ``names``: how
+    symbols are to be called, where they are not to be called as sympy calls them.
 
     Examples
     --------

@@ -52,20 +52,11 @@ class StandInError(TraceError):
 class FakeInputs:
     """The arguments of a model on fake tensors, and what a run has found out about their sizes.
 
-    Parameters
-    ----------
-    arguments
-        The real inputs.
-    dynamic
-        Whether every size of every input is a symbol, or a number.
-    with_data
-        Whether data comes along with the fake tensors, for a model to decide on.
-    stand_ins
-        What to record on in place of given sizes of one, which torch makes exceptions of.
-    keeps_ones
-        Whether torch may decide that a size of one is one.
-    follows_heights
-        Whether the sizes of images and the like are followed, where that is not too costly.
+    ``dynamic``: whether every size of every input is a symbol, or a number. ``with_data``: whether data comes
+    along with the fake tensors, for a model to decide on. ``stand_ins``: what to record on in place of given
+    sizes of one, which torch makes exceptions of. ``keeps_ones``: whether torch may decide that a size of one
+    is one. ``follows_heights``: whether the sizes of images and the like are followed, where that is not too
+    costly.
 
     Attributes
     ----------
@@ -254,12 +245,9 @@ class FakeInputs:
     def reasons(self, needless: Collection[str], *, numbers: bool) -> list[Reason]:
         """Return why the run holds for no other sizes or data.
 
-        Parameters
-        ----------
-        needless
-            The sizes that are fixed though the model takes others, as :func:`name_of_size` writes them.
-        numbers
-            Whether each number counts that was made of a size; else those of data and of needless sizes do.
+        ``needless``: the sizes that are fixed though the model takes others, as :func:`name_of_size` writes
+        them. ``numbers``: whether each number counts that was made of a size; else those of data and of
+        needless sizes do.
         """
         ours = {symbol: name_of_size(size) for size, symbol in self.symbols.items()}
         in_functions = all(reason.candidates for reason in self.remainders)

@@ -35,16 +35,8 @@ class Originals:
 def fake_twin(model: nn.Module, mode: FakeTensorMode, training: bool | None = None) -> Twin:
     """Return a twin of a model that holds a fake tensor in place of each tensor of the model.
 
-    Nothing that the twin computes has data, and nothing that it writes reaches the model.
-
-    Parameters
-    ----------
-    model
-        The module.
-    mode
-        Makes the fakes.
-    training
-        The mode to put the twin in, if that is another one.
+    Nothing that the twin computes has data, and nothing that it writes reaches the model. ``training``: the
+    mode to put the twin in, if that is another one.
     """
 
     def fake_of(value: torch.Tensor) -> torch.Tensor:

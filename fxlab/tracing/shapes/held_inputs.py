@@ -55,14 +55,8 @@ def hold_inputs(
 ) -> list[Finding]:
     """Make a graph check that inputs are what it was captured for, and say of each size what that is.
 
-    Parameters
-    ----------
-    graph
-        A graph whose placeholders have ``meta["val"]``.
-    ranges
-        The values that symbols may have, as torch's ``ValueRanges``.
-    guards
-        What else has to hold for the symbols.
+    ``graph``: a graph whose placeholders have ``meta["val"]``. ``ranges``: the values that symbols may have,
+    as torch's ``ValueRanges``. ``guards``: what else has to hold for the symbols.
     """
     placeholders = graph.find_nodes(op="placeholder")
     dims = [

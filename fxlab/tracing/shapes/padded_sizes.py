@@ -17,13 +17,7 @@ _REMAINDERS = (functions.Mod, functions.PythonMod)
 
 
 def padded_size(total: Any) -> Any:
-    """Return a sum as a multiple of a window, if it is a number and what that lacks of such a multiple.
-
-    Parameters
-    ----------
-    total
-        A sympy expression.
-    """
+    """Return a sum as a multiple of a window, if it is a number and what that lacks of such a multiple."""
     for term in total.args if isinstance(total, sympy.Add) else ():
         if isinstance(term, _REMAINDERS) and isinstance(term.args[1], sympy.Integer):
             dividend, window = term.args

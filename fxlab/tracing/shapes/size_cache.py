@@ -90,12 +90,7 @@ class SizeWork:
 def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iterator[None]:
     """Remember what is computed with the symbols of an environment, until it learns more about them.
 
-    Parameters
-    ----------
-    sizes
-        The environment.
-    work
-        Counts what is computed and not remembered.
+    ``work``: counts what is computed and not remembered.
     """
     if not _can_remember(sizes):
         yield

@@ -42,12 +42,8 @@ def excludes_one_only(condition: Any) -> bool:
 def put_hints(value: Any, numbers: Mapping[sympy.Symbol, int]) -> None:
     """Let the sizes inside of a traced value say what they are for other numbers than they were made with.
 
-    Parameters
-    ----------
-    value
-        Fake tensors and symbolic numbers, alone or in lists, tuples and mappings.
-    numbers
-        What the symbols stand for.
+    ``value``: fake tensors and symbolic numbers, alone or in lists, tuples and mappings. ``numbers``: what
+    the symbols stand for.
     """
     if isinstance(value, SymbolicNumber):
         node = value.node
@@ -63,14 +59,8 @@ def put_hints(value: Any, numbers: Mapping[sympy.Symbol, int]) -> None:
 class SizeNodes:
     """Makes nodes for symbolic numbers, each of them once.
 
-    Parameters
-    ----------
-    graph
-        Where the nodes go, at its insert point.
-    source_of
-        Symbol -> the node that gives it, or ``KeyError``.
-    describe
-        Called with each node that computes something.
+    ``graph``: where the nodes go, at its insert point. ``source_of``: symbol -> the node that gives it, or
+    ``KeyError``. ``describe``: called with each node that computes something.
     """
 
     def __init__(

@@ -107,14 +107,8 @@ def uncounted_result(
 ) -> Uncounted | torch.Tensor | None:
     """Return what a call gives if nothing in it goes through a list, or ``None``.
 
-    Parameters
-    ----------
-    name
-        The name that the call goes by.
-    args, kwargs
-        Its arguments, with fake tensors.
-    count
-        Called when Python reads what is returned.
+    ``name``: the name that the call goes by. ``args``, ``kwargs``: its arguments, with fake tensors.
+    ``count``: called when Python reads what is returned.
     """
     if name == "tolist":
         return _numbers_in(args[0], count)

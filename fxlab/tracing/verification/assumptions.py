@@ -29,16 +29,8 @@ def unsafe_assumptions(
 ) -> list[Any]:
     """Return the conditions without which a graph computes something else than the model.
 
-    Parameters
-    ----------
-    traced
-        The graph.
-    fakes
-        The inputs of the run.
-    eager
-        The model; ``None`` if it is not to be run.
-    checked
-        Conditions that the graph checks already.
+    ``fakes``: the inputs of the run. ``eager``: the model; ``None`` if it is not to be run. ``checked``:
+    conditions that the graph checks already.
     """
     assumed = _assumed(fakes)
     if eager is None or not eager.has_data or not assumed:
@@ -71,12 +63,7 @@ def wrong_at_one(
 ) -> set[Size]:
     """Return the fixed sizes in place of which the model broadcasts one, and the graph goes wrong.
 
-    Parameters
-    ----------
-    fixed
-        The sizes that are fixed.
-    traced, fakes, eager
-        As for :func:`unsafe_assumptions`.
+    ``fixed``: the sizes that are fixed.
     """
     larger = [size for size in fixed if fakes.given[size] > 1]
     if eager is None or not eager.has_data:

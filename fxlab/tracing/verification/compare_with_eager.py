@@ -27,22 +27,9 @@ def check_against_eager(
 ) -> list[Finding]:
     """Compare a trace with the model, on the given inputs, with padding and at other sizes.
 
-    Parameters
-    ----------
-    eager
-        The model.
-    traced
-        The trace.
-    fakes
-        The inputs of the run.
-    on_other_data
-        Whether to compare on other numbers of the same sizes as well, since the given ones were computed with
-        when the model was recorded.
-
-    Raises
-    ------
-    TraceError
-        If they do not agree.
+    ``fakes``: the inputs of the run. ``on_other_data``: whether to compare on other numbers of the same sizes
+    as well, since the given ones were computed with when the model was recorded. Raises TraceError if they do
+    not agree.
     """
     given = {argument.name: argument.value for argument in eager.arguments}
     try:

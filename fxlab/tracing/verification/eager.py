@@ -36,16 +36,9 @@ class RefusalError(Exception):
 class Eager:
     """The model as the reference that a trace is measured against.
 
-    Parameters
-    ----------
-    model
-        The module that was traced.
-    arguments
-        Inputs that it runs on.
-    has_data
-        Whether there is something to compare: not on the meta device.
-    gradients
-        Whether to run with gradients; if ``None``, only if it turns out that they are needed.
+    ``model``: the module that was traced. ``arguments``: inputs that it runs on. ``has_data``: whether there
+    is something to compare: not on the meta device. ``gradients``: whether to run with gradients; if
+    ``None``, only if it turns out that they are needed.
     """
 
     def __init__(
@@ -118,21 +111,8 @@ class Eager:
     def difference(self, traced: GraphModule, values: Mapping[str, Any], *, times: int = 1) -> str:
         """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same.
 
-        Parameters
-        ----------
-        traced
-            The trace.
-        values
-            The inputs.
-        times
-            How often both run, for the last outputs.
-
-        Raises
-        ------
-        EagerError
-            If the model does not take these values.
-        RefusalError
-            If the trace says that it does not hold for them.
+        ``times``: how often both run, for the last outputs. Raises EagerError if the model does not take
+        these values; RefusalError if the trace says that it does not hold for them.
         """
         expected = self.run(values, times)
         try:

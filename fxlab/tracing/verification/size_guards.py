@@ -31,16 +31,9 @@ def guard_sizes(
     The model's own Python may have branched on a size; the graph holds the branch that was taken. Conditions
     that torch decided on need a guard only where the graph goes wrong without: mostly its operators raise.
 
-    Parameters
-    ----------
-    conditions
-        Adds nodes that check sizes to the graph.
-    traced
-        The graph module made of it.
-    fakes
-        The inputs of the run.
-    eager
-        The model, to find out which sizes it takes; ``None`` if it is not to be run.
+    ``conditions``: adds nodes that check sizes to the graph. ``traced``: the graph module made of it.
+    ``fakes``: the inputs of the run. ``eager``: the model, to find out which sizes it takes; ``None`` if it
+    is not to be run.
     """
     if not fakes.symbols:
         conditions.require_shapes()

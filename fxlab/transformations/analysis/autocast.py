@@ -44,14 +44,8 @@ def require_no_autocast(
 ) -> None:
     """Raise ``AssertionError`` where autocast is on.
 
-    Parameters
-    ----------
-    node_name
-        The node that would compute something else.
-    pass_name
-        The pass that has written it.
-    because
-        What autocast would do, in words that follow its name.
+    ``node_name``: the node that would compute something else. ``pass_name``: the pass that has written it.
+    ``because``: what autocast would do, in words that follow its name.
     """
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise AssertionError(

@@ -17,14 +17,8 @@ def with_last_size(value: torch.Tensor, size: int) -> torch.Tensor:
     """Return what is known of a tensor like another, but for the size of its last dimension.
 
     The sizes before it are taken over as they are: a symbolic one is not compared with anything, so that
-    nothing is fixed that the graph leaves open.
-
-    Parameters
-    ----------
-    value
-        A fake tensor of shape ``(*, n)``.
-    size
-        The last size of what is returned.
+    nothing is fixed that the graph leaves open. ``value``: a fake tensor of shape ``(*, n)``. ``size``: the
+    last size of what is returned.
     """
     with torch.no_grad():
         return value.new_empty((*value.shape[:-1], size))

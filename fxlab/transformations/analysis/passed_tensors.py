@@ -49,12 +49,7 @@ class Passing:
 def passing(body: GraphModule, around: GraphModule) -> Passing | None:
     """Return how tensors are passed to a body; ``None`` where that cannot be told, or it may be given others.
 
-    Parameters
-    ----------
-    body
-        The body.
-    around
-        The module whose graph may call it.
+    ``around``: the module whose graph may call it.
     """
     if any(node.op == "call_module" or _reads_tensor(node, body) for node in body.graph.nodes):
         return None  # it has tensors of its own as well

@@ -11,14 +11,8 @@ from fxlab.transformations.analysis.aliasing_and_writes import Writes
 def why_not_the_same(readers: Mapping[Node, Node], last: Node, writes: Writes) -> Refusal | None:
     """Return why values may have changed between those that read them and ``last``; ``None`` if not.
 
-    Parameters
-    ----------
-    readers
-        The first reader of each value.
-    last
-        The node that would read them instead.
-    writes
-        The writes of the graph.
+    ``readers``: the first reader of each value. ``last``: the node that would read them instead. ``writes``:
+    the writes of the graph.
     """
     for value, reader in readers.items():
         between = {"first": reader.name, "last": last.name}
@@ -41,14 +35,8 @@ def first_readers(values: Iterable[Node | None], nodes: Collection[Node]) -> dic
 def why_of_use_elsewhere(inner: Iterable[Node], own: Collection[Node], writes: Writes) -> Refusal | None:
     """Return why nodes cannot go with the others of a pattern; ``None`` if nobody else needs them.
 
-    Parameters
-    ----------
-    inner
-        The nodes that would be erased.
-    own
-        All nodes of the pattern.
-    writes
-        The writes of the graph.
+    ``inner``: the nodes that would be erased. ``own``: all nodes of the pattern. ``writes``: the writes of
+    the graph.
     """
     for value in inner:
         if not all(user in own for user in value.users):

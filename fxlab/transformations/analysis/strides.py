@@ -19,14 +19,8 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
     """Tell whether what reads a node may depend on how its result lies in memory.
 
-    Parameters
-    ----------
-    node
-        The call of a linear layer, whose result is contiguous.
-    size
-        The size of its last dimension, which is what a slice takes out of a wider one.
-    facts
-        What is known of the graph module.
+    ``node``: the call of a linear layer, whose result is contiguous. ``size``: the size of its last
+    dimension, which is what a slice takes out of a wider one.
     """
     if facts.writes.is_written(node):
         return True

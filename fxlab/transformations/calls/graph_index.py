@@ -17,12 +17,7 @@ from fxlab.transformations.calls.calls import Calls
 class GraphIndex:
     """The calls of a graph in their canonical form, each read when it is asked for.
 
-    Parameters
-    ----------
-    facts
-        What is known of the graph.
-    only_casts
-        Whether casts are seen through, and nothing else.
+    ``only_casts``: whether casts are seen through, and nothing else.
     """
 
     def __init__(self, facts: GraphFacts, *, only_casts: bool = False) -> None:

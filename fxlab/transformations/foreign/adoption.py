@@ -25,17 +25,10 @@ def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, An
     Tensors, modules and attributes that are the same in both, bit for bit, stay the very objects that they
     were.
 
-    Parameters
-    ----------
-    graph_module
-        The module that changes.
-    other
-        What it becomes; this module is of no use afterwards.
-    copies
-        The copies of its parts, by the ``id`` of each.
-    is_copy
-        Whether the other module is the copy itself. If it is a new one, parts that have the same path are
-        compared as well, and nodes of one name keep metadata that the new graph has lost.
+    ``other``: what it becomes; this module is of no use afterwards. ``copies``: the copies of its parts, by
+    the ``id`` of each. ``is_copy``: whether the other module is the copy itself. If it is a new one, parts
+    that have the same path are compared as well, and nodes of one name keep metadata that the new graph has
+    lost.
     """
     adoption = _Adoption(graph_module, copies, by_path=not is_copy)
     adoption.share_tensors(other)

@@ -17,12 +17,8 @@ def is_pattern_matcher(value: object) -> bool:
 def call_pass(function: Any, graph_module: GraphModule) -> Any:
     """Call somebody's pass with what it takes: a graph module, its graph, or example inputs as well.
 
-    Example inputs are those that the graph was made for (``meta["val"]``), as compilers pass them.
-
-    Raises
-    ------
-    ValueError
-        If the function takes example inputs, and the graph does not say what they are.
+    Example inputs are those that the graph was made for (``meta["val"]``), as compilers pass them. Raises
+    ValueError if the function takes example inputs, and the graph does not say what they are.
     """
     if is_pattern_matcher(function):
         return function.apply(graph_module)

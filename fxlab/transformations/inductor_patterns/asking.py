@@ -39,12 +39,8 @@ _TORCH = os.path.dirname(os.path.dirname(torch.__file__))
 class Asking:
     """Hears of the calls of functions of torch's pattern matcher.
 
-    Parameters
-    ----------
-    begin, tell
-        Are told the patterns that a pass tries, and each attempt, of the thread that made this alone.
-    is_heard
-        Tells whether a pass runs that is told of.
+    ``begin``, ``tell``: are told the patterns that a pass tries, and each attempt, of the thread that made
+    this alone. ``is_heard``: tells whether a pass runs that is told of.
     """
 
     def __init__(
@@ -176,10 +172,7 @@ class Asking:
 def patterns_heard(name: str) -> Iterator[Tried]:
     """Hear of the patterns that this thread tries inside, outside of a compile.
 
-    Parameters
-    ----------
-    name
-        The name of the pass that tries them.
+    ``name``: the name of the pass that tries them.
     """
     patterns, attempts = list[Pattern](), list[Attempt]()
     with LOCK, RestoringStack() as stack:

@@ -101,14 +101,8 @@ def near_misses(
 
     Of the patterns tried at one node, it is the one that came furthest, with the nodes that match it.
 
-    Parameters
-    ----------
-    tried
-        What the pass has tried.
-    there
-        The nodes of the graph below the pass.
-    taken
-        Those that are told of otherwise.
+    ``tried``: what the pass has tried. ``there``: the nodes of the graph below the pass. ``taken``: those
+    that are told of otherwise.
     """
     matched = {attempt.node for attempt in tried.attempts if attempt.is_matched}
     missed = (a for a in tried.attempts if a.is_near and a.node not in matched)

@@ -148,11 +148,7 @@ def restored_on_failure(graph_module: GraphModule) -> Iterator[None]:
     """Put the graph, the module tree, the flags and the metadata back if the block raises.
 
     What was written in place into a tensor is not put back: that would take a copy of all weights.
-
-    Parameters
-    ----------
-    graph_module
-        The module that the block changes.
+    ``graph_module``: the module that the block changes.
     """
     graphs = [
         (module, deep_copy(module.graph), copy.copy(Journal.of(module)))

@@ -31,19 +31,9 @@ from fxlab.transformations.marks import remove_mark
 def undo(graph_module: GraphModule, journal: Journal, records: list[Record]) -> None:
     """Take records back and forget them.
 
-    Parameters
-    ----------
-    graph_module
-        The module they are about, or a copy of it.
-    journal
-        The journal that holds them.
-    records
-        The records, first first; nothing that stays may depend on them.
-
-    Raises
-    ------
-    ValueError
-        If nodes that others added since stand in the way. Nothing has been changed then.
+    ``graph_module``: the module they are about, or a copy of it. ``journal``: the journal that holds them.
+    ``records``: the records, first first; nothing that stays may depend on them. Raises ValueError if nodes
+    that others added since stand in the way. Nothing has been changed then.
     """
     undoing = _Undoing(graph_module, journal)
     undoing.check(records)

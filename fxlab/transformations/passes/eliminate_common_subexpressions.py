@@ -131,10 +131,7 @@ def _key(node: Node, stands_for: dict[Node, Node], facts: GraphFacts) -> Hashabl
 def _frozen(value: Any, stands_for: dict[Node, Node]) -> Hashable:
     """Return an argument as something that is equal for equal arguments alone: ``1`` is not ``True``.
 
-    Raises
-    ------
-    TypeError
-        For what is neither a node nor a constant, or a container of such.
+    Raises TypeError for what is neither a node nor a constant, or a container of such.
     """
     if isinstance(value, Node):
         return stands_for.get(value, value)

@@ -40,18 +40,9 @@ class Confirmation:
 class Confirming:
     """One match, run in float64 on random numbers beside its replacement.
 
-    Parameters
-    ----------
-    facts
-        What is known of the graph.
-    nodes
-        The nodes of the match, in the order of the graph.
-    roots
-        Those whose results are replaced.
-    captured
-        What the arguments of the pattern have captured.
-    modules
-        The paths of modules, or the calls that compute the same, by the paths of modules in the pattern.
+    ``nodes``: the nodes of the match, in the order of the graph. ``roots``: those whose results are replaced.
+    ``captured``: what the arguments of the pattern have captured. ``modules``: the paths of modules, or the
+    calls that compute the same, by the paths of modules in the pattern.
     """
 
     def __init__(

@@ -211,12 +211,7 @@ def _readings(pattern: Callable[..., Any], node: Node, found: Found) -> Iterator
 def why_dtypes_differ(given: Iterable[Node], inner: Iterable[Node]) -> Refusal | None:
     """Return why dtypes are not one; ``None`` if they are, or those in between are more precise.
 
-    Parameters
-    ----------
-    given
-        What a function is given, and its result.
-    inner
-        What is computed in between.
+    ``given``: what a function is given, and its result. ``inner``: what is computed in between.
     """
     dtypes = {node: known_dtype(node) for node in given}
     between = {node: known_dtype(node) for node in inner if computes(node) != "var_mean"}

@@ -105,16 +105,9 @@ class Miss:
 class Matcher:
     """The matches of one pattern in one graph.
 
-    Parameters
-    ----------
-    pattern
-        The pattern.
-    index
-        The calls of the graph.
-    ignore_literals
-        Whether numbers in the pattern stand for any number.
-    explains
-        Whether :attr:`misses` are asked for, so that what follows a misfit is compared as well.
+    ``index``: the calls of the graph. ``ignore_literals``: whether numbers in the pattern stand for any
+    number. ``explains``: whether :attr:`misses` are asked for, so that what follows a misfit is compared as
+    well.
     """
 
     def __init__(
@@ -156,10 +149,7 @@ class Matcher:
     def partial(self, at: Iterable[Node] | None = None) -> Iterator[Miss]:
         """Yield where a part of the pattern matches whose result is read by something else.
 
-        Parameters
-        ----------
-        at
-            Where to look; if left out, wherever the largest part of the pattern matches.
+        ``at``: where to look; if left out, wherever the largest part of the pattern matches.
         """
         total = self._pattern.total
         parts = self._pattern.parts if at is not None else self._pattern.parts[:1]

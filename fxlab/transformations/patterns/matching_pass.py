@@ -107,12 +107,7 @@ class MatchingPass(RewritePass[C]):
     def attempts(self, graph_module: GraphModule, node: str | None = None) -> list[Attempt]:
         """Return how far the pattern comes in a graph, or at a node of it, and what fails; furthest first.
 
-        Parameters
-        ----------
-        graph_module
-            The graph.
-        node
-            The name of a node; if left out, the places at which the pattern nearly matches.
+        ``node``: the name of a node; if left out, the places at which the pattern nearly matches.
         """
         found: list[Attempt] = []
         for facts in self._facts_of(graph_module):

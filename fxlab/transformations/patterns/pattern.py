@@ -68,16 +68,8 @@ class Capture:
 class Pattern:
     """A pattern with one choice of the optional arguments that are there.
 
-    Parameters
-    ----------
-    graph
-        What was traced.
-    root
-        The module that holds its constants and modules.
-    captures
-        Its arguments, by the nodes of the graph.
-    absent
-        The optional arguments that are ``None``.
+    ``root``: the module that holds its constants and modules. ``captures``: its arguments, by the nodes of
+    the graph. ``absent``: the optional arguments that are ``None``.
     """
 
     graph: Graph

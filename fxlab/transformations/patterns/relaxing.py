@@ -55,16 +55,8 @@ def relaxed(pass_: PatternPass, graph_module: GraphModule, attempt: Attempt) -> 
 
     A change is a number that is captured, a call that may be missing or may be another one, or an argument of
     any kind. A pass that promises to preserve the computation does so relaxed: the replacement was confirmed
-    at this place. Of others, numbers are captured that the replacement has as well.
-
-    Parameters
-    ----------
-    pass_
-        The pass.
-    graph_module
-        The graph.
-    attempt
-        How far the pass comes at a place of the graph.
+    at this place. Of others, numbers are captured that the replacement has as well. ``attempt``: how far the
+    pass comes at a place of the graph.
     """
     if pass_.where or attempt.matched or attempt.code not in {reason.code for reason in _REASONS}:
         return
@@ -192,12 +184,7 @@ def _matches(pattern: Pattern, node: Node, index: GraphIndex, pass_: PatternPass
 def _replacement(pass_: PatternPass, pattern: Pattern, edit: _Edit) -> tuple[Callable[..., Any], str]:
     """Return the replacement of a relaxed pattern, and its source.
 
-    It is the former one, unless that has the number that is captured.
-
-    Raises
-    ------
-    ValueError
-        If it has no source.
+    It is the former one, unless that has the number that is captured. Raises ValueError if it has no source.
     """
     former = pass_.replacement
     text = _definition(former)

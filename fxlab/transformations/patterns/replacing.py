@@ -25,14 +25,8 @@ from fxlab.transformations.rewriting.editor import Editor, place_of
 class Replacement:
     """A traced replacement, for one choice of numbers and optional arguments.
 
-    Parameters
-    ----------
-    graph
-        What was traced.
-    root
-        The module that holds its constants and modules.
-    inputs
-        The names of the arguments that its placeholders stand for.
+    ``root``: the module that holds its constants and modules. ``inputs``: the names of the arguments that its
+    placeholders stand for.
     """
 
     graph: Graph
@@ -87,16 +81,8 @@ def mapped(value: Any, values: dict[Node, Any]) -> Any:
 class Placing:
     """Writes the calls of a replacement before a node.
 
-    Parameters
-    ----------
-    edit
-        What changes the graph.
-    facts
-        What was known of the graph.
-    place
-        The node before which they are written.
-    like
-        The node whose place in the model they take.
+    ``edit``: what changes the graph. ``facts``: what was known of the graph. ``place``: the node before which
+    they are written. ``like``: the node whose place in the model they take.
     """
 
     def __init__(self, edit: Editor, facts: GraphFacts, place: Node, like: Node) -> None:

@@ -17,13 +17,6 @@ def dtype_checks(node: Node, inner: Iterable[Node]) -> tuple[Node, ...]:
     """Return the nodes that check a dtype of what goes, and that the result has as well.
 
     They can check it of the result: autocast makes that of another dtype wherever it does so in between.
-
-    Parameters
-    ----------
-    node
-        The result.
-    inner
-        What goes.
     """
     dtype = known_dtype(node)
     readers = dict.fromkeys(user for value in inner for user in value.users)

@@ -227,22 +227,8 @@ def made_of_tensors(
 ) -> M:
     """Return a module that computes with tensors of the graph module, the very objects.
 
-    Nothing is initialised, and no random number is drawn.
-
-    Parameters
-    ----------
-    module_class
-        Its class.
-    facts
-        What is known of the graph module.
-    tensors
-        The ``get_attr`` nodes of its tensors, by their names.
-    buffers
-        The names of those that are buffers.
-    training
-        Its mode.
-    **settings
-        Its other attributes.
+    Nothing is initialised, and no random number is drawn. ``tensors``: the ``get_attr`` nodes of its tensors,
+    by their names. ``buffers``: the names of those that are buffers.
     """
     module = module_class.__new__(module_class)
     nn.Module.__init__(module)

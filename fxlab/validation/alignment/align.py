@@ -142,20 +142,10 @@ def align_sides(
     results have the same elements, in any shape and dtype. Steps that one graph takes at once and the other
     in several lie between partners.
 
-    Parameters
-    ----------
-    ours, theirs
-        The original and the transformed graph.
-    outputs
-        Path of an output of the original -> that of the transformed graph. Left out, those of the same path
-        are paired, and others in their order.
-    wrong_weights
-        Names of parameters of the transformed graph whose values are known to be wrong.
-
-    Raises
-    ------
-    ValueError
-        If a node does not run on the inputs, or not in float64, or draws random numbers.
+    ``ours``, ``theirs``: the original and the transformed graph. ``outputs``: path of an output of the
+    original -> that of the transformed graph. Left out, those of the same path are paired, and others in
+    their order. ``wrong_weights``: names of parameters of the transformed graph whose values are known to be
+    wrong. Raises ValueError if a node does not run on the inputs, or not in float64, or draws random numbers.
     """
     partners, back = theirs.partners_in(ours), ours.partners_in(theirs)
     sizes = ({path: value.elements for path, value in side.outputs.items()} for side in (ours, theirs))
@@ -180,10 +170,7 @@ def align_sides(
 def paired_paths(original: Mapping[str, int], transformed: Mapping[str, int]) -> dict[str, str]:
     """Pair outputs of the same path, and others in their order, if they have as many elements.
 
-    Parameters
-    ----------
-    original, transformed
-        The number of elements of each output, by its path.
+    ``original``, ``transformed``: the number of elements of each output, by its path.
     """
     pairs = {path: path for path in original if path in transformed}
     rest = [path for path in original if path not in pairs]

@@ -44,18 +44,9 @@ class Noted:
 class Side:
     """A graph and the fingerprints of its values: of a run in float64, or of one that was recorded.
 
-    Parameters
-    ----------
-    module
-        The graph.
-    values
-        Of each node that computes tensors, by the path in its result.
-    outputs
-        By the path in what the graph returns.
-    inputs
-        What it was called with, where that is known.
-    origins
-        Nodes that read no tensor, and whose values may be wrong nevertheless.
+    ``values``: of each node that computes tensors, by the path in its result. ``outputs``: by the path in
+    what the graph returns. ``inputs``: what it was called with, where that is known. ``origins``: nodes that
+    read no tensor, and whose values may be wrong nevertheless.
     """
 
     def __init__(
@@ -82,14 +73,9 @@ class Side:
     def of_runs(cls, runs: Runs, other: GraphModule | None) -> Side:
         """Run a graph in float64.
 
-        Parameters
-        ----------
-        runs
-            The runs of the graph.
-        other
-            The graph that it is aligned with. Weights that this one does not have are rounded weights: a
-            merged or cast one differs from what it was made of by that much. ``None`` if there are no such
-            weights.
+        ``runs``: the runs of the graph. ``other``: the graph that it is aligned with. Weights that this one
+        does not have are rounded weights: a merged or cast one differs from what it was made of by that much.
+        ``None`` if there are no such weights.
         """
         if not isinstance(runs.visit, Noted):
             runs.visit = Noted()
@@ -188,10 +174,7 @@ class Side:
     def first_backward(self, known: Collection[Node], wrong: Collection[Node]) -> list[Node]:
         """Return the first nodes, on the way back, whose gradients are wrong and are not right again later.
 
-        Parameters
-        ----------
-        known, wrong
-            Nodes with right and with wrong gradients; others have none.
+        ``known``, ``wrong``: nodes with right and with wrong gradients; others have none.
         """
         right_again: set[Node] = set()
         for node in self.module.graph.nodes:

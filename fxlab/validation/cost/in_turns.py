@@ -59,19 +59,8 @@ def seconds_in_turns(
 ) -> dict[str, list[float]]:
     """Return the seconds that one call of each model took in each round, in which each has its turn.
 
-    Parameters
-    ----------
-    models
-        The models by name. The first says how often each is called in a round.
-    inputs
-        What they are called with.
-    rounds, min_seconds
-        As for :func:`fxlab.benchmark`.
-
-    Raises
-    ------
-    ValueError
-        If one of them does not run on these inputs.
+    ``models``: the models by name. The first says how often each is called in a round. Raises ValueError if
+    one of them does not run on these inputs.
     """
     first = next(iter(models))
     with RestoringStack(gradients_for(models[first]), generators_kept()):

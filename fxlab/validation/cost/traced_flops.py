@@ -23,14 +23,9 @@ class TracedFlops:
     """Counts operations as :class:`FlopCount` does, at the sizes that a graph was traced with.
 
     What a node calls is called once on the meta device, which computes shapes alone; equal calls are counted
-    once. Only what torch itself has is called: a function or module of others might notice.
-
-    Parameters
-    ----------
-    modules
-        The graph's modules by their paths.
-    known
-        Operations of calls that are known, to which others are added: for graphs that have calls in common.
+    once. Only what torch itself has is called: a function or module of others might notice. ``modules``: the
+    graph's modules by their paths. ``known``: operations of calls that are known, to which others are added:
+    for graphs that have calls in common.
 
     Examples
     --------

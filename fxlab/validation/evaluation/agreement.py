@@ -108,10 +108,7 @@ def own_metrics(
 ) -> dict[str, Measured]:
     """Ask the person's metrics of both models, and how far apart they are.
 
-    Raises
-    ------
-    ValueError
-        If one raises, or gives no number; it is named.
+    Raises ValueError if one raises, or gives no number; it is named.
     """
     found = {}
     for name, metric in metrics.items():

@@ -42,12 +42,7 @@ def judged(
     A batch is sent with the key of the work. A worker without that work asks for it, and the batch is sent
     once more with the pickled models. The number under way begins with one and grows with each result, so
     that the models are with a worker before many batches are. No batch is taken after the executor has
-    refused one.
-
-    Raises
-    ------
-    ValueError
-        If a metric cannot be pickled.
+    refused one. Raises ValueError if a metric cannot be pickled.
     """
     if executor is None:
         for number, batch in items:

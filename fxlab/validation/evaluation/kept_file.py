@@ -47,17 +47,9 @@ class _Line:
 class KeptFile:
     """The lines of an evaluation.
 
-    Parameters
-    ----------
-    path
-        The file. If it is there, it is read and checked.
-    original, transformed, metrics
-        What the evaluation is of; a file of another one is refused.
-
-    Raises
-    ------
-    ValueError
-        If the file is of another evaluation, or is none.
+    ``path``: the file. If it is there, it is read and checked. ``original``, ``transformed``, ``metrics``:
+    what the evaluation is of; a file of another one is refused. Raises ValueError if the file is of another
+    evaluation, or is none.
     """
 
     def __init__(

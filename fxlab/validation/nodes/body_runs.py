@@ -29,14 +29,8 @@ class BodyRuns:
     def noted(self, node: Node, module: GraphModule, values: dict[Node, Any]) -> dict[Node, Any]:
         """Return the values for a node with bodies in place that note what they are called with.
 
-        Parameters
-        ----------
-        node
-            The node that is to run.
-        module
-            The module whose graph it is in.
-        values
-            What it is given.
+        ``node``: the node that is to run. ``module``: the module whose graph it is in. ``values``: what it is
+        given.
         """
         self.inputs = {}
         noting: dict[Node, Any] = {}
@@ -73,12 +67,8 @@ def matching_bodies(
 ) -> Iterator[BodyPair]:
     """Yield the bodies of two calls that match.
 
-    Parameters
-    ----------
-    calls, modules
-        The two nodes and the modules that they are in, of the original first.
-    originals
-        Which nodes of the transformed graph match which of the original.
+    ``calls``, ``modules``: the two nodes and the modules that they are in, of the original first.
+    ``originals``: which nodes of the transformed graph match which of the original.
     """
     ours, theirs = (bodies_called(node, module) for node, module in zip(calls, modules, strict=True))
     if len(ours) != len(theirs):

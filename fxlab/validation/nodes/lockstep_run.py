@@ -81,22 +81,13 @@ class BodyRun:
 class SideBySide:
     """Runs two graphs in step and yields the pairs of nodes that match.
 
-    The transformed graph runs by itself, and each node that does something else than its original is run
-    once more on the original's values, together with the nodes before it that have no original (a merged
-    linear before its slice). Values are dropped after their last use. Each of these runs has its own copy of
-    the buffers and parameters that the graph writes, and the modules are left as they are; random number
-    generators are seeded anew for each node, and are the caller's to keep.
-
-    Parameters
-    ----------
-    original, transformed
-        The two graphs.
-    inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
-    in_float64
-        Whether :attr:`Pair.exact` will be asked for, which costs further runs of what has no match.
-    body
-        The run to repeat, if the two are bodies that nodes of other graphs call; ``inputs`` do not count.
+    The transformed graph runs by itself, and each node that does something else than its original is run once
+    more on the original's values, together with the nodes before it that have no original (a merged linear
+    before its slice). Values are dropped after their last use. Each of these runs has its own copy of the
+    buffers and parameters that the graph writes, and the modules are left as they are; random number
+    generators are seeded anew for each node, and are the caller's to keep. ``in_float64``: whether
+    :attr:`Pair.exact` will be asked for, which costs further runs of what has no match. ``body``: the run to
+    repeat, if the two are bodies that nodes of other graphs call; ``inputs`` do not count.
     """
 
     def __init__(

@@ -16,13 +16,9 @@ def shared_otherwise(
 ) -> Iterator[tuple[Place, str]]:
     """Yield each output that shares memory in one of two calls alone, and with what, in words.
 
-    Parameters
-    ----------
-    ours, theirs
-        The calls of the original and of the transformed model, in the names of the original.
-    common
-        The names of the tensors that both models hold. One that only one of them holds stands for any other
-        such: a pass may hold weights in another form.
+    ``ours``, ``theirs``: the calls of the original and of the transformed model, in the names of the
+    original. ``common``: the names of the tensors that both models hold. One that only one of them holds
+    stands for any other such: a pass may hold weights in another form.
     """
 
     def keyed(record: CallRecord) -> dict[tuple[Place, Place], Place]:

@@ -59,23 +59,8 @@ def observed(
 ) -> Observed:
     """Run a model and tell what came of it; the model and the inputs are afterwards as they were.
 
-    Parameters
-    ----------
-    model
-        The model.
-    name
-        What it is called in errors.
-    inputs
-        What it is called with.
-    beside
-        What it is compared with: both run with gradients if one of them needs these.
-    under
-        Makes the context in which it is called.
-
-    Raises
-    ------
-    ValueError
-        If it does not run; the message begins with ``name``.
+    ``beside``: what it is compared with: both run with gradients if one of them needs these. ``under``: makes
+    the context in which it is called. Raises ValueError if it does not run; the message begins with ``name``.
     """
 
     def run(gradients: AbstractContextManager[Any]) -> tuple[Any, ...]:

@@ -18,13 +18,6 @@ _SWITCHES = ("_set_grad_enabled", "set_grad_enabled")
 def gradients_flow(graph_module: GraphModule, arguments: Mapping[str, Any]) -> dict[str, bool]:
     """Tell from which outputs gradients would flow, by path; outputs of which it is not known are left out.
 
-    Parameters
-    ----------
-    graph_module
-        The graph.
-    arguments
-        What it is called with, by name.
-
     Examples
     --------
     >>> from torch import nn

@@ -32,15 +32,10 @@ PAST_INT8 = 130
 def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = False) -> dict[str, Inputs]:
     """Return all inputs to compare on, by name.
 
-    Parameters
-    ----------
-    original
-        What they are made for, if ``inputs`` is left out and there are no variants with inputs of their own.
-    inputs
-        What the model is called with, ``"as given"``. An iterator counts as ``variants``.
-    variants
-        ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs by name; or inputs, which are
-        numbered.
+    ``original``: what they are made for, if ``inputs`` is left out and there are no variants with inputs of
+    their own. ``inputs``: what the model is called with, ``"as given"``. An iterator counts as ``variants``.
+    ``variants``: ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs by name; or inputs,
+    which are numbered.
     """
     if isinstance(inputs, DataLoader):
         inputs = (taken_of_batch(batch, original) for batch in inputs)

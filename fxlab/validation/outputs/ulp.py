@@ -11,12 +11,8 @@ def max_ulp_distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
     The floating-point numbers of a dtype are counted in their order: two that are next to each other are one
     apart, and so are -0.0 and 0.0 none (Goldberg 1991, What every computer scientist should know about
-    floating-point arithmetic). Elements that are not finite in both do not count.
-
-    Parameters
-    ----------
-    a, b
-        Tensors of the same shape and dtype; of integers and booleans the difference is meant.
+    floating-point arithmetic). Elements that are not finite in both do not count. ``a``, ``b``: tensors of
+    the same shape and dtype; of integers and booleans the difference is meant.
 
     Examples
     --------

@@ -198,13 +198,8 @@ def statistics_by_node(
 ) -> dict[str, list[Statistics]]:
     """Return the statistics of each node's tensors, by its name, from one run; nothing else is kept.
 
-    Parameters
-    ----------
-    graph_module, inputs
-        What is run.
-    weights
-        Statistics of parameters and views of them, which are taken from here and added. Give the same
-        dictionary for graphs that share parameters, as long as these live.
+    ``weights``: statistics of parameters and views of them, which are taken from here and added. Give the
+    same dictionary for graphs that share parameters, as long as these live.
     """
     found: dict[str, list[Statistics]] = {}
     known = {} if weights is None else weights

@@ -51,16 +51,9 @@ def slice_of(
 ) -> Slice:
     """Return a slice of a tensor: two dimensions, and an index in each of the others.
 
-    Parameters
-    ----------
-    tensor
-        Of any number of dimensions.
-    rows, columns
-        The dimensions to show; negative ones count from the end. Left out, the last two.
-    index
-        Dimension -> index, for the others; left out, zero.
-    most
-        The most cells in each direction.
+    ``tensor``: of any number of dimensions. ``rows``, ``columns``: the dimensions to show; negative ones
+    count from the end. Left out, the last two. ``index``: dimension -> index, for the others; left out, zero.
+    ``most``: the most cells in each direction.
 
     Examples
     --------

@@ -88,10 +88,7 @@ class Histogram:
 def readable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's values as a plain strided one: real, and of a dtype that torch can compare.
 
-    Raises
-    ------
-    ValueError
-        If it has no values, or is one whose elements cannot be told one by one.
+    Raises ValueError if it has no values, or is one whose elements cannot be told one by one.
     """
     if tensor.is_meta:
         raise ValueError("it is on the meta device and has no values.")

@@ -21,23 +21,10 @@ def visit_values(
 ) -> None:
     """Run a graph and show each value as it is right after its node; model and inputs stay as they were.
 
-    Parameters
-    ----------
-    graph_module
-        The graph, in the mode (training or not) that it is in.
-    inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
-    visit
-        Called with each node but the output, and its value, which later nodes may write into.
-    last
-        The node after which the run ends; left out, all of the graph is run.
-    name
-        What the graph is called in errors.
-
-    Raises
-    ------
-    ValueError
-        If it does not run on the inputs, or not node by node.
+    ``graph_module``: the graph, in the mode (training or not) that it is in. ``visit``: called with each node
+    but the output, and its value, which later nodes may write into. ``last``: the node after which the run
+    ends; left out, all of the graph is run. ``name``: what the graph is called in errors. Raises ValueError
+    if it does not run on the inputs, or not node by node.
     """
     check_runs_by_node(graph_module, name)
     arguments = placeholder_values(graph_module, inputs)

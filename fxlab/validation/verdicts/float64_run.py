@@ -73,41 +73,22 @@ def run_in_float64(
     Parameters and buffers are widened for the node that uses them and dropped after it: the peak is the
     float64 copy of one module, not of the model. Nothing is written into the module.
 
-    Parameters
-    ----------
-    graph_module
-        The module to run, in the mode (training or not) that it is in.
-    inputs
-        Keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
-    widen
-        What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
-    own
-        The same graph on the same inputs as it is. Left out, it is run if a node has no float64.
-    decisions
-        Where the decisions of operators are noted, or taken from.
-    move
-        What is taken for a tensor that a node has computed in its own dtype. Left out, its values.
-    everywhere
-        Whether that is taken for inputs as well, and for each result of an operator.
-    written
-        Inputs, buffers and parameters that the graph writes, as
-        :func:`~fxlab.validation.outputs.computed_tensors.observed` names them.
-    drawn
-        The random numbers that its operators drew when it ran as it is, which they are given.
-    visit
-        Called with each node and its result.
+    ``graph_module``: the module to run, in the mode (training or not) that it is in. ``widen``: what is taken
+    for the values of a parameter, buffer or constant. Left out, the values themselves. ``own``: the same
+    graph on the same inputs as it is. Left out, it is run if a node has no float64. ``decisions``: where the
+    decisions of operators are noted, or taken from. ``move``: what is taken for a tensor that a node has
+    computed in its own dtype. Left out, its values. ``everywhere``: whether that is taken for inputs as well,
+    and for each result of an operator. ``written``: inputs, buffers and parameters that the graph writes, as
+    :func:`~fxlab.validation.outputs.computed_tensors.observed` names them. ``drawn``: the random numbers that
+    its operators drew when it ran as it is, which they are given. ``visit``: called with each node and its
+    result. Raises ValueError if a node draws other random numbers than those that are given, or runs neither
+    in float64 nor in its own dtypes.
 
     Returns
     -------
     Float64Result
         The output, with float64 (complex128) where the module returns other floating-point tensors, what is
         ``written``, and the nodes that have no float64.
-
-    Raises
-    ------
-    ValueError
-        If a node draws other random numbers than those that are given, or runs neither in float64 nor in its
-        own dtypes.
 
     Examples
     --------
@@ -163,14 +144,9 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     On a device that has no float64 it gives, and lets make, tensors on the CPU.
 
-    Parameters
-    ----------
-    decisions
-        Where the decisions of operators are noted, or taken from.
-    move
-        What is taken for each result. Left out, the result itself.
-    drawn
-        Where random numbers are taken from. Left out, they are drawn.
+    ``decisions``: where the decisions of operators are noted, or taken from. ``move``: what is taken for each
+    result. Left out, the result itself. ``drawn``: where random numbers are taken from. Left out, they are
+    drawn.
     """
 
     supports_higher_order_operators = True
@@ -206,25 +182,12 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class Float64Interpreter(OtherTensors):
     """Runs the nodes of a graph in float64, and those that have no float64 in their own dtypes.
 
-    Parameters
-    ----------
-    graph_module
-        The module to run. Nothing is written into it.
-    widen
-        What is taken for the values of a parameter, buffer or constant. Left out, the values themselves.
-    own_dtypes
-        Returns the dtypes of a node's value where the graph runs as it is. Left out, a node that has no
-        float64 is an error.
-    decisions
-        As for :class:`Float64Mode`.
-    move
-        What is taken for a tensor that was computed in its own dtype. Left out, its values.
-    everywhere
-        Whether that is taken for each result of an operator in float64 as well.
-    drawn
-        The random numbers that its operators are given.
-    visit
-        Called with each node and its result.
+    ``graph_module``: the module to run. Nothing is written into it. ``widen``: what is taken for the values
+    of a parameter, buffer or constant. Left out, the values themselves. ``own_dtypes``: returns the dtypes of
+    a node's value where the graph runs as it is. Left out, a node that has no float64 is an error. ``move``:
+    what is taken for a tensor that was computed in its own dtype. Left out, its values. ``everywhere``:
+    whether that is taken for each result of an operator in float64 as well. ``drawn``: the random numbers
+    that its operators are given. ``visit``: called with each node and its result.
     """
 
     def __init__(

@@ -50,16 +50,10 @@ def gradients_of(
     What they are the gradients of is the sum of all outputs, each element times a random number, which are
     the same in each call.
 
-    Parameters
-    ----------
-    module
-        The graph to run; it is left as it is.
-    inputs
-        As for :func:`fxlab.verdict`. Every floating-point tensor counts as one that a gradient is asked of.
-    parameters
-        Names of parameters, and what they are called in the result.
-    drawn
-        The random numbers that its operators are given. Left out, they draw some.
+    ``module``: the graph to run; it is left as it is. ``inputs``: as for :func:`fxlab.verdict`. Every
+    floating-point tensor counts as one that a gradient is asked of. ``parameters``: names of parameters, and
+    what they are called in the result. ``drawn``: the random numbers that its operators are given. Left out,
+    they draw some.
 
     Returns
     -------
@@ -141,13 +135,8 @@ class ValueGradients(NamedTuple):
 def value_gradients_in_float64(module: GraphModule, inputs: Inputs, outputs: Sequence[str]) -> ValueGradients:
     """Return the gradients of all values of a graph.
 
-    Parameters
-    ----------
-    module, inputs
-        As for :func:`gradients_of`.
-    outputs
-        Paths of the outputs of which the gradients are; the same random number stands at the same place of
-        this list for two graphs.
+    ``outputs``: paths of the outputs of which the gradients are; the same random number stands at the same
+    place of this list for two graphs.
     """
     args, kwargs = _leaves(wide_arguments(inputs, None))
     kept: dict[Node, dict[Path, tuple[torch.Tensor, int]]] = {}

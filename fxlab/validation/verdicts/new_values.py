@@ -24,16 +24,10 @@ class NewValues:
     """The numbers in parameters, buffers and constants of a module that another module does not have.
 
     A pass that moves weights about, such as one that stacks them, makes no new values. One that computes
-    weights, such as one that folds a batch norm, does, and has to round them.
-
-    Parameters
-    ----------
-    original
-        The module whose values are known. Those of a matrix are known by whole rows and by whole columns,
-        those of tensors with more dimensions by what lies at an index of the first, those of a vector by the
-        whole vector, wherever in a new vector or matrix it is.
-    transformed
-        The module to look through.
+    weights, such as one that folds a batch norm, does, and has to round them. ``original``: the module whose
+    values are known. Those of a matrix are known by whole rows and by whole columns, those of tensors with
+    more dimensions by what lies at an index of the first, those of a vector by the whole vector, wherever in
+    a new vector or matrix it is. ``transformed``: the module to look through.
 
     Examples
     --------
@@ -85,13 +79,7 @@ class VectorsGone:
 
     Such are the statistics of a batch norm that was folded. A fold that rounds after each step does to its
     new values about what rounding these does; the matrix that they were folded into is rounded with it.
-
-    Parameters
-    ----------
-    original
-        The module that has them.
-    transformed
-        The module that does not.
+    ``original``: the module that has them. ``transformed``: the module that does not.
     """
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:

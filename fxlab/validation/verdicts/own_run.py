@@ -114,14 +114,8 @@ class OtherTensors(Interpreter):
 class OwnNode(OtherTensors, OwnInterpreter):
     """Runs single nodes as they are, on other tensors in place of those that the module holds.
 
-    Parameters
-    ----------
-    graph_module
-        The module.
-    value
-        What is taken for a parameter, buffer or constant.
-    draws
-        Where random numbers are noted, or taken from.
+    ``value``: what is taken for a parameter, buffer or constant. ``draws``: where random numbers are noted,
+    or taken from.
     """
 
     def __init__(

@@ -17,13 +17,8 @@ def verdict_on_outputs(original: GraphModule, outputs: Mapping[str, torch.Tensor
     Whether it is the same function is not asked, as that takes a float64 run of both, nor what else the call
     is (memory that is shared, classes, random numbers), as only numbers come back. The other questions of
     :func:`fxlab.verdict` are: shapes, dtypes, integers and the places of NaN, and whether the outputs are
-    about as far from the graph's float64 run as its own.
-
-    Raises
-    ------
-    ValueError
-        If the graph does not run on the inputs, returns no tensors, or draws random numbers that cannot be
-        given to a float64 run.
+    about as far from the graph's float64 run as its own. Raises ValueError if the graph does not run on the
+    inputs, returns no tensors, or draws random numbers that cannot be given to a float64 run.
     """
     runs = Runs(original, "original", inputs)
     expected = runs.observed.returned

@@ -35,25 +35,12 @@ T = TypeVar("T")
 class Runs:
     """The runs of a graph.
 
-    Parameters
-    ----------
-    graph_module
-        The graph.
-    name
-        What it is called in errors: ``original`` or ``transformed``.
-    inputs
-        What it is called with.
-    parameters
-        Names of the parameters whose gradients are asked for, with those of inputs, and what they are called
-        in the result. Left out, no gradients are.
-    beside
-        What it is compared with: both run with gradients if one of them needs these.
-    weights
-        Float64 copies of weights, for graphs that have some in common.
-    names
-        Names of the model that it is compared with, for its inputs and tensors. Left out, its own.
-    given
-        The random numbers that its operators are given. Left out, they draw some.
+    ``name``: what it is called in errors: ``original`` or ``transformed``. ``parameters``: names of the
+    parameters whose gradients are asked for, with those of inputs, and what they are called in the result.
+    Left out, no gradients are. ``beside``: what it is compared with: both run with gradients if one of them
+    needs these. ``weights``: float64 copies of weights, for graphs that have some in common. ``names``: names
+    of the model that it is compared with, for its inputs and tensors. Left out, its own. ``given``: the
+    random numbers that its operators are given. Left out, they draw some.
     """
 
     def __init__(
@@ -229,12 +216,8 @@ class Runs:
     def exact_moved(self, move: Widen, *, everywhere: bool) -> dict[str, torch.Tensor]:
         """Return what it computes in float64, with the same decisions, where float64 is not exact.
 
-        Parameters
-        ----------
-        move
-            What is taken for tensors that are computed in their own dtype and, if that is float64, held.
-        everywhere
-            Whether it is taken for inputs and for all results as well.
+        ``move``: what is taken for tensors that are computed in their own dtype and, if that is float64,
+        held. ``everywhere``: whether it is taken for inputs and for all results as well.
         """
         exact = self.exact  # whose decisions are noted now
         given = self._own.decisions if self._decisions_shape_outputs else self._decisions

@@ -21,11 +21,6 @@ class Codes:
 
     A line is its text and the numbers of the names of its nodes. A code is ranges of lines: where each begins
     in the table and how long it is. A stage that differs from another in few lines adds these, and ranges.
-
-    Parameters
-    ----------
-    texts
-        Where names are.
     """
 
     def __init__(self, texts: Table[str]) -> None:

@@ -161,12 +161,8 @@ class GraphData:
     def add_pair(self, after: int, before: int, marks: Marks, signatures: tuple[str, ...]) -> int:
         """Add what two graphs side by side have that they do not have alone, and return its number.
 
-        Parameters
-        ----------
-        after, before
-            The numbers of the graphs.
-        marks, signatures
-            What is different between them.
+        ``after``, ``before``: the numbers of the graphs. ``marks``, ``signatures``: what is different between
+        them.
         """
         for number in (after, before):
             while not self.fill(number):

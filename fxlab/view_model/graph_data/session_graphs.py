@@ -25,10 +25,7 @@ MOST_FORGOTTEN = 64
 class SessionGraphs:
     """Numbers the graphs of a session.
 
-    Parameters
-    ----------
-    session
-        Whose stages they are. After it has changed, :meth:`reset` looks at its stages anew.
+    ``session``: whose stages they are. After it has changed, :meth:`reset` looks at its stages anew.
     """
 
     def __init__(self, session: Session) -> None:

@@ -64,16 +64,8 @@ def with_uncounted(run: Run, value: Any, path: Path = (), in_mapping: bool = Fal
     A list may have an item for each image of a batch, and so may a tuple in what a module gives; a tuple by
     itself is mostly several results.
 
-    Parameters
-    ----------
-    run
-        The run.
-    value
-        What the node gives, or a part of it.
-    path
-        Where in it that is.
-    in_mapping
-        Whether that is an item of a mapping.
+    ``value``: what the node gives, or a part of it. ``path``: where in it that is. ``in_mapping``: whether
+    that is an item of a mapping.
     """
     if isinstance(value, Mapping):
         items = {key: with_uncounted(run, item, (*path, key), True) for key, item in value.items()}

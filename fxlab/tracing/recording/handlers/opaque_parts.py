@@ -96,20 +96,8 @@ def call_part(
 ) -> Any:
     """Record a call of a part that stays whole, and make the graph check what it gives.
 
-    Parameters
-    ----------
-    run
-        The run.
-    part
-        The part, as the run knows it.
-    function
-        Does what it does.
-    call
-        The node to be.
-    module
-        The module that it is, or whose method it is.
-    node
-        Says what the node is to be once the part has run.
+    ``part``: the part, as the run knows it. ``function``: does what it does. ``module``: the module that it
+    is, or whose method it is. ``node``: says what the node is to be once the part has run.
     """
     assert run.whole is not None
     try:

@@ -86,14 +86,8 @@ class MethodOf:
 def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
     """Return a target that calls a method of a module, with its settings as they are now.
 
-    Parameters
-    ----------
-    module
-        The module.
-    name
-        The method.
-    copies
-        What was copied for other targets, as :func:`copy.deepcopy` keeps it: a configuration is copied once.
+    ``copies``: what was copied for other targets, as :func:`copy.deepcopy` keeps it: a configuration is
+    copied once.
     """
     attributes = {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
     settings = {key: value for key, value in attributes.items() if _is_setting(value)}
@@ -105,16 +99,8 @@ def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
 class _State(MutableMapping[str, Any]):
     """Parameters, buffers or modules of a module; asking for one not given is an error no default hides.
 
-    Parameters
-    ----------
-    names
-        What the module has.
-    given
-        What there is here, by its name.
-    used
-        Where the names of what is asked for go.
-    withheld
-        What else the module has.
+    ``names``: what the module has. ``given``: what there is here, by its name. ``used``: where the names of
+    what is asked for go. ``withheld``: what else the module has.
     """
 
     def __init__(

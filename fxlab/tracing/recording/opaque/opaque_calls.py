@@ -54,12 +54,8 @@ class CannotBeWholeError(TraceError):
 class WholeParts:
     """Runs parts of a model on the data that comes along with fake tensors.
 
-    Parameters
-    ----------
-    reasons
-        The parts that stay whole, and why.
-    fakes
-        The inputs of the run, which data comes along with.
+    ``reasons``: the parts that stay whole, and why. ``fakes``: the inputs of the run, which data comes along
+    with.
     """
 
     def __init__(self, reasons: Mapping[Part, Reason], fakes: FakeInputs) -> None:
@@ -72,10 +68,7 @@ class WholeParts:
     def calls_seen(self, call: Callable[..., Any]) -> Iterator[None]:
         """Let the calls of functions that stay whole be made by another.
 
-        Parameters
-        ----------
-        call
-            Given the function, what does what it does, its positional and its keyword arguments.
+        ``call``: given the function, what does what it does, its positional and its keyword arguments.
         """
         with RestoringStack() as stack:
             for function in self._functions:
@@ -96,22 +89,10 @@ class WholeParts:
         A size is taken to be that of an argument in the same place if the two agree, and is a symbol of its
         own otherwise. What the part asks about sizes and data is not known to the trace.
 
-        Parameters
-        ----------
-        part
-            The part.
-        call
-            Does what it does.
-        args, kwargs
-            With fake tensors and symbolic numbers.
-        module
-            The module that it is, if it is one.
-
-        Raises
-        ------
-        CannotBeWholeError
-            If it gives anything but tensors, whole numbers and ``None``, in lists, tuples and mappings,
-            changes a list or mapping that it was given, or is a method that needs its module.
+        ``call``: does what it does. ``args``, ``kwargs``: with fake tensors and symbolic numbers. ``module``:
+        the module that it is, if it is one. Raises CannotBeWholeError if it gives anything but tensors, whole
+        numbers and ``None``, in lists, tuples and mappings, changes a list or mapping that it was given, or
+        is a method that needs its module.
         """
         given = [tensor for _, tensor in tensors_inside((args, dict(kwargs)))]
         real_args, real_kwargs = self._numbers.given((args, dict(kwargs)))
@@ -151,16 +132,8 @@ class WholeParts:
     ) -> torch.Tensor | None:
         """Return what ``torch.cat`` or ``torch.stack`` gives for however many items, or ``None``.
 
-        Parameters
-        ----------
-        join
-            The function.
-        items
-            The items of this run.
-        dim
-            Where they are joined.
-        adds_dimension
-            Whether the result has a dimension more.
+        ``items``: the items of this run. ``dim``: where they are joined. ``adds_dimension``: whether the
+        result has a dimension more.
         """
         if not all(isinstance(item, torch.Tensor) and has_data(item) for item in items):
             return None
@@ -235,12 +208,7 @@ class _Numbers:
 def expected_of(value: Any, known: Container[Any]) -> Any:
     """Return what :func:`require_result` expects of results like this one.
 
-    Parameters
-    ----------
-    value
-        What a part gave.
-    known
-        The symbols that other values of the run gave before.
+    ``value``: what a part gave. ``known``: the symbols that other values of the run gave before.
     """
     if isinstance(value, torch.Tensor):
         is_known = [all(s in known for s in expression_of(size).free_symbols) for size in value.shape]
@@ -275,15 +243,9 @@ def with_any_list(expected: Any, path: Path) -> Any:
 def require_result(result: Any, expected: Any, name: str) -> None:
     """Raise ``AssertionError`` unless a part that stays whole gives what the rest of the graph expects.
 
-    Parameters
-    ----------
-    result
-        What it gives.
-    expected
-        A tuple of sizes for a tensor, lists and dicts for what tensors are in, ``None``; ``...`` for a
-        number, or a size that may be any; :data:`ANY_LIST` for a list of any number of items.
-    name
-        What to call it.
+    ``expected``: a tuple of sizes for a tensor, lists and dicts for what tensors are in, ``None``; ``...``
+    for a number, or a size that may be any; :data:`ANY_LIST` for a list of any number of items. ``name``:
+    what to call it.
     """
     if not _is_as_expected(result, expected):
         found = [tuple(tensor.shape) for _, tensor in tensors_inside(result)]

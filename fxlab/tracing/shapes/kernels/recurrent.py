@@ -22,14 +22,8 @@ def is_recurrent_on_fakes(module: nn.Module, args: tuple[Any, ...]) -> bool:
 def recurrent_results(module: Any, input: torch.Tensor, hx: Any = None) -> Any:
     """Return tensors of the shapes that ``torch.nn`` documents for ``RNN``, ``GRU`` and ``LSTM``.
 
-    Parameters
-    ----------
-    module
-        The recurrent module.
-    input
-        The sequences, with or without a batch dimension.
-    hx
-        What it begins with, if not with zeros.
+    ``input``: the sequences, with or without a batch dimension. ``hx``: what it begins with, if not with
+    zeros.
     """
     directions = 2 if module.bidirectional else 1
     features = module.proj_size or module.hidden_size

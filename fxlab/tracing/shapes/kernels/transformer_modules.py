@@ -41,12 +41,7 @@ _ACTIVATIONS = (functional.relu, functional.gelu)
 def transformer_result(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return a tensor of the shape that ``torch.nn`` documents for a transformer module, or ``None``.
 
-    Parameters
-    ----------
-    module
-        Any module; for one that is no transformer, or changed by its user, there is no answer.
-    args, kwargs
-        What it is called with.
+    ``module``: any module; for one that is no transformer, or changed by its user, there is no answer.
     """
     names = _STREAMS.get(type(module), ())
     if not names or not all(map(_is_torchs_own, module.modules())):
