@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,6 @@ from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
 from fxlab.command_line.plain_warnings import plain_warnings
 
-SHELLS = ("bash", "zsh", "fish")
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _MODEL = (
     "a config.json of transformers; a directory with one, and weights; the name of a model on the Hugging "
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``arguments``: what follows ``fxlab`` on the command line; that of this process if left out.
     """
     own, of_script = _with_script_arguments(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser()
+    parser = command_parser()
     if not own:
         parser.print_help()
         return ExitCode.DONE
@@ -141,7 +140,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ExitCode.BAD_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command, by which shtab and the like complete its words in a shell."""
     parser = _Parser(prog="fxlab", description=_DESCRIPTION, epilog=_EXIT_CODES, formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"fxlab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -271,22 +271,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(
         commands, "doctor", "Tell what is installed, what of fxlab works here, and what to do about the rest."
     )
-    completion = _add(commands, "completion", "Print a script with which a shell completes these words.")
-    completion.add_argument("shell", choices=SHELLS, help="source <(fxlab completion bash)")
-    completion.set_defaults(words=lambda: _words(commands.choices))
     return parser
-
-
-def _words(parsers: Mapping[str, argparse.ArgumentParser]) -> dict[str, list[str]]:
-    """Return what may follow each command: its options, and words of which it takes one."""
-    return {
-        name: [
-            word
-            for action in parser._actions
-            for word in action.option_strings or map(str, action.choices or ())
-        ]
-        for name, parser in parsers.items()
-    }
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

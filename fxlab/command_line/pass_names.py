@@ -9,12 +9,12 @@ from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 ALL = "all"
 
 
-def chosen_names(words: str, offered: Sequence[str], option: str = "--passes") -> list[str]:
+def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
     """Return the names of passes that a list, separated by commas, means.
 
     ``words``: names in any common spelling, or unambiguous prefixes of names (``fuse-bias`` for
-    ``fuse-bias-in-linear``); ``all`` for every pass. ``option``: where the words were given, for errors.
-    Raises CommandError if there is no word, or one means no pass, or several.
+    ``fuse-bias-in-linear``); ``all`` for every pass. Raises CommandError if there is no
+    word, or one means no pass, or several.
 
     Returns
     -------
@@ -30,11 +30,11 @@ def chosen_names(words: str, offered: Sequence[str], option: str = "--passes") -
         return list(offered)
     if not words.replace(",", " ").strip():
         raise CommandError(
-            f"{option}: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
+            f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
         )
     from fxlab.transformations.pass_names import find_name
 
     given = [word.strip() for word in words.split(",") if word.strip()]
     with ends_with(ExitCode.BAD_USAGE, ValueError):
-        chosen = {find_name(word, offered, option, by_prefix=True) for word in given}
+        chosen = {find_name(word, offered, "--passes", by_prefix=True) for word in given}
     return [name for name in offered if name in chosen]

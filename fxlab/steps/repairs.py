@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import getitem
 from typing import Any
 
@@ -102,7 +102,7 @@ def _line(node: fx.Node) -> str:
     return f" {' '.join(lines[-2:])}." if lines else ""
 
 
-def without_dead_code(graph: fx.Graph, kept: Sequence[Any] = ()) -> None:
+def without_dead_code(graph: fx.Graph) -> None:
     """Remove what nothing reads, but guards, and draws, which move the generators on."""
 
     def is_kept(node: fx.Node) -> bool:
