@@ -20,7 +20,7 @@ def test_models_that_agree_pass_and_others_name_the_place(tmp_path):
     assert page.exists()
 
 
-def test_a_failed_test_leaves_a_report_of_its_session(pytester):
+def test_a_failed_test_leaves_a_report_of_its_session(pytester, tmp_path):
     pytester.makepyfile("""
         import torch
 
@@ -31,7 +31,9 @@ def test_a_failed_test_leaves_a_report_of_its_session(pytester):
             session = fxlab_session(torch.nn.Linear(2, 2), torch.ones(1, 2))
             assert not session.verdict()
     """)
-    result = pytester.runpytest_subprocess("--fxlab-reports=reports")
+    # What the tests import is imported before: pytester takes back what is imported meanwhile.
+    fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2)).report(tmp_path / "report.html")
+    result = pytester.runpytest_inprocess("--fxlab-reports=reports")
     result.assert_outcomes(passed=1, failed=1)
     assert [file.name for file in (pytester.path / "reports").iterdir()] == [
         "test_a_failed_test_leaves_a_report_of_its_session-py-test_wrong.html"

@@ -144,7 +144,8 @@ def test_a_right_port_agrees_and_nothing_is_accused(model, original):
     ],
 )
 def test_a_mistake_is_named(model, original, mistake, there, in_reference):
-    found = compared(model, mistake)
+    port = fxlab.symbolic_trace(Port(model, mistake).eval(), (IDS,))
+    found = fxlab.compare(original, port, {"ids": IDS})
     assert not found
     first = found.first
     assert (first.candidate, first.reference, first.nodes) == ("blocks.2", in_reference, (there,))
@@ -153,7 +154,6 @@ def test_a_mistake_is_named(model, original, mistake, there, in_reference):
     assert found.modules.loc["blocks.1", "status"] == "agrees"
     assert found.modules.loc["blocks.2", "status"] == "parts here"
     assert found.modules.loc["blocks.3", "status"] in ("differs", "no partner")
-    port = fxlab.symbolic_trace(Port(model, mistake).eval(), (IDS,))
     assert fxlab.first_divergence(original, port, (IDS,)).node == there
 
 
@@ -204,7 +204,7 @@ def test_exported_decomposed_and_captured_graphs_agree(model, original):
     capture = fxlab.Capture()
     torch.compile(copy.deepcopy(model), backend=capture)(IDS)
     for other in (program, program.run_decompositions(), capture.graphs[0], fxlab.Session(original, (IDS,))):
-        found = fxlab.compare(model, other, (IDS,))
+        found = fxlab.compare(original, other, (IDS,))
         assert found.agrees
         assert found.first is None
 
@@ -219,6 +219,7 @@ def test_two_kinds_of_attention_agree_and_a_changed_weight_is_found(architecture
     first, second = architecture(eager).eval(), architecture(sdpa).eval()
     second.load_state_dict(first.state_dict())
     inputs = {"input_ids": IDS, "attention_mask": torch.tensor([[1] * 6, [1] * 4 + [0] * 2])}
+    first, second = (fxlab.symbolic_trace(each, inputs) for each in (first, second))
     assert fxlab.compare(first, second, inputs).agrees
     name, weight = next(
         (n, p)

@@ -116,7 +116,6 @@ OPTIMIZERS = {
     "AdamW": lambda given: torch.optim.AdamW(given, lr=torch.tensor(1e-2)),
     "SGD": lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9, nesterov=True, foreach=False),
     "foreach": lambda given: torch.optim.Adam(given, foreach=True, amsgrad=True),
-    "Adadelta": torch.optim.Adadelta,
     "Rprop": torch.optim.Rprop,
 }
 

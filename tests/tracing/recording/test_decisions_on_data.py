@@ -265,19 +265,6 @@ SIZES = {"vocab_size": 100, "num_attention_heads": 2, "intermediate_size": 48, "
         lambda: transformers.LongformerModel(
             transformers.LongformerConfig(**SIZES, num_hidden_layers=2, attention_window=8)
         ),
-        lambda: transformers.LEDModel(
-            transformers.LEDConfig(
-                vocab_size=100,
-                d_model=32,
-                encoder_layers=1,
-                decoder_layers=1,
-                encoder_attention_heads=2,
-                decoder_attention_heads=2,
-                encoder_ffn_dim=48,
-                decoder_ffn_dim=48,
-                attention_window=8,
-            )
-        ),
         lambda: transformers.FlaubertModel(
             transformers.FlaubertConfig(vocab_size=100, emb_dim=32, n_layers=2, n_heads=2)
         ),

@@ -29,7 +29,13 @@ class LearnsLate(nn.Module):
         return before, together, after
 
 
-@pytest.fixture(params=["bert", "llama", "t5", "learns late"])
+@pytest.fixture(
+    params=[
+        "bert",
+        *(pytest.param(name, marks=pytest.mark.weekly) for name in ("llama", "t5")),
+        "learns late",
+    ]
+)
 def model_and_inputs(request):
     if request.param == "learns late":
         return LearnsLate(), {"x": torch.randn(4), "y": torch.randn(4)}

@@ -482,8 +482,9 @@ def filled(function, source="trace", dtype=torch.float32):
     return model, captured(source, model, *given), given
 
 
-@pytest.mark.parametrize("causal", CAUSAL)
-@pytest.mark.parametrize("number", [INFINITE, LOWEST])
+@pytest.mark.parametrize(
+    ("causal", "number"), [*((each, INFINITE) for each in CAUSAL), ("last rows", LOWEST), ("made", LOWEST)]
+)
 def test_a_causal_fill_becomes_a_mask_of_truth_values(causal, number):
     model, gm, given = filled(
         lambda self, q, k, v, m: (q @ k.mT / 3).masked_fill(CAUSAL[causal](self, q), number).softmax(-1) @ v
@@ -497,9 +498,10 @@ def test_a_causal_fill_becomes_a_mask_of_truth_values(causal, number):
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
-@pytest.mark.parametrize("source", ["trace", "export", "decomposed"])
+@pytest.mark.parametrize(
+    ("source", "number"), [("trace", LOWEST), ("export", INFINITE), ("decomposed", INFINITE)]
+)
 @pytest.mark.parametrize("fill", FILLS)
-@pytest.mark.parametrize("number", [INFINITE, LOWEST])
 def test_every_spelling_of_a_causal_fill_is_fused(fill, source, number):
     def attend(self, q, k, v, m):
         return FILLS[fill](q @ k.mT, CAUSAL["buffer"](self, q), number).softmax(-1) @ v
@@ -509,8 +511,9 @@ def test_every_spelling_of_a_causal_fill_is_fused(fill, source, number):
 
 
 @pytest.mark.parametrize("fill", FILLS)
-@pytest.mark.parametrize("source", ["trace", "export"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("source", "dtype"), [("trace", torch.bfloat16), ("export", torch.float32), ("export", torch.float64)]
+)
 def test_the_smallest_number_of_a_dtype_may_exclude_every_key(fill, source, dtype):
     lowest = torch.finfo(dtype).min
     attend = lambda _, q, k, v, m: FILLS[fill](q @ k.mT, ~m, lowest).softmax(-1) @ v  # noqa: E731
