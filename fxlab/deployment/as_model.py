@@ -50,11 +50,6 @@ def twin_of(model: nn.Module) -> nn.Module:
     return result
 
 
-def eager_forward(model: nn.Module, own: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return the ``forward`` of a model's class, or the one that it has in its place."""
-    return own or MethodType(type(model).forward, model)
-
-
 def _is_traced_now() -> bool:
     """Tell whether somebody traces or compiles the code that runs, and so wants code and no graphs."""
     return bool(
@@ -101,8 +96,8 @@ class Forward:
 
     @property
     def eager(self) -> Callable[..., Any]:
-        """The model's own ``forward``."""
-        return eager_forward(self._module, self._own)
+        """The model's own ``forward``, or that of its class."""
+        return self._own or MethodType(type(self._module).forward, self._module)
 
     @property
     def __code__(self) -> CodeType:
