@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from check_jsonschema import main as check_jsonschema
+from click.testing import CliRunner
 
 import fxlab
 
@@ -31,9 +33,8 @@ def test_files_are_of_their_schemas(schema: str) -> None:
     folder, names = FILES[schema]
     files = sorted((ROOT / folder).glob(names))
     assert files
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = CliRunner().invoke(check_jsonschema, ["--builtin-schema", f"vendor.{schema}", *map(str, files)])
+    assert done.exit_code == 0, done.output
 
 
 def test_nothing_is_wrong_with_the_workflows() -> None:
