@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxlab.models.running import call_arguments
 from fxlab.values.nested import (
@@ -22,6 +23,7 @@ from fxlab.values.nested import (
     parted,
     put_together,
     tensors_inside,
+    texts_inside,
 )
 
 
@@ -103,3 +105,8 @@ def test_an_object_that_holds_itself_is_left_whole_inside():
     thing = Thing(x=1)
     thing.me = thing
     assert parted(thing)[Attribute("me")] is thing
+
+
+def test_a_symbolic_number_holds_no_text_though_it_leads_to_all_that_is_known_of_sizes():
+    size = ShapeEnv().create_unbacked_symint()
+    assert list(texts_inside({"a": ["b", (size, size > 3)]})) == ["a", "b"]
