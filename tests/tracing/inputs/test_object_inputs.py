@@ -254,7 +254,7 @@ def test_a_cache_is_drawn_in_few_boxes():
         vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=12, num_attention_heads=2
     )
     model = transformers.LlamaForCausalLM(config).eval()
-    traced = symbolic_trace(model, step_of(model, 2, 5))
+    traced = symbolic_trace(model, step_of(model, 2, 5), check=False)
     view = View.default(build_hierarchy(traced))
     assert len(view.boxes) < 60
     assert ">DynamicCache<" in render(view)
