@@ -88,7 +88,7 @@ _EXPORTS = {
         OverlapCollectives RemoveDeadCode RemoveIdentities RemoveRedundantViews RemoveRepeatedHeads
     """,
     "validation": """
-        Status Verdict benchmark bisect collectives compare_nodes compare_outputs evaluate first_divergence
+        Verdict benchmark bisect collectives compare_nodes compare_outputs evaluate first_divergence
         memory node_values profile verdict
     """,
 }

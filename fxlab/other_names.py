@@ -30,7 +30,8 @@ _IN_MODULES = {
         FuseBatchNorm1dInConv1d FuseBatchNorm3dInConv3d FuseBatchNormInConvTranspose Match
     """,
     "validation": """
-        Bisection Divergence Evaluation MemoryUse NodeValues Reference Variants compare_stages input_variants
+        Bisection Divergence Evaluation MemoryUse NodeValues Reference Status Variants compare_stages
+        input_variants
     """,
 }
 """Module -> its public names that few need by their name, such as classes of results."""

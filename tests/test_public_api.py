@@ -24,7 +24,8 @@ PUBLIC = [
     # What few need.
     *("fxlab.transformations.FuseBatchNorm1dInConv1d", "fxlab.transformations.FuseBatchNorm3dInConv3d"),
     "fxlab.transformations.FuseBatchNormInConvTranspose",
-    *("fxlab.validation.Reference", "fxlab.validation.compare_stages", "fxlab.validation.input_variants"),
+    *("fxlab.validation.Reference", "fxlab.validation.Status", "fxlab.validation.compare_stages"),
+    "fxlab.validation.input_variants",
     "fxlab.deployment.files.ExportError",
     # Results of functions, which nobody makes.
     *("fxlab.comparison.FirstDifference", "fxlab.comparison.RecordedRun", "fxlab.drawing.Drawing"),
