@@ -15,8 +15,8 @@ from fxlab.tracing.recording.bodies import RecordedBody
 
 DERIVATIVES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
 """Names in ``torch.func`` of functions that return a derivative."""
-JVP = "jvp"
-"""That of one which takes it at once, of primals and tangents."""
+JVP, VJP = "jvp", "vjp"
+"""Those of functions which take it at once, of primals and tangents, and which return what pulls back."""
 
 
 class Given(enum.Enum):
@@ -43,6 +43,13 @@ class Derivative:
 
     def __call__(self, *given: Any) -> Any:
         """Differentiate the graph at the first of the arguments; it is given the others as well."""
+        if self.name == VJP:
+            output, _, *others = self.taken(*given)
+            return (output, *others)
+        return self.taken(*given)
+
+    def taken(self, *given: Any) -> Any:
+        """Return what the function of ``torch.func`` returns."""
         tensors = iter(given)
         args, kwargs = pytree.tree_map_only(Given, lambda _: next(tensors), self.arguments)
         others = tuple(tensors)
@@ -52,9 +59,29 @@ class Derivative:
             return self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), *others)
 
         derivative = getattr(torch.func, self.name)
-        if self.name == JVP:
+        if self.name in (JVP, VJP):
             return derivative(function, *args, **self.options)
         return derivative(function, **self.options)(*args, **kwargs)
+
+
+@dataclass(frozen=True, eq=False)
+class PulledBack:
+    """The target of a node that calls what ``torch.func.vjp`` has returned: the graph runs again for it."""
+
+    derivative: Derivative
+    cotangents: Any
+    """With a :class:`Given` for each tensor."""
+
+    @property
+    def __name__(self) -> str:
+        return "pulled_back"
+
+    def __call__(self, *given: Any) -> Any:
+        """Pull cotangents, which are the last arguments, back through the graph."""
+        count = sum(leaf is Given.TENSOR for leaf in pytree.tree_leaves(self.cotangents))
+        tensors = iter(given[len(given) - count :])
+        cotangents = pytree.tree_map_only(Given, lambda _: next(tensors), self.cotangents)
+        return self.derivative.taken(*given[: len(given) - count])[1](cotangents)
 
 
 class DerivativeBody(RecordedBody):

@@ -73,6 +73,11 @@ def test_a_graph_that_takes_derivatives_has_a_verdict():
     assert session.verdict().agrees
 
 
+def pulled_back(function, *primals, **options):
+    output, pull, *others = torch.func.vjp(function, *primals, **options)
+    return output, pull(torch.utils._pytree.tree_map(torch.cos, output)), others
+
+
 DERIVATIVES = {
     "grad": lambda m, x: torch.func.grad(m.energy)(x),
     "of several arguments": lambda m, x: torch.func.grad(lambda a, b: (m.inner(a) * b).sum(), (0, 1))(
@@ -89,6 +94,10 @@ DERIVATIVES = {
     "jacrev, imported by name": lambda m, x: jacrev(m.inner)(x[0]),
     "jacfwd": lambda m, x: torch.func.jacfwd(lambda a: m.inner(a).tanh())(x[0]),
     "hessian": lambda m, x: torch.func.hessian(m.energy)(x[0]),
+    "vjp": lambda m, x: pulled_back(lambda a: m.inner(a).tanh(), x),
+    "vjp of several": lambda m, x: pulled_back(
+        lambda a, d: ({"sum": a + d["b"]}, a * 2), x, {"b": x.exp()}, has_aux=True
+    ),
     "mapped": lambda m, x: torch.vmap(torch.func.grad(m.energy))(x),
     "of a derivative": lambda m, x: torch.func.grad(lambda a: torch.func.grad(m.energy)(a).pow(2).sum())(x),
     "for each sample": lambda m, x: torch.vmap(
@@ -144,6 +153,11 @@ class OfFunction(ForceField):
         return torch.func.vjp(self.energy, positions)[1](torch.ones(()))[0]
 
 
+class Functionalized(ForceField):
+    def forward(self, positions):
+        return torch.func.functionalize(self.energy)(positions)
+
+
 class Loop(ForceField):
     def forward(self, positions):
         return while_loop(lambda x: x.sum() < 9, lambda x: (x.exp(),), (positions,))[0]
@@ -157,13 +171,17 @@ class Backward(ForceField):
 
 
 @pytest.mark.parametrize(
-    ("model", "cause"),
-    [(OfFunction(), "torch.func"), (Loop(), "while_loop"), (Backward(), "backward")],
+    ("model", "cause", "code"),
+    [
+        (Functionalized(), "does not show", "hidden-tensor"),
+        (Loop(), "while_loop", "hidden-by-torch"),
+        (Backward(), "backward", "backward"),
+    ],
 )
-def test_what_cannot_be_recorded_is_named(model, cause):
+def test_what_cannot_be_recorded_is_named(model, cause, code):
     with pytest.raises(fxlab.TraceError, match=cause) as raised:
         fxlab.symbolic_trace(model, POSITIONS)
-    assert raised.value.code == ("backward" if cause == "backward" else "hidden-by-torch")
+    assert raised.value.code == code
 
 
 def test_a_leaf_module_may_take_derivatives_by_torch_func():

@@ -20,7 +20,14 @@ from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.model_files import files_of, names_in
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import Branch, RecordedBody
-from fxlab.tracing.recording.derivatives import DERIVATIVES, JVP, DerivativeBody
+from fxlab.tracing.recording.derivatives import (
+    DERIVATIVES,
+    JVP,
+    VJP,
+    DerivativeBody,
+    Given,
+    PulledBack,
+)
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.recording.vmap import VmapBody
@@ -125,13 +132,35 @@ def derivatives_seen(run: Run) -> Iterator[None]:
         body = DerivativeBody(function, (primals, tangents), {})
         return derived(JVP, options, body, lambda f: original(f, primals, tangents, **options))
 
+    def vjp(original: Callable[..., Any], function: Any, *primals: Any, **options: Any) -> Any:
+        if not run.is_seen():
+            return original(function, *primals, **options)
+        body = DerivativeBody(function, primals, {})
+        output, pull, *others = _followed(run, body, lambda f: original(f, *primals, **options))
+        derivative = body.target(VJP, options)
+        node = Call("call_function", derivative, tuple(body.given), {})
+        output, *others = run.recorded(node, (output, *others), False)
+
+        def pulled_back(cotangents: Any, *more: Any, **settings: Any) -> Any:
+            if not run.is_seen():
+                return pull(cotangents, *more, **settings)
+            with run.unseen():
+                result = pull(cotangents, *more, **settings)
+            given = [leaf for leaf in pytree.tree_leaves(cotangents) if isinstance(leaf, torch.Tensor)]
+            shape = pytree.tree_map_only(torch.Tensor, lambda _: Given.TENSOR, cotangents)
+            target = PulledBack(derivative, shape)
+            return run.recorded(Call("call_function", target, (*body.given, *given), {}), result, False)
+
+        return (output, pulled_back, *others)
+
     def derived(name: str, options: Any, body: DerivativeBody, call: Callable[..., Any]) -> Any:
         result = _followed(run, body, call)
         node = Call("call_function", body.target(name, options), tuple(body.given), {})
         return run.recorded(node, result, False)
 
     makes: dict[str, Make] = {name: partial(make, name) for name in DERIVATIVES}
-    with _wherever_imported(run, torch.func, makes | {JVP: lambda original: partial(jvp, original)}):
+    makes |= {name: partial(partial, function) for name, function in ((JVP, jvp), (VJP, vjp))}
+    with _wherever_imported(run, torch.func, makes):
         yield
 
 
