@@ -17,7 +17,6 @@ from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.session import Session
-from fxlab.session.session_of import session_of
 from fxlab.sources import Model
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
@@ -153,8 +152,13 @@ def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> 
         raise ValueError(f"model: expected two to {MOST_MODELS} models to compare, got {len(models)}.")
     reference, *candidates = models
     if len(candidates) > 1:
-        reference = session = session_of(reference, inputs)  # traced once
-        inputs = session.inputs
+        if any(map(is_recorded, models)):
+            raise TypeError(
+                "model: a recorded run stands beside one model. Compare each: fxlab.compare(run, model)."
+            )
+        if not isinstance(reference, Session):
+            reference = session = Session(reference, inputs)  # type: ignore[arg-type]  # traced once
+            inputs = session.inputs
     found = [compare(reference, candidate, inputs) for candidate in candidates]
     return session_of_all([one.stage for one in found], found[0].inputs)
 

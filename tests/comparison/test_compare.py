@@ -542,6 +542,17 @@ def test_several_models_are_stages_of_one_session_and_stand_side_by_side(model, 
     assert fxlab.report((model, *ports), {"ids": IDS}, tmp_path / "all.html", measure=False).exists()
 
 
+def test_sessions_and_programs_stand_beside_models_and_recorded_runs_beside_one(model, tmp_path):
+    session, port = fxlab.Session(model, {"ids": IDS}), Port(model).eval()
+    program = torch.export.export(port, (IDS,))
+    inspector = fxlab.inspect((session, port, program), {"ids": IDS})
+    assert [pass_.name for pass_ in inspector.session.applied] == ["candidate", "candidate 2"]
+    inspector.close()
+    run = fxlab.record_run(model, (IDS,), tmp_path / "model.run")
+    with pytest.raises(TypeError, match="recorded run stands beside one model"):
+        fxlab.inspect((model, run, port), {"ids": IDS})
+
+
 def test_as_many_models_are_compared_as_have_a_place(model):
     for models in ((model,), (model,) * 7):
         with pytest.raises(ValueError, match="two to 6 models"):
