@@ -199,9 +199,25 @@ def _code_when_asked() -> Iterator[None]:
         _CODE_WHEN_ASKED.reset(token)
 
 
-def _generate_and_run(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
-    self.recompile()
-    return self(*args, **kwargs)
+class _CodeWhenAsked:
+    """Stands for ``forward`` in the class of one graph module until somebody asks for it."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self._of = weakref.ref(graph_module)
+
+    def __get__(self, instance: GraphModule | None, owner: type[GraphModule]) -> Any:
+        self.generate()
+        return (owner if instance is None else instance).forward
+
+    def generate(self) -> None:
+        """Generate the code: the class has its own ``forward`` from then on."""
+        graph_module = self._of()
+        assert graph_module is not None
+        token = _CODE_WHEN_ASKED.set(False)
+        try:
+            graph_module.recompile()
+        finally:
+            _CODE_WHEN_ASKED.reset(token)
 
 
 @contextmanager
@@ -277,7 +293,7 @@ class _PicklesItsGraph:
         """Generate the code of the graph anew, whichever it is by now, with names that nothing shadows."""
         protect(cast(GraphModule, self)._graph)
         if _CODE_WHEN_ASKED.get():
-            type(self).forward = _generate_and_run  # type: ignore[attr-defined]
+            type(self).forward = _CodeWhenAsked(cast(GraphModule, self))  # type: ignore[attr-defined]
             return None
         return super().recompile()  # type: ignore[misc]
 
@@ -292,8 +308,8 @@ class _PicklesItsGraph:
         return super().__str__()
 
     def _generate_if_asked_for(self) -> None:
-        if type(self).forward is _generate_and_run:  # type: ignore[attr-defined]
-            self.recompile()
+        if isinstance(waiting := vars(type(self)).get("forward"), _CodeWhenAsked):
+            waiting.generate()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
         graph_module = cast(GraphModule, self)
