@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
+from torch.fx import GraphModule
 
 from fxlab.checks import described, flag
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
-from fxlab.comparison.stages import session_of_all
+from fxlab.comparison.stages import session_of_all, session_of_ranks
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
+from fxlab.models.collectives import exchanges_anything
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.session import Session
@@ -159,8 +162,19 @@ def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> 
         if not isinstance(reference, Session):
             reference = session = Session(reference, inputs)  # type: ignore[arg-type]  # traced once
             inputs = session.inputs
+    if graphs := _of_absent_ranks(models):
+        return session_of_ranks(graphs)
     found = [compare(reference, candidate, inputs) for candidate in candidates]
     return session_of_all([one.stage for one in found], found[0].inputs)
+
+
+def _of_absent_ranks(models: Sequence[Model]) -> list[GraphModule]:
+    """Return the graphs of ranks if some talk to others that are not there, so that they cannot run."""
+    if dist.is_available() and dist.is_initialized() and dist.get_backend() != "fake":
+        return []
+    found = [model.graph_module if isinstance(model, Session) else model for model in models]
+    graphs = [each for each in found if isinstance(each, GraphModule)]
+    return graphs if len(graphs) == len(found) and any(map(exchanges_anything, graphs)) else []
 
 
 def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCompared, Verdict]:

@@ -99,3 +99,18 @@ def test_groups_that_a_rank_is_not_in_are_not_asked_of_it():
         fxlab.compare_collectives(ranks[:1])
     with pytest.raises(TypeError, match="a list or a mapping"):
         fxlab.compare_collectives(ranks[0])
+
+
+def test_ranks_stand_side_by_side_by_name_and_nothing_is_run(tmp_path):
+    def maximum(x):
+        return reduced(x.sin(), "max"), gathered(x)
+
+    ranks = tuple(fx.symbolic_trace(function) for function in (both, both, maximum))
+    inspector = fxlab.inspect(ranks)
+    assert inspector.panes == [0, 1, 2]
+    inspector.close()
+    first, same, other = inspector.session.stages
+    assert fxlab.graph_diff(first, same).empty
+    assert fxlab.graph_diff(first, other)["change"].to_dict() == {"all_reduce": "changed"}
+    assert "all_reduce (max)" in inspector.session.applied[1].description
+    assert fxlab.report(ranks, path=tmp_path / "ranks.html").exists()
