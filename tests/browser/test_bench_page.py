@@ -11,8 +11,7 @@ from jupyter_lab import JupyterLab
 from lab_page import LabPage
 from playwright.sync_api import Locator, expect
 
-# The front end's own tests press the same buttons.
-pytestmark = [pytest.mark.browser, pytest.mark.weekly]
+pytestmark = pytest.mark.browser
 
 MODEL = """
 import torch
