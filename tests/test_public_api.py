@@ -32,7 +32,12 @@ PUBLIC = [
     *("fxlab.compiler.CompileRecord", "fxlab.compiler.PassRecord", "fxlab.deployment.files.ExportedFile"),
     *("fxlab.graphs.changes_made.Changes", "fxlab.graphs.changes_made.changes_made"),
     *("fxlab.graphs.code_diff.CodeDiff", "fxlab.tracing.CapturedGraph", "fxlab.tracing.TraceReport"),
-    *("fxlab.graphs.nodes_by_stage.NodeAtStage", "fxlab.steps.StepLoop", "fxlab.tracing.GraphBreak"),
+    *(
+        "fxlab.graphs.nodes_by_stage.NodeAtStage",
+        "fxlab.steps.StepLoop",
+        "fxlab.steps.StepsCompared",
+        "fxlab.tracing.GraphBreak",
+    ),
     *(
         f"fxlab.validation.{name}"
         for name in (

@@ -17,9 +17,10 @@ from fxlab.models.module_tensors import tensors_of
 from fxlab.models.placements import known_placement
 from fxlab.models.ranks import is_in_fake_group
 from fxlab.models.running import Inputs
-from fxlab.node_info import modules_by_path, parameter_counts, shape_and_dtype
+from fxlab.node_info import is_backward, modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
 from fxlab.units import with_unit
+from fxlab.validation.cost.memory import last_reads
 from fxlab.validation.cost.profile import profile
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.validation.nodes.compare_nodes import compare_nodes
@@ -189,6 +190,26 @@ def _placements(subject: Subject) -> Overlay:
     return Overlay("placements", values, title="Placements", kind="category")
 
 
+def _kept_until(subject: Subject) -> Overlay:
+    """Colour what the backward pass reads of the forward pass by how many nodes run until it is let go."""
+    nodes = subject.graph_module.graph.nodes
+    place = {node: number for number, node in enumerate(nodes)}
+    kept = {
+        node: last
+        for node, last in last_reads(subject.graph_module.graph).items()
+        if last is not None and node.op.startswith("call_") and is_backward(last) and not is_backward(node)
+    }
+    if not kept:
+        raise ValueError("Kept until: the graph has no backward pass that reads anything.")
+    values = {node.name: place[last] - place[node] for node, last in kept.items()}
+    labels = {node.name: f"until {last.name}" for node, last in kept.items()}
+    return Overlay("kept-until", values, title="Kept for (nodes)", combine="max", labels=labels)
+
+
+def _has_both_passes(graph_module: fx.GraphModule) -> bool:
+    return any(map(is_backward, graph_module.graph.nodes))
+
+
 def _is_spread(graph_module: fx.GraphModule) -> bool:
     return any(map(known_placement, graph_module.graph.nodes))
 
@@ -211,6 +232,8 @@ SOURCES: tuple[Source, ...] = (
     Source("range-used", "Share of the dtype's range", _largest(lambda value: value.range_used), "max"),
     Source("collectives", "Collectives", _collectives, runs=False, is_made_of=exchanges_anything),
     Source("placements", "Placements", _placements, runs=False, is_made_of=_is_spread),
+    # Of a training step: how long values of the forward pass are kept for the backward pass.
+    Source("kept-until", "Kept until", _kept_until, runs=False, is_made_of=_has_both_passes),
 )
 
 

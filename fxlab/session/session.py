@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.utils.data import DataLoader
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fxlab.graphs.changes_made import Changes
     from fxlab.session.compiled import Compiled
     from fxlab.steps.loop import StepLoop
+    from fxlab.steps.several import StepsCompared
     from fxlab.validation import Evaluation, Reference, Variants, Verdict
     from fxlab.validation.evaluation.agreement import Metric
 
@@ -533,6 +534,49 @@ class Session(Shortcuts, PassStack):
         from fxlab.steps.loop import StepLoop
 
         return StepLoop(self.original, lambda: self.applied, check=flag(check, "check"))
+
+    def compare_steps(self, batches: Sequence[Inputs]) -> StepsCompared:
+        """Train with the passes that are on and without, and find the first step that has other bits.
+
+        Both loops begin with the present model, optimizer and seed, which are put back.
+
+        Parameters
+        ----------
+        batches
+            A batch for each step, in the form in which :func:`fxlab.trace_step` takes them.
+
+        Returns
+        -------
+        fxlab.steps.StepsCompared
+            True if all bits are the same; ``str()`` of it names the first step and tensor that differ.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there are no batches, or the session was not made of a step.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from torch import nn
+        >>> import fxlab
+        >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
+        >>> optimizer = torch.optim.AdamW(model.parameters())
+        >>> session = fxlab.training_session(model, x, lambda y: y.square().mean(), optimizer=optimizer)
+        >>> session.apply("eliminate-common-subexpressions")
+        >>> print(session.compare_steps([x, x + 1]))
+        same bits of 9 tensors after each of 2 steps
+        """
+        from fxlab.steps.loop import StepLoop
+        from fxlab.steps.several import compared_steps
+
+        if isinstance(batches, Tensor | Mapping):
+            raise TypeError("batches: expected a list, with a batch for each step. Write [...].")
+        given = items_of(batches, "batches", "batches, one for each step")
+        if not given:
+            raise ValueError("batches: expected a batch for each step, got none.")
+        plain = StepLoop(self.original, tuple, check=False)
+        return compared_steps(plain, StepLoop(self.original, lambda: self.applied, check=False), given)
 
     def on_change(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this.

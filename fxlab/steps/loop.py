@@ -103,6 +103,16 @@ class StepLoop:
         return self._run(held, batch)
 
     @property
+    def model(self) -> nn.Module:
+        """The model that it trains."""
+        return self._record.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """Its optimizer, if it has one."""
+        return self._record.optimizer
+
+    @property
     def graphs(self) -> int:
         """The number of graphs that were traced."""
         return sum(map(len, self._held.values()))

@@ -143,3 +143,47 @@ def test_a_pass_that_makes_another_step_of_it_is_left_off_with_a_warning():
 def test_a_session_of_another_graph_has_no_steps():
     with pytest.raises(ValueError, match=r"fxlab\.trace_step"):
         fxlab.Session(torch.fx.symbolic_trace(torch.nn.ReLU())).as_step()
+
+
+def other_at_the_end(graph_module):
+    """A pass with a mistake that shows in the parameters alone, one step later in the loss."""
+    results = dict(graph_module.graph.output_node().args[0])
+    name = next(name for name in results if name.startswith("new ") and name.endswith("weight"))
+    with graph_module.graph.inserting_before(graph_module.graph.output_node()):
+        results[name] = graph_module.graph.call_function(torch.mul, (results[name], 1.0001))
+    graph_module.graph.output_node().args = (results,)
+    return graph_module
+
+
+def test_several_steps_are_compared_bit_for_bit_and_leave_nothing_behind():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)
+    )
+    optimizer = torch.optim.AdamW(model.parameters())
+    step = fxlab.trace_step(model, torch.randn(6, 4), squared, optimizer=optimizer)
+    session = fxlab.Session(
+        step, passes=[fxlab.ActivationCheckpointing(budget="min-cut"), fxlab.from_callable(other_at_the_end)]
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    batches = [torch.randn(6, 4) for _ in range(3)]
+    session.apply("activation-checkpointing")
+    found = session.compare_steps(batches)
+    assert found
+    assert str(found).startswith("same bits of ")
+    assert str(found).endswith(" after each of 3 steps")
+    session.apply("other-at-the-end")
+    found = session.compare_steps(batches)
+    assert not found
+    assert (found.first, found.differing) == (1, ("0.weight",))
+    assert str(found) == "step 1 gives another 0.weight"
+    assert not optimizer.state
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("batches", "error"), [([], ValueError), (torch.ones(6, 4), TypeError)])
+def test_batches_of_several_steps_are_a_list(batches, error):
+    session = fxlab.Session(fxlab.trace_step(torch.nn.Linear(4, 1), torch.ones(6, 4), squared))
+    with pytest.raises(error, match="batches: expected"):
+        session.compare_steps(batches)

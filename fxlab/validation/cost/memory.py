@@ -151,7 +151,7 @@ class _Run:
         graph = self._graph_module.graph
         with torch.no_grad(), self._mode, _without_reports():
             self._run(self._given(inputs))
-        last = _last_reads(graph)
+        last = last_reads(graph)
         reads: dict[int, list[fx.Node | None]] = {}
         for node, held in self._of_node.items():
             for one in held:
@@ -333,7 +333,7 @@ def _owner_of(node: fx.Node) -> str:
     return module_path(node) if path is None else path.rpartition(".")[0]
 
 
-def _last_reads(graph: fx.Graph) -> dict[fx.Node, fx.Node | None]:
+def last_reads(graph: fx.Graph) -> dict[fx.Node, fx.Node | None]:
     """Return the node that reads each value last; ``None`` for what the graph returns."""
     last: dict[fx.Node, fx.Node | None] = {}
     for node in graph.nodes:

@@ -1,0 +1,97 @@
+"""Several training steps in a row, with passes and without, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fxlab.models.model_state import state_kept
+from fxlab.models.placements import local_part
+from fxlab.models.running import Inputs, generators_kept, seed_generators
+from fxlab.steps.loop import StepLoop
+from fxlab.units import counted
+from fxlab.values.tensors import bits_of
+
+
+@dataclass(frozen=True)
+class StepsCompared:
+    """The result of :meth:`fxlab.Session.compare_steps`; true if all bits are the same."""
+
+    steps: int
+    """The number of steps that were to be compared."""
+    tensors: int
+    """The number of tensors after each: loss, parameters, buffers, gradients and the optimizer's state."""
+    first: int | None = None
+    """The first step after which one differs, from 1; ``None`` if none does."""
+    differing: tuple[str, ...] = ()
+    """The tensors that differ after it."""
+
+    def __bool__(self) -> bool:
+        """Return whether all bits are the same."""
+        return self.first is None
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return (
+                f"same bits of {counted(self.tensors, 'tensor')} after each of {counted(self.steps, 'step')}"
+            )
+        before = f"after {counted(self.first - 1, 'step')} with the same bits, " if self.first > 1 else ""
+        others = f" and {len(self.differing) - 1:,} more" if len(self.differing) > 1 else ""
+        return f"{before}step {self.first} gives another {self.differing[0]}{others}"
+
+
+def compared_steps(plain: StepLoop, transformed: StepLoop, batches: Sequence[Inputs]) -> StepsCompared:
+    """Train by two loops on the same batches, each from the present state, and compare after each step.
+
+    The model, its gradients, the optimizer and the random number generators are put back.
+    """
+    expected, tensors = [*_digests(plain, batches)], 0
+    for number, (known, found) in enumerate(zip(expected, _digests(transformed, batches), strict=True), 1):
+        tensors = len(known)
+        if known != found:
+            names = (name for name in (*known, *found) if known.get(name) != found.get(name))
+            return StepsCompared(len(batches), tensors, number, tuple(dict.fromkeys(names)))
+    return StepsCompared(len(batches), tensors)
+
+
+def _digests(loop: StepLoop, batches: Sequence[Inputs]) -> Iterator[dict[str, bytes]]:
+    """Yield what tells the bits of all tensors after each step."""
+    with generators_kept(), state_kept(loop.model), _rest_kept(loop.model, loop.optimizer):
+        seed_generators(0)
+        for batch in batches:
+            tensors = {"loss": loop(batch), **_tensors(loop.model, loop.optimizer)}
+            yield {
+                name: hashlib.blake2b(bits_of(local_part(tensor)).cpu().numpy().tobytes()).digest()
+                for name, tensor in tensors.items()
+            }
+
+
+def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, torch.Tensor]:
+    names: dict[torch.Tensor, str] = {each: name for name, each in model.named_parameters()}
+    found: dict[str, torch.Tensor] = {**model.state_dict(keep_vars=True)}
+    found |= {f"grad of {name}": each.grad for each, name in names.items() if each.grad is not None}
+    for parameter, state in optimizer.state.items() if optimizer is not None else ():
+        owner = names.get(parameter, "a parameter of no module")
+        found |= {f"{key} of {owner}": value for key, value in state.items() if torch.is_tensor(value)}
+    return found
+
+
+@contextmanager
+def _rest_kept(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
+    """Put back what belongs to parameters: gradients, and the state of an optimizer."""
+    gradients = [(each, None if each.grad is None else each.grad.clone()) for each in model.parameters()]
+    states = optimizer.state if optimizer is not None else {}
+    kept = {parameter: copy.deepcopy(state) for parameter, state in states.items()}
+    try:
+        yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        states.clear()
+        states.update(kept)
