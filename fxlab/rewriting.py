@@ -4,7 +4,7 @@
 """
 
 from fxlab.node_info import only_input
-from fxlab.operators import operator_of
+from fxlab.operators import operator_called, operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, may_return_view
 from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype
@@ -50,6 +50,7 @@ __all__ = [
     "new_layer",
     "new_linear",
     "only_input",
+    "operator_called",
     "operator_of",
     "rounding_readers",
     "why_hooked",

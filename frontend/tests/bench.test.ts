@@ -97,6 +97,27 @@ describe("the workbench", () => {
     expect(limit).toHaveBeenLastCalledWith("t", "a", true);
   });
 
+  it("shows a test of what is looked at, to be copied, until something else is", () => {
+    const python = (): string | undefined =>
+      bench.element.querySelector("section[aria-label=Test]:not([hidden]) pre")?.textContent;
+    const written = (text: string | null): void => bench.answered(asked().at(-1)!.request, text);
+    answer();
+    press("Copy as a test");
+    expect(asked().at(-1)!.message).toEqual({ type: "as-test", signature: "s", node: "a" });
+    written("def test_<b>(): ...");
+    expect(python()).toBe("def test_<b>(): ...");
+    slide(2);
+    answer({ number: 2 });
+    expect(python()).toBeUndefined();
+    bench.whyNot(pass("m"), "relu");
+    bench.answered(asked().at(-1)!.request, MISS);
+    const [, ofMiss] = bench.element.querySelectorAll<HTMLElement>("[title^='Show and copy a test']");
+    ofMiss!.click();
+    expect(asked().at(-1)!.message).toEqual({ type: "as-test", signature: "m", node: "relu" });
+    written(null);
+    expect(python(), "the error is said elsewhere").toBeUndefined();
+  });
+
   it("gives way to a near miss, of which the misfit is told in words", () => {
     answer();
     bench.whyNot(pass("m", { name: "Mine" }), "relu");
@@ -137,6 +158,8 @@ describe("the workbench", () => {
     bench.pick(box, null);
     picked(["mul"]);
     expect(status()).toContain("1 node selected");
+    press("New pass");
+    expect(asked().at(-1)!.message).toEqual({ type: "new-pass", nodes: ["relu"], choices: {} });
     press("Find others");
     const wish = { type: "find-others", nodes: ["relu"], between: false, choices: {}, replacement: "" };
     expect(asked().map(({ message }) => message)).toContainEqual(wish);

@@ -19,9 +19,13 @@ from fxlab.view_model.pass_failure import failure_state
 from fxlab.view_model.pass_state import readable_name
 from fxlab.view_model.protocol import Offer, OthersFound, ShownNearMiss, ShownRewrite
 from fxlab.view_model.rewrite_state import shown_rewrite
+from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.transformations import Transformation
+
+MOST_PYTHON = 40_000
+"""Characters of a test or a pass."""
 
 
 class StackScreen(Screen):
@@ -87,6 +91,14 @@ class StackScreen(Screen):
         self, nodes: list[str], between: bool, choices: dict[str, str], replacement: str
     ) -> OthersFound:
         return found_others(self.session, nodes, choices, replacement, between=between)
+
+    @answers("as-test", "Writing the test")
+    def _as_test(self, signature: str, node: str) -> str:
+        return clip(self.session.as_test(self._offered(signature), node), MOST_PYTHON)
+
+    @answers("new-pass", "Writing the pass")
+    def _new_pass(self, nodes: list[str], choices: dict[str, str]) -> str:
+        return clip(Others(self.session.graph_module, nodes, choices).new_pass(), MOST_PYTHON)
 
     @answers("list-functions", "Listing functions of torch")
     def _list_functions(self) -> list[str]:

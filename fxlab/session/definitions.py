@@ -58,7 +58,7 @@ def note_times(pass_: Transformation, times: dict[str, int]) -> None:
 
 def modules_of(pass_: Transformation) -> set[str]:
     """Return the names of the modules that the class and functions of a pass come from, but fxlab's."""
-    found = [type(pass_), *_functions_in(list(arguments_of(pass_).values()))]
+    found = [type(pass_), *functions_in(list(arguments_of(pass_).values()))]
     names = {str(each.__module__) for each in found}
     return {
         name for name in names if name.partition(".")[0] not in ("fxlab", "torch", "builtins", "__main__")
@@ -73,11 +73,12 @@ def _changed_at(name: str) -> int | None:
         return None
 
 
-def _functions_in(value: object) -> list[types.FunctionType]:
+def functions_in(value: object) -> list[types.FunctionType]:
+    """Return the functions in an argument of a pass."""
     if isinstance(value, dict):
-        return _functions_in(list(value.values()))
+        return functions_in(list(value.values()))
     if isinstance(value, list | tuple):
-        return [function for each in value for function in _functions_in(each)]
+        return [function for each in value for function in functions_in(each)]
     return [value] if isinstance(value, types.FunctionType) else []
 
 

@@ -43,7 +43,7 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
         return next((t for t in tables if len(t)), not_tried([tried], known[str(names[0])]))
     found: list[Attempt] = []
     for each in names:
-        rows = _attempts(pass_, graph_module, each)
+        rows = attempts(pass_, graph_module, each)
         if not rows and each is not None and len(names) == 1:
             refusal = Reason.NO_CANDIDATE(node=each)
             rows = [Attempt(False, refusal.words, refusal.code, 0, 1, each, each)]
@@ -70,14 +70,15 @@ def near_miss(pass_: Transformation, graph_module: GraphModule, name: str) -> At
 
     Raises ValueError if the pass says nothing of the node, or applies there.
     """
-    found = _attempts(pass_, graph_module, name)
+    found = attempts(pass_, graph_module, name)
     refused = next((each for each in found if not each.matched), None)
     if refused is None:
         raise ValueError(f"{pass_.name} {'applies at' if found else 'says nothing of'} {name}.")
     return refused
 
 
-def _attempts(pass_: Transformation, graph_module: GraphModule, name: str | None) -> list[Attempt]:
+def attempts(pass_: Transformation, graph_module: GraphModule, name: str | None) -> list[Attempt]:
+    """Return how far a pass comes in a graph, or at a node of it."""
     if isinstance(pass_, RewritePass):
         return pass_.attempts(graph_module, name)
     found = []

@@ -82,7 +82,7 @@ class Others:
         return plain
 
     @functools.cached_property
-    def _source(self) -> Source:
+    def _chosen(self) -> Choices:
         plain = self._plain
         captured: dict[str, str] = {}
         names = (f"number_{count}" if count else "number" for count in itertools.count())
@@ -93,7 +93,17 @@ class Others:
             name: KINDS[self._choice(name, tuple(KINDS), _kind_of(annotation))]
             for name, annotation in plain.arguments.items()
         }
-        return source_of(self.graph_module, self.nodes, Choices(captured, kinds))
+        return Choices(captured, kinds)
+
+    @functools.cached_property
+    def _source(self) -> Source:
+        return source_of(self.graph_module, self.nodes, self._chosen)
+
+    def new_pass(self) -> str:
+        """Return a pass for the nodes, with its test, as Python."""
+        from fxlab.session.written_test import written_pass
+
+        return written_pass(self.graph_module, self.nodes, self._chosen)
 
     @functools.cached_property
     def pattern(self) -> str:

@@ -66,6 +66,15 @@ def test_what_cannot_be_told_is_an_error_in_words(page: Page):
     assert "relaxed in 1 ways, not 7" in page.error["text"]
 
 
+def test_a_test_of_the_reason_and_a_new_pass_are_written(page: Page):
+    text = page.asks({"type": "as-test", "signature": SCALE.signature, "node": "relu"})
+    assert 'code="other-argument"' in text
+    text = page.asks({"type": "new-pass", "nodes": ["relu", "mul"], "choices": {"mul:0": "captured"}})
+    assert "number: float" in text
+    page.sends({"type": "as-test", "signature": KeepRelu().signature, "node": "relu", "request": "r"})
+    assert "says nothing of relu" in page.error["text"]
+
+
 def test_what_computes_nothing_is_seen_through():
     def model(x):
         return torch.relu((x * 3).to(torch.float32) + 1)

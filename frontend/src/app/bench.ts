@@ -5,6 +5,7 @@ import type { Model } from "../base/model";
 import type { Asking, Box, Comparison, Details, LookedAt, ToViewer } from "../base/protocol";
 import { FindOthers } from "../panels/bench/find_others";
 import { NearMissBar } from "../panels/bench/near_miss_bar";
+import { PythonText } from "../panels/bench/python_text";
 import { RewriteBar } from "../panels/bench/rewrite_bar";
 import type { OthersFound, Pass, Role, Selected, ShownNearMiss, ShownRewrite } from "../base/wire";
 
@@ -22,6 +23,7 @@ export class Bench {
   private readonly rewrites: RewriteBar;
   private readonly miss: NearMissBar;
   private readonly others: FindOthers;
+  private readonly python = new PythonText();
   /** How the stages were looked at before. */
   private before: LookedAt | null = null;
   /** Whether nodes are selected, or about to be. */
@@ -33,7 +35,10 @@ export class Bench {
     private readonly model: Model,
     private readonly actions: BenchActions,
   ) {
+    const asTest = (signature: string, node: string): void =>
+      this.write("Test", { type: "as-test", signature, node });
     this.rewrites = new RewriteBar({
+      asTest,
       ask: (signature, number) =>
         this.ask<ShownRewrite>({ type: "rewrite", signature, number }, (rewrite) => {
           this.rewrites.show(rewrite);
@@ -44,6 +49,7 @@ export class Bench {
       close: () => this.close(),
     });
     this.miss = new NearMissBar({
+      asTest,
       showCode: (node) => actions.showCode(node),
       add: (signature, node, number) => actions.send({ type: "add-relaxed", signature, node, number }),
       close: () => this.close(),
@@ -60,9 +66,11 @@ export class Bench {
         this.ask<string[]>({ type: "list-functions" }, (names) => names && this.others.offer(names)),
       add: ({ nodes, choices, replacement }) =>
         actions.send({ type: "add-others", nodes, choices, replacement }),
+      newPass: ({ nodes, choices }) => this.write("New pass", { type: "new-pass", nodes, choices }),
       close: () => this.close(),
     });
-    this.element.append(this.rewrites.element, this.miss.element, this.others.element);
+    const panels = [this.rewrites, this.miss, this.others, this.python];
+    this.element.append(...panels.map(({ element }) => element));
   }
 
   get isOpen(): boolean {
@@ -166,6 +174,11 @@ export class Bench {
     this.before ??= { stage: shown, compared, beside, between };
   }
 
+  /** Asks for Python and shows it. */
+  private write(title: string, message: Asking): void {
+    this.ask<string>(message, (text) => text !== null && this.python.show(title, text));
+  }
+
   private ask<T>(message: Asking, show: (value: T | null) => void): void {
     const request = this.actions.request();
     this.waiting.set(request, (value) => show(value as T | null));
@@ -178,6 +191,7 @@ export class Bench {
     compared: Comparison = "",
     show = true,
   ): void {
+    this.python.close();
     this.actions.send({ type: "light", stage, compared, roles, show });
   }
 }

@@ -279,7 +279,10 @@ export type ToSession = Extract<
 >;
 
 /** What is asked of the session, and answered to who asks. */
-export type Asking = Extract<Asked, { type: "rewrite" | "near-miss" | "find-others" | "list-functions" }>;
+export type Asking = Extract<
+  Asked,
+  { type: "rewrite" | "near-miss" | "find-others" | "list-functions" | "as-test" | "new-pass" }
+>;
 
 /** Of a file that the kernel writes. */
 export type FileSuffix = "pdf" | "dot";

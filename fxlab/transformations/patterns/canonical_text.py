@@ -16,6 +16,11 @@ def canonical_text(graph_module: GraphModule) -> str:
 
     Calls are numbered in their order; copies and guards are left out, and sizes that nothing but these reads.
     """
+    return "\n".join(canonical_lines(graph_module).values())
+
+
+def canonical_lines(graph_module: GraphModule) -> dict[str, str]:
+    """Return the lines of :func:`canonical_text`, by the names of the nodes that they are of."""
     return _Text(GraphIndex(GraphFacts(graph_module))).written()
 
 
@@ -24,19 +29,19 @@ class _Text:
         self._index = index
         self._numbers: dict[Node, str] = {}
 
-    def written(self) -> str:
-        lines = []
+    def written(self) -> dict[str, str]:
+        lines: dict[str, str] = {}
         for node in self._needed():
             if node.op == "placeholder":
                 self._numbers[node] = str(node.target)
                 continue
             if node.op == "output":
-                lines.append(f"return {self._operand(node.args[0])}")
+                lines[node.name] = f"return {self._operand(node.args[0])}"
                 continue
             text = self._call(node)
             self._numbers[node] = f"%{len(lines)}"
-            lines.append(f"%{len(lines)} = {text}")
-        return "\n".join(lines)
+            lines[node.name] = f"%{len(lines)} = {text}"
+        return lines
 
     def _needed(self) -> list[Node]:
         """Return the nodes that have a line, in their order: what is read by others, or has effects."""

@@ -70,7 +70,8 @@ def pattern_of(
         raise TypeError(f"session: expected a Session or a torch.fx.GraphModule, got {described(session)}.")
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"name: expected a name that a function can have, got {name!r}.")
-    return compiled(source_of(graph_module, nodes).written(name), name)
+    made: Callable[..., Any] = compiled(source_of(graph_module, nodes).written(name), name)
+    return made
 
 
 def source_of(

@@ -1,15 +1,10 @@
 """Patterns that are relaxed so that they match at a place where they nearly did."""
 
-import inspect
 import itertools
-import sys
-import textwrap
-import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.reasons import Reason
@@ -21,7 +16,7 @@ from fxlab.transformations.patterns.matching_pass import from_here_on
 from fxlab.transformations.patterns.pattern import NUMBER, WEIGHT, Capture, Pattern, read_pattern, trace
 from fxlab.transformations.patterns.pattern_pass import PatternPass, names_of
 from fxlab.transformations.patterns.replacing import Replacement
-from fxlab.transformations.patterns.source import Choices, Source, compiled, with_imports
+from fxlab.transformations.patterns.source import Choices, Source, compiled, definition, with_imports
 from fxlab.transformations.rewriting.rewrite_pass import Attempt
 
 _REASONS = Reason.OTHER_ARGUMENT, Reason.OTHER_OPERATOR, Reason.OTHER_COUNT, Reason.OTHER_KIND
@@ -187,10 +182,10 @@ def _replacement(pass_: PatternPass, pattern: Pattern, edit: _Edit) -> tuple[Cal
     It is the former one, unless that has the number that is captured. Raises ValueError if it has no source.
     """
     former = pass_.replacement
-    text = _definition(former)
+    text = definition(former)
     names = names_of(former, pattern)
     is_by_name = all(own == name for own, name in names.items())
-    if text and is_by_name and not edit.number:
+    if text and is_by_name and not edit.number and former.__name__ != _PATTERN:
         return former, text
     if any(capture.kind == NUMBER for capture in pattern.captures.values()):
         raise ValueError("what it computes of numbers is not in its trace")
@@ -212,19 +207,6 @@ def _replacement(pass_: PatternPass, pattern: Pattern, edit: _Edit) -> tuple[Cal
     made = Source(facts, calls, arguments=arguments, returns=returns, choices=Choices(same))
     source = made.written(_REPLACEMENT)
     return compiled(source, _REPLACEMENT), source
-
-
-def _definition(function: Callable[..., Any]) -> str:
-    """Return the source of a function that needs nothing but torch and fxlab; empty for others."""
-    if not isinstance(function, types.FunctionType) or function.__closure__ is not None:
-        return ""
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except OSError:
-        return ""
-    used = [name for name in function.__code__.co_names if name in function.__globals__]
-    is_alone = all(function.__globals__[name] in (torch, sys.modules.get("fxlab")) for name in used)
-    return source if is_alone and source.startswith(f"def {function.__name__}(") else ""
 
 
 def _free(wanted: str, taken: Mapping[str, Any]) -> str:

@@ -1,16 +1,21 @@
 """The source of a pattern: Python that is written of nodes, and compiled."""
 
+import ast
+import inspect
 import keyword
 import linecache
 import math
 import operator
 import re
+import sys
+import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 from torch.fx import Node
 from torch.nn import functional
 
@@ -38,23 +43,53 @@ _LAYERS = {"matmul": "torch.matmul"} | {
 """Functions for what is written as several nodes where a graph is decomposed."""
 
 
-def compiled(source: str, name: str) -> Callable[..., Any]:
-    """Return a function of a source that is written here; ``inspect.getsource`` finds it."""
-    file = f"<fxlab pattern {abs(hash(source)):x}>"
+_KNOWN = {"math": math, "operator": operator, "torch": torch, "nn": nn, "F": functional}
+"""Modules that a source may use, besides fxlab."""
+_IMPORTS = dict.fromkeys(("math", "operator", "torch"), "import {}") | {
+    "nn": "from torch import {}",
+    "F": "from torch.nn import functional as {}",
+}
+_FILE = "<fxlab pattern "
+
+
+def compiled(source: str, name: str) -> Any:
+    """Return what has a name in a source that is written here; ``inspect.getsource`` finds it."""
+    file = f"{_FILE}{abs(hash(source)):x}>"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     in_fxlab = types.SimpleNamespace(either=either)
     namespace: dict[str, Any] = {"torch": torch, "operator": operator, "math": math, "fxlab": in_fxlab}
     exec(compile(source, file, "exec"), namespace)
-    made: Callable[..., Any] = namespace[name]
-    return made
+    return namespace[name]
 
 
-def with_imports(*parts: str) -> str:
-    """Return parts of a file, after the imports that they need."""
-    text = "\n\n\n".join(part.strip() for part in parts)
-    plain = [name for name in ("math", "operator") if f"{name}." in text]
-    head = "\n".join(f"import {name}" for name in plain) + ("\n\n" if plain else "")
-    return f"{head}import torch\n\nimport fxlab\n\n\n{text}\n"
+def definition(function: object) -> str:
+    """Return the source of a function that needs only what :func:`with_imports` imports; empty for others."""
+    if not isinstance(function, types.FunctionType) or function.__closure__ is not None:
+        return ""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+        names = {each.id for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Name)}
+    except (OSError, SyntaxError):
+        return ""
+    known, outer = _KNOWN | {"fxlab": sys.modules.get("fxlab")}, function.__globals__
+    is_alone = all(known.get(name) is outer[name] for name in names if name in outer)
+    is_ours = function.__code__.co_filename.startswith(_FILE)
+    return source if (is_alone or is_ours) and source.startswith(f"def {function.__name__}(") else ""
+
+
+def imports_of(text: str) -> list[str]:
+    """Return the imports that a text needs besides that of fxlab."""
+    return [line.format(name) for name, line in _IMPORTS.items() if re.search(rf"(?<![\w.]){name}\.", text)]
+
+
+def with_imports(*parts: str, more: Sequence[str] = ()) -> str:
+    """Return parts of a file, after the imports that they need; ``more``: further imports."""
+    text = "\n\n\n".join(part.strip() for part in parts if part)
+    plain = "\n".join(line for line in imports_of(text) if "torch" not in line)
+    of_torch = "\n".join(line for line in imports_of(text) if "torch" in line)
+    own = "\n".join(["import fxlab", *more])
+    head = "\n\n".join(each for each in (plain, of_torch, own) if each)
+    return f"{head}\n\n\n{text}\n"
 
 
 @dataclass(frozen=True)
@@ -114,11 +149,14 @@ class Source:
             node for node in written if any(user not in own and not is_guard(user) for user in node.users)
         ]
         self._returns: Sequence[Any] = returns or read or written[-1:]
-        self._nodes = self._needed(written)
+        self.nodes = self._needed(written)
+        """The nodes that have a line, in their order."""
         self._names: dict[Any, str] = {}
         self._at: Node | None = None
         self.arguments: dict[str, str] = {}
         """The arguments by name, and their annotations, as they are without choices."""
+        self.stands_for: dict[str, Any] = {}
+        """What the arguments stand for: nodes, or ``("weight", path)``."""
         self.literals: dict[str, str] = {}
         """Numbers by their keys, as they are written."""
         for node, (wanted, annotation) in (arguments or {}).items():
@@ -133,7 +171,7 @@ class Source:
             If a node calls a function that is none of torch, or is given what cannot be written.
         """
         lines = list[str]()
-        for node in self._nodes:
+        for node in self.nodes:
             call, made = self.call(node), self._name(node)
             lines.append(f"    {made} = {call}")
             if other := self.choices.alternatives.get(node):
@@ -170,6 +208,7 @@ class Source:
     def _argument(self, key: Any, wanted: str, annotation: str = "") -> str:
         if key not in self._names:
             self.arguments[self._name(key, wanted)] = annotation
+            self.stands_for[self._names[key]] = key
         return self._names[key]
 
     def _weight(self, path: str) -> str:
@@ -177,7 +216,7 @@ class Source:
 
     def _text(self, value: Any) -> str:
         if isinstance(value, Node):
-            if value in self._nodes:
+            if value in self.nodes:
                 return self._names[value]
             is_weight = isinstance(self._facts.attribute(value), torch.Tensor)
             if is_weight and value.op == "get_attr":

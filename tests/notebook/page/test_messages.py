@@ -27,6 +27,8 @@ GOOD: list[dict[str, Any]] = [
     {"type": "add-relaxed", "signature": "s", "node": "x", "number": 0},
     {"type": "find-others", "nodes": ["x"], "between": False, "choices": {"x": "exact"}, "replacement": ""},
     {"type": "list-functions"},
+    {"type": "as-test", "signature": "s", "node": "x"},
+    {"type": "new-pass", "nodes": ["x"], "choices": {}},
     {"type": "add-others", "nodes": ["x"], "choices": {}, "replacement": "F.silu"},
     {"type": "move", "signature": "s", "place": 0},
     {"type": "list-offers"},

@@ -18,6 +18,7 @@ export interface OthersActions {
   /** Asks for the names of functions; `offer` is called with them. */
   list(): void;
   add(wish: OthersWish): void;
+  newPass(wish: OthersWish): void;
   close(): void;
 }
 
@@ -124,6 +125,15 @@ export class FindOthers {
           "With all between",
         ),
       canFind && button({ class: "fxi-button fxi-primary", onclick: () => this.find() }, "Find others"),
+      wish.nodes.length <= MOST_NODES &&
+        button(
+          {
+            class: "fxi-button",
+            title: "Show and copy a pass for these nodes, with its test",
+            onclick: () => this.actions.newPass(this.wish),
+          },
+          "New pass",
+        ),
       iconButton("close", "Close", () => this.actions.close(), "Esc"),
     );
     fill(this.body, found && this.places(found));

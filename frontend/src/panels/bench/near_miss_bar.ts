@@ -7,6 +7,7 @@ import type { Pass, Relaxation, Role, ShownNearMiss } from "../../base/wire";
 export interface NearMissActions {
   showCode(node: string): void;
   add(signature: string, node: string, number: number): void;
+  asTest(signature: string, node: string): void;
   close(): void;
 }
 
@@ -44,6 +45,14 @@ export class NearMissBar {
           onclick: () => this.actions.showCode(miss.node),
         },
         "Show in code",
+      ),
+      button(
+        {
+          class: "fxi-button",
+          title: "Show and copy a test of this reason",
+          onclick: () => this.actions.asTest(pass.signature, node),
+        },
+        "Copy as a test",
       ),
       iconButton("close", "Close", () => this.actions.close(), "Esc"),
     );
