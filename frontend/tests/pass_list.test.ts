@@ -1,5 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PassList, type PassActions } from "../src/panels/passes/pass_list";
+import type { Kernel } from "../src/viewer/kernels/kernel";
+import { FileWatch } from "../src/viewer/kernels/file_watch";
 import { pass } from "./passes";
 import type { Option, Pass } from "../src/base/wire";
 
@@ -8,6 +10,7 @@ const actions = Object.fromEntries(
     ...[
       "toggle",
       "setOption",
+      "reload",
       "preview",
       "choose",
       "limit",
@@ -36,6 +39,36 @@ beforeEach(() => {
 });
 
 const MIXED = [pass("a", { matched: 0 }), pass("b"), pass("c", { matched: 0 }), pass("d"), pass("e")];
+
+describe("a pass whose file has changed", () => {
+  it("can be applied again", () => {
+    show([pass("a", { on: true, isOutdated: true }), pass("b", { isOutdated: true }), pass("c")]);
+    expect(names(".fxi-reload")).toEqual(["Changed: apply again", "Changed: import again"]);
+    find(".fxi-reload")[0]!.click();
+    expect(actions["reload"]).toHaveBeenCalledWith("a");
+  });
+
+  it("is looked for every few seconds while the page is seen, one look at a time", async () => {
+    vi.useFakeTimers();
+    const state = { passes: { hasFiles: true }, status: { busy: null } };
+    let answer = (): void => {};
+    const ask = vi.fn(() => new Promise<void>((resolve) => (answer = resolve)));
+    const watch = new FileWatch({ state, ask } as unknown as Kernel);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(ask).toHaveBeenCalledExactlyOnceWith({ type: "look-at-files" });
+    answer();
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(ask).toHaveBeenCalledTimes(2);
+    answer();
+    state.passes.hasFiles = false;
+    await vi.advanceTimersByTimeAsync(10_000);
+    watch.dispose();
+    state.passes.hasFiles = true;
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(ask).toHaveBeenCalledTimes(2);
+    vi.useRealTimers();
+  });
+});
 
 describe("the order of the passes", () => {
   it("has those that can change the model first, and folds the others", () => {

@@ -40,12 +40,21 @@ def import_again(passes: Iterable[Transformation], times: dict[str, int]) -> Non
     ``times``: when the files of their modules were last changed, which is brought up to date.
     """
     for name in sorted({module for pass_ in passes for module in modules_of(pass_)}):
-        module = sys.modules.get(name)
         time = _changed_at(name)
-        if module is not None and time is not None and times.get(name, time) != time:
-            importlib.reload(module)
+        if _is_outdated(name, times):
+            importlib.reload(sys.modules[name])
         if time is not None:
             times[name] = time
+
+
+def is_outdated(pass_: Transformation, times: dict[str, int]) -> bool:
+    """Tell whether a file that a pass comes from has changed since its time was noted."""
+    return any(_is_outdated(name, times) for name in modules_of(pass_))
+
+
+def _is_outdated(name: str, times: dict[str, int]) -> bool:
+    time = _changed_at(name)
+    return time is not None and times.get(name, time) != time
 
 
 def note_times(pass_: Transformation, times: dict[str, int]) -> None:

@@ -11,7 +11,7 @@ from fxlab.checks import described
 from fxlab.interrupts import InterruptsHeld
 from fxlab.node_info import nodes_at
 from fxlab.session.comparisons import Comparisons
-from fxlab.session.definitions import import_again, newest, note_times
+from fxlab.session.definitions import import_again, is_outdated, newest, note_times
 from fxlab.session.history import Candidate, History, Stack, Switches
 from fxlab.session.offer import AnyPass, Offer, PassOrName, candidates_by_node
 from fxlab.session.rewrite_steps import RewriteStep, rewrite_steps
@@ -36,6 +36,8 @@ class PassStack:
         self._turns = Turns(self, self._look_for_changes)
         self._times: dict[str, int] = {}
         """When the files that passes come from were last changed."""
+        for pass_ in self._offered:
+            note_times(pass_, self._times)
 
     @property
     @in_turn
@@ -121,12 +123,15 @@ class PassStack:
         ()
         """
         known = [self._offer.limited(name, ()) for name in self._switches.offered]
-        for pass_ in known:
-            note_times(pass_, self._times)
         import_again(known, self._times)
         changed = [other for pass_ in known if (other := newest(pass_)).signature != pass_.signature]
         self._exchange(changed)
         return tuple(str(pass_.name) for pass_ in changed)
+
+    @property
+    def outdated(self) -> tuple[str, ...]:
+        """The names of the transformations whose files have changed since; :meth:`reload` imports them."""
+        return tuple(str(pass_.name) for pass_ in self._offered if is_outdated(pass_, self._times))
 
     def _exchange(self, passes: list[Transformation]) -> None:
         """Let transformations take the places of those of their names, or leave all as it was."""

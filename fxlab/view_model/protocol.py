@@ -178,6 +178,8 @@ class Pass(TypedDict):
     reasons: list[Reason]
     note: str
     error: PassError | None
+    isOutdated: NotRequired[bool]
+    """Whether the file that it comes from has changed since it was imported."""
 
 
 class Option(TypedDict):
@@ -200,6 +202,8 @@ class Passes(TypedDict):
     canRedo: bool
     code: NotRequired[str]
     """Python code that makes the stack again."""
+    hasFiles: NotRequired[bool]
+    """Whether passes come from files that may change."""
     fixed: NotRequired[bool]
     """Nothing can be switched: there is no kernel."""
     made: NotRequired[list[str]]

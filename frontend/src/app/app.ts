@@ -134,6 +134,7 @@ export class App {
     });
     this.passes = new PassList({
       toggle: (pass, on) => this.connection.send({ type: "toggle", signature: pass.signature, on }),
+      reload: (signature) => this.connection.send({ type: "reload", signature }),
       setOption: (name, on) => this.connection.send({ type: "set-option", name, on }),
       preview: (signature) =>
         this.connection.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),

@@ -270,6 +270,7 @@ export type ToSession = Extract<
           | "apply-up-to"
           | "add-relaxed"
           | "add-others"
+          | "reload"
           | "move"
           | "add"
           | "remove"

@@ -39,6 +39,7 @@ const FOR_SESSION: Record<ToSession["type"], true> = {
   "apply-up-to": true,
   "add-relaxed": true,
   "add-others": true,
+  reload: true,
   move: true,
   add: true,
   remove: true,

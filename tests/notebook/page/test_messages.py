@@ -30,6 +30,8 @@ GOOD: list[dict[str, Any]] = [
     {"type": "as-test", "signature": "s", "node": "x"},
     {"type": "new-pass", "nodes": ["x"], "choices": {}},
     {"type": "add-others", "nodes": ["x"], "choices": {}, "replacement": "F.silu"},
+    {"type": "look-at-files"},
+    {"type": "reload", "signature": "s"},
     {"type": "move", "signature": "s", "place": 0},
     {"type": "list-offers"},
     {"type": "add", "key": "k", "arguments": {"size": "3"}},

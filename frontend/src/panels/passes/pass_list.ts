@@ -16,6 +16,7 @@ import type { Offer, Pass, Passes } from "../../base/wire";
 export interface PassActions extends OfferActions {
   toggle(pass: Pass, on: boolean): void;
   setOption(name: string, on: boolean): void;
+  reload(signature: string): void;
   /** Shows what a pass would do; null to show it no longer. */
   preview(signature: string | null): void;
   choose(signature: string | null): void;
@@ -301,6 +302,7 @@ export class PassList {
         this.previewButton(pass),
       ),
       chosen && !this.state.fixed && this.tools(pass, place, places),
+      pass.isOutdated === true && this.reloadButton(pass),
       this.errors.of(pass.key, pass.error),
     );
     card.style.setProperty("--mark", markColour(place));
@@ -360,6 +362,19 @@ export class PassList {
       tool("up", "Apply earlier", place === places[0], () => this.moveBy(pass, place, places, -1)),
       tool("down", "Apply later", place === places.at(-1), () => this.moveBy(pass, place, places, 1)),
       tool("close", "Remove from the list", false, () => this.actions.remove(pass.signature)),
+    );
+  }
+
+  private reloadButton(pass: Pass): HTMLElement {
+    return button(
+      {
+        class: "fxi-button fxi-reload",
+        title: `The file of ${pass.name} has changed: import it again`,
+        "data-focus": `reload-${pass.key}`,
+        disabled: this.busy,
+        onclick: () => this.actions.reload(pass.signature),
+      },
+      pass.on ? "Changed: apply again" : "Changed: import again",
     );
   }
 
