@@ -87,8 +87,13 @@ class Others:
         captured: dict[str, str] = {}
         names = (f"number_{count}" if count else "number" for count in itertools.count())
         for key in plain.literals:
-            if self._choice(key, (EXACT, CAPTURED)) == CAPTURED:
-                captured[key] = next(name for name in names if name not in plain.arguments)
+            same = self._same_as(key)
+            chosen = self._choice(key, (EXACT, CAPTURED, *same))
+            if chosen != EXACT:
+                first = same.get(chosen, key)
+                if first not in captured:
+                    captured[first] = next(name for name in names if name not in plain.arguments)
+                captured[key] = captured[first]
         kinds = {
             name: KINDS[self._choice(name, tuple(KINDS), _kind_of(annotation))]
             for name, annotation in plain.arguments.items()
@@ -110,6 +115,14 @@ class Others:
         """The source of the pattern."""
         return self._source.written("pattern")
 
+    def _same_as(self, key: str) -> dict[str, str]:
+        """Return the earlier numbers that one is equal to: their keys, by the words of a choice."""
+        literals, found = self._plain.literals, dict[str, str]()
+        for other in itertools.takewhile(lambda other: other != key, literals):
+            if literals[other] == literals[key]:
+                found.setdefault(f"same as in {clip(other.rpartition(':')[0], 300)}", other)
+        return found
+
     def _choice(self, key: str, options: Sequence[str], usual: str | None = None) -> str:
         chosen = self.choices.get(key, options[0] if usual is None else usual)
         if chosen not in options:
@@ -118,11 +131,14 @@ class Others:
 
     def chips(self) -> list[Chip]:
         """Return what can be chosen of the pattern: numbers, then arguments."""
-        plain, both, kinds = self._plain, [EXACT, CAPTURED], [*KINDS]
+        plain, kinds = self._plain, [*KINDS]
         found: list[Chip] = []
         for key, text in plain.literals.items():
             words = clip(f"{text} in {key.rpartition(':')[0]}", 300)
-            found.append({"key": key, "words": words, "chosen": self._choice(key, both), "options": both})
+            options = [EXACT, CAPTURED, *self._same_as(key)]
+            chosen = self._choice(key, options)
+            chosen = CAPTURED if chosen == EXACT and key in self._chosen.captured else chosen
+            found.append({"key": key, "words": words, "chosen": chosen, "options": options})
         for name, annotation in plain.arguments.items():
             chosen = self._choice(name, kinds, _kind_of(annotation))
             found.append({"key": name, "words": name, "chosen": chosen, "options": kinds})

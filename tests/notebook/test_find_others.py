@@ -152,3 +152,20 @@ def test_functions_are_listed_by_names_alone(page: Page):
     names = page.asks({"type": "list-functions"})
     assert {"F.silu", "torch.nn.functional.silu", "torch.softmax"} <= {*names}
     assert not any("(" in name for name in names)
+
+
+def test_a_number_is_the_same_as_another():
+    def scaled(x):
+        return (x * 2 + 2).relu(), (x * 3 + 3).relu(), (x * 4 + 5).relu()
+
+    inspector = Inspector(fxlab.Session(fxlab.symbolic_trace(scaled, (torch.ones(3),)), passes=[]))
+    page = Page(inspector)
+    first, second = others(page, ["mul", "add"])["chips"][:2]
+    assert first["options"] == ["exact", "captured"]
+    assert second["options"] == ["exact", "captured", "same as in mul"]
+    found = others(page, ["mul", "add"], mul__0="captured", add__0="captured")
+    assert found["count"] == 3
+    found = others(page, ["mul", "add"], add__0="same as in mul")
+    assert found["count"] == 2
+    assert [chip["chosen"] for chip in found["chips"][:2]] == ["captured", "same as in mul"]
+    inspector.close()
