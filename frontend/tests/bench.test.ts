@@ -148,14 +148,14 @@ describe("the workbench", () => {
       sent.filter((message) => message.type === "nodes-of");
     const status = (): string => bench.element.querySelectorAll("[role=status]")[2]!.textContent!;
     const box = { node: "mul", path: "" } as Box;
-    bench.pick(box, { kind: "node", name: "relu", pane: 0 } as Details);
+    bench.pick([box], { kind: "node", name: "relu", pane: 0 } as Details);
     expect(nodesOf().map(({ selected }) => selected.name)).toEqual(["relu", "mul"]);
     bench.answered(nodesOf()[0]!.request, ["relu"]);
     picked(["mul"]);
     expect(status()).toContain("2 nodes selected");
     const roles = { relu: "picked", mul: "picked" };
     expect(sent.at(-1)).toEqual({ type: "light", stage: null, compared: "", roles, show: false });
-    bench.pick(box, null);
+    bench.pick([box], null);
     picked(["mul"]);
     expect(status()).toContain("1 node selected");
     press("New pass");
@@ -244,6 +244,40 @@ describe("boxes that are clicked with Shift", () => {
     await press("stem_conv");
     expect(lit()).toEqual([]);
     expect(page.layouts.outlines.length, "nothing is laid out anew where nothing opens").toBe(outlines);
+    app.dispose();
+    app.element.remove();
+  });
+});
+
+describe("a frame that is drawn with Shift", () => {
+  it("adds the boxes that are whole within it, and takes none out", async () => {
+    const page = await Page.of(new FakeKernel(vectorsOf("conv")));
+    const app = new App(page.viewer);
+    document.body.append(app.element);
+    await page.sends({ type: "open-level" });
+    const graph = app.element.querySelector<HTMLElement>(".fxi-graph")!;
+    const put = (node: string, x: number): void => {
+      const shape = app.element.querySelector(`[data-box="${page.boxOf(node)}"] > .fx-shape`)!;
+      shape.getBoundingClientRect = () => new DOMRect(x, 10, 20, 10);
+    };
+    put("stem_conv", 10);
+    put("stem_norm", 40);
+    const drag = async (to: number): Promise<void> => {
+      const init = { bubbles: true, shiftKey: true, button: 0 };
+      graph.dispatchEvent(new MouseEvent("pointerdown", { ...init, clientX: 5, clientY: 5 }));
+      window.dispatchEvent(new MouseEvent("pointermove", { clientX: to, clientY: 50 }));
+      expect(graph.querySelector<HTMLElement>(".fxi-frame")!.style.width).toBe(`${to - 5}px`);
+      window.dispatchEvent(new MouseEvent("pointerup"));
+      await settled();
+    };
+    const boxes = (...nodes: string[]): string[] => nodes.map((node) => page.boxOf(node)!).sort();
+    await drag(35);
+    expect(Object.keys(page.get("lit").boxes)).toEqual(boxes("stem_conv"));
+    await drag(65);
+    expect(Object.keys(page.get("lit").boxes).sort()).toEqual(boxes("stem_conv", "stem_norm"));
+    await drag(65);
+    expect(Object.keys(page.get("lit").boxes).sort()).toEqual(boxes("stem_conv", "stem_norm"));
+    expect(graph.querySelector(".fxi-frame")).toBeNull();
     app.dispose();
     app.element.remove();
   });

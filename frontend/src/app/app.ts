@@ -97,7 +97,7 @@ export class App {
         linked: (on) => this.stages.setLinked(on),
         show: (stages) => this.connection.send({ type: "show-stage", ...inRow(stages) }),
       },
-      (box) => !this.state.fixed && this.bench.pick(box, this.selection.details),
+      (boxes, framed) => !this.state.fixed && this.bench.pick(boxes, this.selection.details, framed),
       (name) => this.connection.send({ type: "show-overlay", name }),
       (file) => void this.addOverlays(file),
       [

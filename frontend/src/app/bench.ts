@@ -94,14 +94,16 @@ export class Bench {
     });
   }
 
-  /** Adds a box to the selection, or takes it out; the first is added to what is selected already. */
-  pick(box: Box, selected: Details | null): void {
+  /** Adds boxes to the selection, or takes them out unless in a frame; the first are added to what is selected. */
+  pick(boxes: Box[], selected: Details | null, framed = false): void {
+    if (boxes.length === 0) return;
     const first = !this.isPicking && selected && selectedIn(selected);
-    const next: Selected = box.node
-      ? { kind: "node", name: box.node, pane: 0 }
-      : { kind: "group", name: box.path, pane: 0 };
-    if (first && (first.kind !== next.kind || first.name !== next.name)) this.pickNodes(first);
-    this.pickNodes(next);
+    const picked = boxes.map(({ node, path }): Selected =>
+      node ? { kind: "node", name: node, pane: 0 } : { kind: "group", name: path, pane: 0 },
+    );
+    if (first && !picked.some(({ kind, name }) => kind === first.kind && name === first.name))
+      this.pickNodes([first]);
+    this.pickNodes(picked, framed);
   }
 
   /** Looks for places like a node or a group. */
@@ -109,22 +111,30 @@ export class Bench {
     const selected = selectedIn(details);
     if (!selected) return;
     this.closeOthers(null);
-    this.pickNodes(selected, () => this.others.find());
+    this.pickNodes([selected], false, () => this.others.find());
   }
 
-  private pickNodes(selected: Selected, then = (): void => {}): void {
-    const request = this.actions.request();
+  private pickNodes(picked: Selected[], framed = false, then = (): void => {}): void {
+    const names: string[] = [];
+    let missing = picked.length;
     this.isPicking = true;
-    this.waiting.set(request, (value) => {
+    const take = (value: unknown): void => {
+      names.push(...(value as string[]));
+      missing -= 1;
+      if (missing > 0) return;
       this.closeOthers(this.others);
-      this.others.pick(value as string[]);
+      this.others.pick(names, framed);
       const { nodes } = this.others;
       this.isPicking = nodes.length > 0;
       if (!this.isPicking) return this.light({});
       this.light(Object.fromEntries(nodes.map((name) => [name, "picked"])), null, "", false);
       then();
-    });
-    this.actions.send({ type: "nodes-of", selected, request });
+    };
+    for (const selected of picked) {
+      const request = this.actions.request();
+      this.waiting.set(request, take);
+      this.actions.send({ type: "nodes-of", selected, request });
+    }
   }
 
   /** Keeps to the session; what was found in another stack is no longer true. */

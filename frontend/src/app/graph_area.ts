@@ -4,7 +4,8 @@ import { h } from "../base/dom";
 import type { Model } from "../base/model";
 import type { Box, Overlay, Picture } from "../base/protocol";
 import { isNodesFound, isPicture } from "../base/read_message";
-import type { GraphView } from "../graph/graph_view";
+import { drawFrame } from "../graph/frame_select";
+import { isControl, type GraphView } from "../graph/graph_view";
 import { Legend } from "../graph/overlays/legend";
 import { paintTogether } from "../graph/overlays/overlay";
 import { Panes, type PaneActions } from "../graph/panes";
@@ -23,13 +24,13 @@ export class GraphArea {
   private chosen: string | null = null;
 
   /**
-   * `addToSelection` is called with a box that is added to the selection, `showOverlay` with the overlay that somebody chooses, `addOverlays` with a file of some; `tools` come
+   * `addToSelection` is called with a box that is added to the selection or taken out, or with those in a frame, which are added; `showOverlay` with the overlay that somebody chooses, `addOverlays` with a file of some; `tools` come
    * last in the toolbar.
    */
   constructor(
     private readonly model: Model,
     actions: Omit<PaneActions, "moved">,
-    private readonly addToSelection: (box: Box) => void,
+    private readonly addToSelection: (boxes: Box[], framed: boolean) => void,
     showOverlay: (name: string) => void,
     addOverlays: (file: File) => void,
     tools: Tool[],
@@ -136,13 +137,22 @@ export class GraphArea {
     return savedPicture(sides, paints);
   }
 
-  /** Adds the box under the pointer to the selection, with Shift. */
+  /** Adds the box under the pointer to the selection, with Shift; or those in a frame that begins beside boxes. */
   private pickAt(event: PointerEvent): void {
     const target = event.target as Element;
     const id = target.closest<SVGElement>("[data-box]")?.dataset["box"];
-    if (!event.shiftKey || event.button !== 0 || !id || !this.graph.element.contains(target)) return;
-    this.graph.element.focus({ preventScroll: true });
-    this.pickBox(id, event);
+    const { element } = this.graph;
+    if (!event.shiftKey || event.button !== 0 || !element.contains(target) || isControl(target)) return;
+    element.focus({ preventScroll: true });
+    const boxes = this.picture?.boxes ?? {};
+    if (id && boxes[id]?.kind !== "cluster") return this.pickBox(id, event);
+    event.preventDefault();
+    event.stopPropagation();
+    const isPicked = (box: Box | undefined): box is Box =>
+      box !== undefined && box.kind !== "cluster" && box.kind !== "chip";
+    const framed = (ids: string[]): void =>
+      this.addToSelection(ids.map((each) => boxes[each]).filter(isPicked), true);
+    drawFrame(element, event, framed, () => id && this.pickBox(id, event));
   }
 
   private pickByKey(event: KeyboardEvent): void {
@@ -156,7 +166,7 @@ export class GraphArea {
     if (!box || box.kind === "chip") return;
     event.preventDefault();
     event.stopPropagation();
-    this.addToSelection(box);
+    this.addToSelection([box], false);
   }
 
   private showPercent(): void {

@@ -337,6 +337,7 @@ export class GraphView {
   }
 }
 
-function isControl(target: EventTarget | null): boolean {
+/** Whether something in a graph is operated by itself. */
+export function isControl(target: EventTarget | null): boolean {
   return target instanceof Element && target.closest("button, .fxi-legend, input, select, summary") !== null;
 }

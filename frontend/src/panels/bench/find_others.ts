@@ -57,10 +57,10 @@ export class FindOthers {
     return this.wish.nodes;
   }
 
-  /** Selects nodes, or no longer if all of them are selected. */
-  pick(names: string[]): void {
+  /** Selects nodes, or no longer if all of them are selected and not in a frame. */
+  pick(names: string[], framed = false): void {
     const { nodes } = this.wish;
-    const isThere = names.every((name) => nodes.includes(name));
+    const isThere = !framed && names.every((name) => nodes.includes(name));
     const picked = isThere
       ? nodes.filter((name) => !names.includes(name))
       : [...new Set([...nodes, ...names])];
@@ -109,7 +109,7 @@ export class FindOthers {
         ? `: ${found.count === 0 ? "no place matches" : `${counted(found.count, "place")} in all`}`
         : wish.nodes.length > MOST_NODES
           ? `; a pattern has at most ${MOST_NODES}`
-          : ". Shift-click adds a box, or takes it out.",
+          : ". Shift-click adds a box, or takes it out; Shift-drag adds those in a frame.",
     );
     const canFind = !found && wish.nodes.length <= MOST_NODES;
     fill(

@@ -1,0 +1,66 @@
+/** A frame that is drawn over a graph, and the boxes in it. */
+
+import { h } from "../base/dom";
+
+/** A pointer that has moved by less was not dragged. */
+const LEAST = 4;
+
+/**
+ * Follows a pointer that has gone down. `framed` is called with the boxes that are whole within the frame, `clicked` if
+ * there is none.
+ */
+export function drawFrame(
+  element: HTMLElement,
+  down: PointerEvent,
+  framed: (boxes: string[]) => void,
+  clicked: () => void,
+): void {
+  const frame = h("div", { class: "fxi-frame" });
+  const bounds = element.getBoundingClientRect();
+  const gesture = new AbortController();
+  const { signal } = gesture;
+  let area: Area | null = null;
+  const move = (event: PointerEvent): void => {
+    if (event.pointerId !== down.pointerId) return;
+    const [dx, dy] = [event.clientX - down.clientX, event.clientY - down.clientY];
+    if (!area && Math.hypot(dx, dy) < LEAST) return;
+    const left = down.clientX + Math.min(dx, 0);
+    const top = down.clientY + Math.min(dy, 0);
+    area = { left, top, right: left + Math.abs(dx), bottom: top + Math.abs(dy) };
+    frame.style.translate = `${left - bounds.left}px ${top - bounds.top}px`;
+    Object.assign(frame.style, { width: `${Math.abs(dx)}px`, height: `${Math.abs(dy)}px` });
+    element.append(frame);
+  };
+  const end = (event: PointerEvent): void => {
+    if (event.pointerId !== down.pointerId) return;
+    gesture.abort();
+    frame.remove();
+    if (event.type !== "pointerup") return;
+    if (area) framed(boxesIn(element, area));
+    else clicked();
+  };
+  window.addEventListener("pointermove", move, { signal });
+  window.addEventListener("pointerup", end, { signal });
+  window.addEventListener("pointercancel", end, { signal });
+}
+
+interface Area {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
+function boxesIn(element: HTMLElement, area: Area): string[] {
+  const inside = [...element.querySelectorAll<SVGElement>("[data-box]")].filter((box) => {
+    const shape = box.querySelector(":scope > .fx-shape")?.getBoundingClientRect();
+    return (
+      shape &&
+      shape.left >= area.left &&
+      shape.top >= area.top &&
+      shape.right <= area.right &&
+      shape.bottom <= area.bottom
+    );
+  });
+  return [...new Set(inside.map((box) => box.dataset["box"]!))];
+}
