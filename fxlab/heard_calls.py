@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -155,7 +156,9 @@ class Patches:
         module, _, path = place.partition(":")
         *outer, name = path.split(".")
         try:
-            owner: Any = functools.reduce(getattr, outer, import_module(module))
+            with warnings.catch_warnings():  # torch warns of itself where its compiler is first imported
+                warnings.simplefilter("ignore", DeprecationWarning)
+                owner: Any = functools.reduce(getattr, outer, import_module(module))
             original = getattr(owner, name)
         except (ImportError, AttributeError):
             self.remarks.append(f"{lost}: this torch ({torch.__version__}) has no {path} in {module}.")
