@@ -62,10 +62,20 @@ class ModuleInBothPasses:
         return tuple(node for node in self.forward if node in needed)
 
     @cached_property
-    def saved(self) -> int:
-        """The bytes that need not be kept."""
-        again = set(self.again)
-        return sum(_bytes(node) for node in _kept(self.again, self.facts) if node in again)
+    def reads(self) -> Counter[Node]:
+        """The change in reads of each memory by the backward pass, if it computes ``again`` itself."""
+        again, readers = set(self.again), set(self.readers)
+        change = Counter[Node]()
+        for node in self.again:
+            change[_maker(node, self.facts)] -= len(readers.intersection(node.users))
+            change.update(_maker(read, self.facts) for read in node.all_input_nodes if read not in again)
+        return change
+
+    def saved(self, reads: Counter[Node]) -> int:
+        """Return the bytes that need not be kept, less those that are kept for it, after some reads."""
+        return sum(
+            _bytes(node) * ((reads[node] > 0) - (reads[node] + more > 0)) for node, more in self.reads.items()
+        )
 
     @cached_property
     def _there(self) -> set[Node]:
@@ -188,16 +198,23 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         self, calls: list[ModuleInBothPasses], facts: GraphFacts, forward: list[Node]
     ) -> list[ModuleInBothPasses]:
         """Return the calls that save most, in the order of the graph, as many as it takes."""
-        kept = sum(map(_bytes, _kept(forward, facts)))
+        graph = facts.graph_module.graph
+        reads = Counter(_maker(node, facts) for node in forward for user in node.users if is_backward(user))
+        kept = sum(_bytes(node) for node in reads if node.op in _CALLS)
+        # Inputs and results are there anyway, whoever reads them.
+        there = (*graph.output_node().all_input_nodes, *(n for n in graph.nodes if n.op not in _CALLS))
+        reads.update(_maker(node, facts) for node in there)
         assert isinstance(self.budget, float | int)
         most = self.budget * kept if isinstance(self.budget, float) else self.budget
         chosen = set[str]()
-        for call in sorted(calls, key=lambda call: -call.saved):
-            if kept <= most or not call.saved:
+        for call in sorted(calls, key=lambda call: -call.saved(reads)):
+            if kept <= most:
                 break
-            if self.refuse(call, facts) is None:
+            # What one call reads again is kept for it, though another one would not need it.
+            if (saved := call.saved(reads)) > 0 and self.refuse(call, facts) is None:
                 chosen.add(call.path)
-                kept -= call.saved
+                kept -= saved
+                reads.update(call.reads)
         return [call for call in calls if call.path in chosen]
 
     def refuse(self, candidate: ModuleInBothPasses | BetweenPasses, facts: GraphFacts) -> Refusal | None:
@@ -252,16 +269,15 @@ def _blocks(forward: Iterable[Node]) -> list[str]:
     return outermost or [path for path in classes if "." not in path]
 
 
-def _kept(nodes: Iterable[Node], facts: GraphFacts) -> set[Node]:
-    """Return what has the memory of values that the backward pass reads, but for parameters and inputs."""
-    found = set[Node]()
-    for node in nodes:
-        if any(map(is_backward, node.users)):
-            while may_return_view(node, facts.graph_module) and node.all_input_nodes:
-                node = node.all_input_nodes[0]
-            if node.op in _CALLS:
-                found.add(node)
-    return found
+def _maker(node: Node, facts: GraphFacts) -> Node:
+    """Return the node that made the memory of a value; of several results each has its own."""
+    while may_return_view(node, facts.graph_module) and node.all_input_nodes:
+        source = node.all_input_nodes[0]
+        is_part = isinstance(known_result(source), tuple | list)
+        if is_part and not may_return_view(source, facts.graph_module):
+            break
+        node = source
+    return node
 
 
 def _bytes(node: Node) -> int:

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from step_models import batches, blocks, net, own_loss, squared
+from torch import nn
 
 import fxlab
 from fxlab import ActivationCheckpointing
@@ -115,6 +116,30 @@ def test_a_budget_chooses_as_few_blocks_as_it_takes(step):
             assert session.verdict().status == "same bits"
     assert [len(blocks) for blocks in chosen] == [0, len(chosen[1]), len(chosen[1]), 3]
     assert 0 < len(chosen[1]) < 3
+
+
+def test_a_budget_never_keeps_more():
+    layers = (
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+    )
+    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 16, 4))
+    step = step_of(net, torch.randn(5, 3, 8, 8), optimizer=torch.optim.AdamW(net.parameters()))
+    # Values that a view holds, or that others need to be computed again, are kept all the same.
+    changed = ActivationCheckpointing(budget=0.5)(copy.deepcopy(step))
+    assert most_activations(changed) <= most_activations(step)
+
+
+def test_a_budget_computes_nothing_again_from_what_it_no_longer_keeps():
+    layers = (nn.Linear(4, 64), nn.Sigmoid(), nn.Tanh(), nn.Sigmoid(), nn.Tanh(), nn.Linear(64, 1))
+    step = step_of(nn.Sequential(*layers), torch.randn(5, 4))
+    changed = ActivationCheckpointing(budget=0.0)(copy.deepcopy(step))
+    assert [node.meta["recomputed"] for node in changed.graph.nodes if "recomputed" in node.meta] == ["2"]
+    assert most_activations(step) - most_activations(changed) == 4 * 5 * 64
 
 
 def products(graph_module):
