@@ -45,7 +45,6 @@ class Places:
         self._number: int | None = None
         self._numbers: list[int] = []
         self._stacks: list[_Stack] = []
-        self._note()
 
     @contextmanager
     def modules_of(self, model: nn.Module) -> Iterator[None]:

@@ -40,7 +40,7 @@ def plain_parts(output: Any) -> dict[str, PlainPart]:
 
     Examples
     --------
-    >>> found = plain_parts({"text": "a", "state": torch.ones(1)})
+    >>> found = plain_parts({"text": "a", "state": torch.nn.Parameter(torch.ones(1))})
     >>> {path: (part.cls.__name__, part.value) for path, part in found.items()}
     {'': ('dict', None), 'text': ('str', 'a'), 'state': ('Tensor', None)}
     """

@@ -509,6 +509,15 @@ def test_odd_tensors_have_fingerprints(tensor):
     assert not Fingerprint.of(tensor).is_like(Fingerprint.of(torch.ones(7)))
 
 
+def test_the_order_of_the_last_of_many_elements_counts():
+    many = torch.randn(2**15 + 5, generator=torch.Generator().manual_seed(0))
+    turned = torch.cat([many[:-3], many[-3:].flip(0)])
+    ours, other, negative = map(Fingerprint.of, (many, turned, -many))
+    assert ours.is_like(other)
+    assert not ours.is_in_order_of(other)
+    torch.testing.assert_close(ours.flat, -negative.flat)
+
+
 def test_two_models_are_shown_beside_each_other_in_one_call(model, tmp_path):
     inspector = fxlab.inspect((model, Port(model, "gelu").eval()), {"ids": IDS})
     assert [pass_.name for pass_ in inspector.session.applied] == ["candidate"]

@@ -75,6 +75,7 @@ def test_a_run_names_values_modules_lines_and_leaves_the_model_alone(model, reco
     assert [dict(vars(module)) for module in model.modules()] == before
     assert torch.equal(torch.get_rng_state(), random)
     assert model.count == 0
+    assert repr(run) == "RecordedRun(Model: output)"
     gelu = run.table.loc["gelu_2"]
     assert (gelu["module"], gelu["shape"], gelu["dtype"]) == ("blocks.2", (2, 5, 32), "float32")
     assert "F.gelu" in gelu["line"]

@@ -123,6 +123,7 @@ def test_what_rounds(target, args, kwargs, is_rounded):
         (int, (X,), {}, None),
         (torch.argmax, (X,), {}, torch.int64),
         (torch.add, (X, X), {}, None),
+        (lambda x: x, (X,), {}, None),
     ],
 )
 def test_dtypes_that_calls_tell(target, args, kwargs, dtype):

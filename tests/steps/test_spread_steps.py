@@ -102,6 +102,18 @@ def test_tensor_parallel_layers_reduce_and_placements_of_values_are_known(mesh):
     )
 
 
+def test_parallel_layers_that_are_sharded_over_another_dimension_are_gathered_and_reduce(mesh):
+    both = init_device_mesh("cpu", (4, 2), mesh_dim_names=("data", "tensor"))
+    model = Model(nn.Identity)
+    for block in model.blocks:
+        parallelize_module(block, both["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        fully_shard(block, mesh=both["data"])
+    step = fxlab.trace_step(fully_shard(model, mesh=both["data"]), X, loss)
+    kinds = fxlab.collectives(step).groupby("pass")["kind"].agg(set)
+    assert {"all_gather", "all_reduce"} <= kinds["forward"]
+    assert {"reduce_scatter", "all_reduce"} <= kinds["backward"]
+
+
 def test_replicas_average_gradients_and_begin_with_the_buffers_of_the_first(mesh):
     step = fxlab.trace_step(DistributedDataParallel(Model()), X, loss)
     table = fxlab.collectives(step)

@@ -120,6 +120,9 @@ def test_forward_and_backward_nodes_know_their_module():
         next(reversed(n.meta["nn_module_stack"]))
         for n in step.graph.find_nodes(op="call_function", target=torch.ops.aten.gelu.default)
     } == {"blocks.0", "blocks.1"}
+    stacks = [[*node.meta.get("nn_module_stack", ())] for node in step.graph.nodes]
+    updates = {stack[-1] for stack in stacks if stack and stack[0] == "optimizer"}
+    assert {"optimizer.first", "optimizer.blocks.0.up", "optimizer.last"} <= updates
 
 
 def test_a_loss_that_the_model_computes_itself_has_a_box():

@@ -138,6 +138,12 @@ def test_numbers_at_the_places_of_a_pooling_are_read_there(dims):
     assert torch.equal(_read_at(operator, (x, [2] * dims), {}, places), values)
 
 
+def test_numbers_of_an_operator_that_orders_nothing_are_not_read_at_its_choices():
+    x = random(4, 3)
+    _, inverse = x.unique(dim=0, return_inverse=True)
+    assert _read_at(torch.ops.aten.unique_dim.default, (x, 0), {}, inverse[:, None]) is None
+
+
 def ranked(y):
     """Return the rank of each number among those that differ, which rounding makes fewer."""
     return y + y.unique(return_inverse=True)[1]

@@ -10,6 +10,7 @@ from planted import traced
 from torch import fx, nn
 
 from fxlab.validation.verdicts.float64_run import run_in_float64
+from fxlab.validation.verdicts.gradients import gradients_in_float64
 from fxlab.values.tensors import bits_of, tensors_by_path
 
 
@@ -173,6 +174,28 @@ def test_what_a_node_writes_in_its_own_dtype_is_read_by_later_ones():
     found = run_in_float64(fx.GraphModule(nn.Module(), graph), torch.ones(2))
     assert [tensor.tolist() for tensor in found.output] == [[0.5, 0.5], [0.5, 0.5]]
     assert found.in_own_dtype == ("halves",)
+
+
+def test_a_result_in_its_own_dtype_is_moved_where_it_has_a_gradient_too():
+    def halved(x):
+        if x.dtype == torch.float64:
+            raise RuntimeError("not implemented for 'Double'")
+        return x * 0.5
+
+    def gradients(*calls, **options):
+        graph = fx.Graph()
+        value = graph.placeholder("x")
+        for target, *args in calls:
+            value = graph.call_function(target, (value, *args))
+        graph.output(graph.call_function(torch.square, (value,)))
+        x = torch.ones(2, requires_grad=True)
+        return gradients_in_float64(fx.GraphModule(nn.Module(), graph), x, {}, **options)
+
+    moved = gradients((halved,), move=lambda tensor: tensor.double() + 1)
+    expected = gradients((torch.mul, 0.5), (torch.add, 1))
+    assert {path: values.tolist() for path, values in moved.items()} == {
+        path: values.tolist() for path, values in expected.items()
+    }
 
 
 def test_what_runs_in_no_dtype_is_refused_by_the_name_of_its_node():
