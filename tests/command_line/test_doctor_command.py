@@ -64,6 +64,11 @@ def test_a_part_that_raises_is_told_in_its_words(fxlab, monkeypatch):
     def trial():
         raise OSError("no such library\n  a long story")
 
+    known = doctor._TRIALS
+    monkeypatch.setattr(doctor, "_TRIALS", tuple((what, trial, *more) for what, _, *more in known))
+    _, rows = parts(fxlab, "parts")
+    faults = {what for what, row in rows.items() if row["works"] == "no"}
+    assert faults == {"trace, apply a pass, judge", "draw", "report"}
     for is_needed, code in ((True, 1), (False, 0)):
         monkeypatch.setattr(doctor, "_TRIALS", (("draw", trial, is_needed, "reinstall it"),))
         found_code, rows = parts(fxlab, "parts")

@@ -188,6 +188,7 @@ def test_what_is_no_model_is_refused(fxlab, tmp_path, config_file):
         ((tmp_path / "weights.pt", "--trust", "--meta"), "--meta: a pickled module is taken as it is"),
         ((config_file, "--architecture", "Linear"), "has no model class 'Linear'"),
         ((config_file, "--device", "toaster"), "toaster"),
+        ((config_file, "--device", "cuda:99"), "(--device cuda:99)"),
     ]:
         ended = fxlab("trace", *arguments)
         assert ended.code == 2, (arguments, ended)

@@ -112,9 +112,9 @@ def test_whole_numbers_that_are_data_stay_on_the_main_path(forward: Callable[...
     assert len(reached) > 3
 
 
-def test_a_flag_that_is_multiplied_with_parameters_is_data() -> None:
+def test_flags_that_are_multiplied_with_parameters_or_choose_some_are_data() -> None:
     def forward(self: Any, flags: torch.Tensor) -> torch.Tensor:
-        return flags[:, None].float() @ self.table[:3]
+        return flags[:, None].float() @ self.table[:3] + self.table[flags.long()]
 
     flags = {"flags": torch.tensor([[True, False, True], [False, True, True]])}
     assert not {"mask", "positions"} & set(kinds_of(traced(forward, flags)).values())

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -129,6 +130,20 @@ def test_the_worker_ends_with_its_parent():
             return
         time.sleep(0.1)
     pytest.fail("the worker outlived its parent")
+
+
+@pytest.mark.slow
+def test_a_worker_without_a_parent_ends_seconds_after_the_time_of_an_endless_layout():
+    dot = slow_graph(4).encode()
+    header = {"format": "svg", "timeout": -4, "size": len(dot)}  # it ends five seconds later
+    command = [sys.executable, "-P", str(layout._WORKER)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as worker:
+        try:
+            worker.stdin.write(json.dumps(header).encode() + b"\n" + dot)
+            worker.stdin.flush()
+            assert worker.wait(20) == -signal.SIGALRM
+        finally:
+            worker.kill()
 
 
 def is_running(pid: int) -> bool:

@@ -3,6 +3,7 @@
 import importlib
 import sysconfig
 import threading
+import weakref
 
 import caches_elsewhere
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import fxlab
+from fxlab.tracing.shapes.leftovers import require_gone
 
 X = torch.randn(2, 8)
 
@@ -74,6 +76,21 @@ def test_a_cached_function_of_another_file_is_followed_at_any_size():
     assert torch.equal(traced(x), x * torch.arange(5))
 
 
+def test_a_tensor_that_only_a_frame_leads_to_goes_with_the_frame():
+    references = []
+
+    def fails():
+        held = {"tensor": torch.ones(1)}
+        references.append(weakref.ref(held["tensor"]))
+        raise ValueError("here")
+
+    with pytest.raises(ValueError, match="here") as raised:
+        fails()
+    require_gone(references)
+    assert references[0]() is not None
+    assert raised.traceback
+
+
 COUNTED = 0
 
 
@@ -110,10 +127,12 @@ def test_what_a_model_counts_around_it_is_a_finding():
         def forward(self, x):
             global COUNTED
             COUNTED += 1
+            Watches.woken += 1
             return x * 2
 
     traced = fxlab.symbolic_trace(CountsForItself(), X)
-    assert f"{__name__}.COUNTED" in [finding.what for finding in traced.meta["trace"].of_kind("attribute")]
+    found = {finding.what for finding in traced.meta["trace"].of_kind("attribute")}
+    assert {f"{__name__}.COUNTED", f"{__name__}.Watches.woken"} <= found
 
 
 class Hides:

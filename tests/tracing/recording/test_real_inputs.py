@@ -157,6 +157,13 @@ def test_other_data_lies_in_the_range_of_what_was_given_and_differs(dtype, numbe
         assert float(other.max()) <= high
 
 
+def test_names_and_numbers_are_changed_together_and_each_alone():
+    given = {"names": torch.arange(20), "x": torch.arange(20) / 20}
+    variants = other_data(tuple(Argument(name, value, True) for name, value in given.items()))
+    changed = [{name for name in given if not torch.equal(values[name], given[name])} for values in variants]
+    assert changed == [{"names", "x"}, {"x"}, {"names"}]
+
+
 def sparse(*values):
     places = torch.arange(len(values)).repeat(2, 1)
     return torch.sparse_coo_tensor(places, torch.tensor(values), (4, 4), check_invariants=True)

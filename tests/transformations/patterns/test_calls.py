@@ -24,6 +24,7 @@ class Apply(nn.Module):
 
 
 X = torch.randn(2, 3, 4)
+VIEW = torch.ops.aten.view.default
 
 
 def graphs(function):
@@ -97,6 +98,21 @@ def test_spellings_have_one_form_in_every_dialect(spellings):
 )
 def test_a_decomposed_layer_is_the_layer(function, name):
     assert [form[0] for form in forms(function)] == [name] * 3
+
+
+def test_a_product_that_others_read_is_no_part_of_a_layer():
+    def product(m, x):
+        return torch.addmm(m.linear.bias, x.view(6, 4), m.linear.weight.t())
+
+    def read_twice(m, x):
+        both = product(m, x)
+        return both.view(2, 3, 4) * both.sum()
+
+    for function, is_layer in ((lambda m, x: product(m, x).view(2, 3, 4) * 2, True), (read_twice, False)):
+        *_, graph_module = graphs(function)
+        index = GraphIndex(GraphFacts(graph_module))
+        terms = map(index.calls.term, graph_module.graph.find_nodes(op="call_function", target=VIEW))
+        assert ("linear" in {term.name for term in terms if term is not None}) is is_layer
 
 
 @pytest.mark.parametrize(
