@@ -17,6 +17,7 @@ from fxlab.drawing.rendering.dot import DOWN, PLAIN, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
+from fxlab.graphs.network import SUFFIXES, network_file
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
 from fxlab.overlays.given import is_overlay_file, overlays_of
@@ -26,7 +27,7 @@ from fxlab.sources import Model, Source, graph_of, inputs_of, resolved
 if TYPE_CHECKING:
     import pandas as pd
 
-_SUFFIXES = (".svg", ".png", ".pdf", ".dot")
+_SUFFIXES = (".svg", ".png", ".pdf", ".dot", *SUFFIXES)
 _IN_A_NOTEBOOK = "max-width: 100%; height: auto; background: white"
 """A cell is as wide as it is, and may be dark; the picture has the colours of paper."""
 
@@ -97,6 +98,8 @@ class Drawing:
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the picture to a file whose suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
 
+        ``.graphml`` and ``.json`` have all nodes in place of boxes, for networkx and other tools.
+
         Returns
         -------
         pathlib.Path
@@ -110,6 +113,10 @@ class Drawing:
             data = self.svg.encode()
         elif suffix == ".dot":
             data = self.source.encode("utf-8", "replace")
+        elif suffix in SUFFIXES:
+            graph_module = self.view.hierarchy.leaves[0].node.graph.owning_module
+            assert graph_module is not None
+            data = network_file(graph_module, suffix)
         else:
             data = lay_out(self.source, "png" if suffix == ".png" else "pdf")
         file.write_bytes(data)

@@ -2,7 +2,7 @@
 
 import { focusedIn, type IconName } from "../base/dom";
 import type { Model } from "../base/model";
-import type { NodesFound, Picture, Stages, State, ToApp } from "../base/protocol";
+import type { FileSuffix, NodesFound, Picture, Stages, State, ToApp } from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
 import { CodePanel } from "../code/code_panel";
 import type { Tool } from "../graph/toolbar";
@@ -30,6 +30,13 @@ import type { Arrangement, PanelState, Pass, Passes } from "../base/wire";
 
 /** In bytes: the page reads a file of overlays as a whole. */
 const LARGEST_FILE = 20_000_000;
+
+const TYPES_OF_FILES: Record<FileSuffix, string> = {
+  pdf: "application/pdf",
+  dot: "text/vnd.graphviz",
+  graphml: "application/graphml+xml",
+  json: "application/json",
+};
 
 export class App {
   readonly element: HTMLElement;
@@ -324,7 +331,7 @@ export class App {
         return;
       case "file": {
         const { request, suffix } = message;
-        const type = { pdf: "application/pdf", dot: "text/vnd.graphviz" }[suffix];
+        const type = TYPES_OF_FILES[suffix];
         if (this.connection.isOwn(request) && buffers[0])
           this.exports.save(suffix, type, new Blob([buffers[0]]));
       }

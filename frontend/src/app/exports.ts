@@ -44,6 +44,8 @@ export class Exports {
       item("PNG picture", () => this.savePng()),
       item("PDF", () => actions.ask("pdf"), { class: "fxi-item fxi-needs-kernel" }),
       item("Graphviz DOT", () => actions.ask("dot"), { class: "fxi-item fxi-needs-kernel" }),
+      item("GraphML of all nodes", () => actions.ask("graphml"), { class: "fxi-item fxi-needs-kernel" }),
+      item("JSON of all nodes", () => actions.ask("json"), { class: "fxi-item fxi-needs-kernel" }),
       item("Python code", () => this.save("py", "text/x-python", actions.code()), {
         title: "Code that applies the passes that are on",
       }),

@@ -286,7 +286,7 @@ export type Asking = Extract<
 >;
 
 /** Of a file that the kernel writes. */
-export type FileSuffix = "pdf" | "dot";
+export type FileSuffix = "pdf" | "dot" | "graphml" | "json";
 
 /** What a person wants to see; the page does it. */
 export type ToViewer =
