@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch._inductor
 from tiny_models import Blocks
+from torch._dynamo.backends.common import aot_autograd
 from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx
 from torch.fx import Interpreter
@@ -81,3 +82,24 @@ def test_a_graph_that_is_compiled_without_dynamo_is_recorded_with_its_inputs():
     (value,) = session.inputs.values()
     assert value.tolist() == [3.0] * 4
     assert session.verdict().agrees
+
+
+@pytest.mark.weekly
+def test_regions_that_are_compiled_by_inductor_are_recorded():
+    regional = pytest.importorskip("torch.fx.passes.regional_inductor").regional_inductor
+
+    def function(x, y):
+        product = x.sin()
+        with torch.fx.traceback.annotate({"compile_with_inductor": 0}):
+            product = (product * y + 1).exp()
+        return product.sin()
+
+    backend = aot_autograd(fw_compiler=regional, bw_compiler=regional)
+    x = torch.randn(4, 4, requires_grad=True)
+    with fxlab.record_compile() as record:
+        torch.compile(function, backend=backend, fullgraph=True)(x, x.detach()).sum().backward()
+    whole, *regions = record.sessions.values()
+    assert len(regions) == 2  # of the forward and of the backward pass
+    assert all("exp" in str(region.original.graph) for region in regions[:1])
+    assert all(session.verdict().same_bits for session in (whole, *regions))
+    assert record.remarks == ()
