@@ -244,10 +244,12 @@ class Source:
         return self.literals[key]
 
     def _constant(self, value: Any) -> str:
-        if value is None or value is ... or isinstance(value, bool | int | str | torch.dtype | torch.layout):
+        # What a class of a model's own writes of itself may be any Python.
+        if value is None or value is ... or type(value) in (bool, int, str, torch.dtype, torch.layout):
             return "..." if value is ... else repr(value)
         if isinstance(value, float):
-            return repr(value) if value == value and abs(value) != float("inf") else f"float({str(value)!r})"
+            number = float(value)
+            return repr(number) if math.isfinite(number) else f"float({str(number)!r})"
         if isinstance(value, torch.device | torch.memory_format):
             return f"torch.{value!r}" if isinstance(value, torch.device) else str(value)
         raise ValueError(f"nodes: a pattern cannot hold {described(value)}.")
@@ -263,6 +265,10 @@ class Source:
         if node.op == "call_module":
             return self._module(node)
         target: Any = node.target
+        if not all(
+            type(key) is str and key.isidentifier() and not keyword.iskeyword(key) for key in node.kwargs
+        ):
+            raise ValueError(f"nodes: {node.name} is given an argument whose name is none of Python.")
         args = [self._text(each) for each in node.args]
         named = [f"{key}={self._text(each)}" for key, each in node.kwargs.items()]
         if node.op == "call_method" and not hasattr(torch.Tensor, str(target)):

@@ -124,3 +124,34 @@ def test_a_pattern_leaves_out_what_only_checks_sizes_and_returns_a_layer_once():
     assert "size" not in source
     assert source.count(" = ") == 3
     assert source.rstrip().endswith("return sigmoid")
+
+
+class Writes(str):
+    """A text of a model's own, which writes other Python than a text."""
+
+    def __repr__(self):
+        return "__import__('os').abort()"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"kwargs": {"dim=__import__('os').abort(), keepdim": True}},
+        {"kwargs": {"dim": Writes("x")}},
+        {"name": "x):\n    __import__('os').abort()\ndef y("},
+    ],
+)
+def test_what_a_model_holds_is_no_python_of_a_pattern(hostile):
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    node = graph.call_function(torch.sum, (x,), hostile.get("kwargs"))
+    graph.output(graph.call_function(torch.neg, (node,)))
+    gm = torch.fx.GraphModule({}, torch.fx.Tracer().trace(lambda x: x))
+    gm._graph = graph
+    graph.owning_module = gm
+    if "name" in hostile:
+        x.name = node.name = hostile["name"]
+        assert "abort()" not in inspect.getsource(pattern_of(gm, [node]))
+    else:
+        with pytest.raises(ValueError, match="nodes: "):
+            pattern_of(gm, [node])
