@@ -153,6 +153,8 @@ def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> 
     """
     if not 2 <= len(models) <= MOST_MODELS:
         raise ValueError(f"model: expected two to {MOST_MODELS} models to compare, got {len(models)}.")
+    if graphs := _of_absent_ranks(models):
+        return session_of_ranks(graphs)
     reference, *candidates = models
     if len(candidates) > 1:
         if any(map(is_recorded, models)):
@@ -162,8 +164,6 @@ def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> 
         if not isinstance(reference, Session):
             reference = session = Session(reference, inputs)  # type: ignore[arg-type]  # traced once
             inputs = session.inputs
-    if graphs := _of_absent_ranks(models):
-        return session_of_ranks(graphs)
     found = [compare(reference, candidate, inputs) for candidate in candidates]
     return session_of_all([one.stage for one in found], found[0].inputs)
 
