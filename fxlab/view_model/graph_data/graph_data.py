@@ -74,6 +74,11 @@ class _Written:
         """The groups that are open at first, without regard to marks."""
         return View.default(self.hierarchy)
 
+    @cached_property
+    def nodes(self) -> dict[str, fx.Node]:
+        """The nodes by their names."""
+        return {node.name: node for node in self.shown.graph.graph.nodes}
+
 
 class GraphData:
     """Collects the graphs of one model that a page shows.
@@ -304,7 +309,7 @@ class _TreeWriter:
         self._data, self._hierarchy, self._marks = data, hierarchy, shown.marks
         self._index = {signature: number for number, signature in enumerate(shown.signatures)}
         self._number = number
-        self._nodes = {node.name: node for node in shown.graph.graph.nodes}
+        self._nodes = data._of(number).nodes
         self._plain = data._plain.setdefault(number, {})
         self.missing: list[tuple[int, Group]] = []
 
