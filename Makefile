@@ -23,8 +23,11 @@ test-alone test-others quick-tests: export OMP_NUM_THREADS := 1
 test: lint
 	$(MAKE) --jobs 2 --keep-going --no-print-directory test-alone test-others
 
+# On a busy machine a browser can miss one deadline; a test that fails here runs once more, and may not fail twice.
+test-alone: export PYTEST_ADDOPTS += --override-ini cache_dir=.pytest_cache/alone
 test-alone:
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest $(ALONE) || \
+	    $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ALONE)
 
 test-others:
 	nice $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
