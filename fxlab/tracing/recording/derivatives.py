@@ -15,8 +15,10 @@ from fxlab.tracing.recording.bodies import RecordedBody
 
 DERIVATIVES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
 """Names in ``torch.func`` of functions that return a derivative."""
-JVP, VJP = "jvp", "vjp"
-"""Those of functions which take it at once, of primals and tangents, and which return what pulls back."""
+JVP = "jvp"
+"""That of the function which takes one at once, of primals and tangents."""
+LINEAR = VJP, LINEARIZE = "vjp", "linearize"
+"""Those of functions which return what they compute, and a linear function."""
 
 
 class Given(enum.Enum):
@@ -43,7 +45,7 @@ class Derivative:
 
     def __call__(self, *given: Any) -> Any:
         """Differentiate the graph at the first of the arguments; it is given the others as well."""
-        if self.name == VJP:
+        if self.name in LINEAR:
             output, _, *others = self.taken(*given)
             return (output, *others)
         return self.taken(*given)
@@ -59,29 +61,29 @@ class Derivative:
             return self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), *others)
 
         derivative = getattr(torch.func, self.name)
-        if self.name in (JVP, VJP):
+        if self.name in (JVP, *LINEAR):
             return derivative(function, *args, **self.options)
         return derivative(function, **self.options)(*args, **kwargs)
 
 
 @dataclass(frozen=True, eq=False)
-class PulledBack:
-    """The target of a node that calls what ``torch.func.vjp`` has returned: the graph runs again for it."""
+class Applied:
+    """The target of a node that calls the linear function of another: the graph runs again for it."""
 
     derivative: Derivative
-    cotangents: Any
-    """With a :class:`Given` for each tensor."""
+    vectors: Any
+    """Its arguments, with a :class:`Given` for each tensor."""
 
     @property
     def __name__(self) -> str:
-        return "pulled_back"
+        return f"{self.derivative.name}_applied"
 
     def __call__(self, *given: Any) -> Any:
-        """Pull cotangents, which are the last arguments, back through the graph."""
-        count = sum(leaf is Given.TENSOR for leaf in pytree.tree_leaves(self.cotangents))
+        """Apply the function to vectors, which are the last arguments."""
+        count = sum(leaf is Given.TENSOR for leaf in pytree.tree_leaves(self.vectors))
         tensors = iter(given[len(given) - count :])
-        cotangents = pytree.tree_map_only(Given, lambda _: next(tensors), self.cotangents)
-        return self.derivative.taken(*given[: len(given) - count])[1](cotangents)
+        vectors = pytree.tree_map_only(Given, lambda _: next(tensors), self.vectors)
+        return self.derivative.taken(*given[: len(given) - count])[1](*vectors)
 
 
 class DerivativeBody(RecordedBody):

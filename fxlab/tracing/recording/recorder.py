@@ -17,6 +17,7 @@ from fxlab.tracing.bound_inputs import Argument, inputs_of
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import is_asked_by_fakes
 from fxlab.tracing.recording.autocast_regions import AutocastUse
+from fxlab.tracing.recording.gradient_regions import gradients_turned_on_seen
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
 from fxlab.tracing.recording.handlers.lists import (
     go_through_rows,
@@ -83,6 +84,7 @@ HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
     cond_seen,
     derivatives_seen,
     derivatives_refused,
+    gradients_turned_on_seen,
     addresses_of_storages_seen,
     storages_seen,
     arrays_seen,
@@ -172,7 +174,8 @@ def record(
     conditions.hold_decisions()
     conditions.hold_lists_read()
     conditions.require_unwritten()
-    recording.output(output)
+    with grad_mode:  # what is detached does not depend on the caller's
+        recording.output(output)
     conditions.require_settings([*run.setting_reads.held.values(), *outside.environment.values()])
     if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)

@@ -72,7 +72,15 @@ class TensorKeptError(TraceError):
 
 def still_there(references: list[weakref.ref[torch.Tensor]]) -> list[weakref.ref[torch.Tensor]]:
     """Return those fake tensors of a run that has ended which something still holds."""
-    if any(isinstance(reference(), FakeTensor) for reference in references):
+    alive = [reference() for reference in references]
+    tensors = [tensor for tensor in alive if isinstance(tensor, FakeTensor)]
+    if tensors:
+        for attributes in map(vars, tensors):
+            # One with its own result as an attribute holds itself, through autograd's objects in C++.
+            held = [name for name, value in attributes.items() if isinstance(value, FakeTensor)]
+            for name in held:
+                del attributes[name]
+        del alive, tensors, attributes
         gc.collect()  # looks among the objects of the run alone, as those before are put aside
     return [reference for reference in references if isinstance(reference(), FakeTensor)]
 

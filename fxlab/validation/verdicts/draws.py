@@ -94,7 +94,7 @@ class Draw:
     def values_for(self, asked: Draw, dtype: torch.dtype) -> torch.Tensor:
         """Return the values for a draw that is alike: in the place of choices numbers that lead to them."""
         order = self._order_for(asked)
-        values = self.values if order is None else self.values.permute(*order)
+        values = self.values if order is None else self.values.permute(tuple(order))
         values = values.contiguous() if asked.is_sized else values
         if asked.name == self.name:
             return values

@@ -167,6 +167,16 @@ def test_a_tensor_that_cannot_be_taken_away_is_told_in_words():
     assert raised.value.code == "tensor-kept"
 
 
+def test_an_input_may_hold_what_was_made_of_it():
+    class Notes(nn.Linear):
+        def forward(self, x):
+            x.note = super().forward(x)  # whose history holds the input
+            return x.note * 2
+
+    model, x = Notes(4, 4), torch.randn(2, 4)
+    assert torch.equal(fxlab.symbolic_trace(model, x)(x), model(x))
+
+
 def test_no_fake_tensor_is_left_when_a_trace_fails():
     class Fails(nn.Module):
         def forward(self, x):

@@ -68,6 +68,40 @@ def test_derivatives_in_forward_are_a_node(model):
         assert (ours is None and theirs is None) or torch.equal(ours, theirs)
 
 
+class Switches(ForceField):
+    @torch.enable_grad()
+    def forces(self, positions):
+        positions = positions.detach().requires_grad_()
+        with torch.no_grad():
+            scale = self.outer.weight.sum()
+        with torch.set_grad_enabled(True):
+            energy = self.energy(positions) * scale
+        return torch.autograd.grad(energy, positions)[0]
+
+    def forward(self, positions):
+        forces = self.forces(positions)
+        with torch.set_grad_enabled(False):
+            energy = self.energy(positions)
+            with torch.enable_grad():
+                trained = self.inner(positions)
+        return forces, energy, trained, self.inner(positions)
+
+
+@pytest.mark.parametrize("traced_with", [True, False])
+def test_gradients_that_a_model_turns_on_are_on_in_the_graph_and_then_as_they_were(traced_with):
+    with torch.set_grad_enabled(traced_with):
+        traced = fxlab.symbolic_trace(Switches(), POSITIONS)
+    model = Switches()
+    model.load_state_dict(traced.state_dict())
+    for module in (traced, pickle.loads(pickle.dumps(traced))):
+        for run_with in (True, False):
+            with torch.set_grad_enabled(run_with):
+                expected, actual = model(POSITIONS), module(POSITIONS)
+                assert torch.is_grad_enabled() == run_with
+            assert all(map(torch.equal, actual, expected))
+            assert [one.requires_grad for one in actual] == [one.requires_grad for one in expected]
+
+
 def test_a_graph_that_takes_derivatives_has_a_verdict():
     session = fxlab.Session(fxlab.symbolic_trace(ForceField(), POSITIONS), POSITIONS)
     assert session.verdict().agrees
@@ -131,9 +165,23 @@ def test_derivatives_of_torch_func_are_nodes(case):
             assert [one.requires_grad for one in actual] == [one.requires_grad for one in expected]
 
 
+def linearized(function, *primals):
+    output, push = torch.func.linearize(function, *primals)
+    return output, push(*(primal.cos() for primal in primals))
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # torch's linearize does
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
-def test_a_product_with_tangents_holds_for_the_sizes_that_torch_has_compared():
-    model = Derives(lambda m, x: torch.func.jvp(lambda a: m.inner(a).exp(), (x,), (x.cos(),)))
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda m, x: torch.func.jvp(lambda a: m.inner(a).exp(), (x,), (x.cos(),)),
+        lambda m, x: linearized(lambda a, b: m.inner(a).exp() * b[0, 0], x, x + 1),
+    ],
+    ids=["jvp", "linearize"],
+)
+def test_a_product_with_tangents_holds_for_the_sizes_that_torch_has_compared(product):
+    model = Derives(product)
     traced = fxlab.symbolic_trace(model, POSITIONS)
     positions = torch.randn(5, 3)
     assert all(map(torch.equal, traced(positions), model(positions)))

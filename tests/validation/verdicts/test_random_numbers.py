@@ -40,7 +40,9 @@ DRAWS = {
     "alpha": lambda x: F.alpha_dropout(x, 0.3, training=True),
     "native": lambda x: torch.native_dropout(x, 0.3, True)[0],
     "rrelu": lambda x: F.rrelu(x, training=True),
-    "noise": lambda x: x + torch.randn_like(x) + torch.rand(12) * torch.empty(12).normal_(1, 2),
+    "noise": lambda x: (
+        x + torch.randn_like(x) + torch.rand(()) + torch.rand(12) * torch.empty(12).normal_(1, 2)
+    ),
     "gumbel": lambda x: F.gumbel_softmax(x, tau=0.7),
     "around means": lambda x: torch.normal(x, x.abs() + 1),
     "places": lambda x: x[torch.randperm(16)] * torch.randint(1, 4, (12,)),

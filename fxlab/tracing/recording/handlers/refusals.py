@@ -41,7 +41,7 @@ def derivatives_refused(run: Run) -> Iterator[None]:
     def nested(original: Any) -> Any:
         if not run.is_seen():
             return original()
-        called = "a derivative of torch.func that is not called by its name there (vjp, linearize)"
+        called = "a derivative of torch.func that is not called by its name there (vjp)"
         raise Obstacle.HIDDEN_BY_TORCH(called=called)
 
     with exchanged(eager_transforms, dict.fromkeys(_DERIVATIVES, lambda original: partial(nested, original))):

@@ -23,10 +23,11 @@ from fxlab.tracing.recording.bodies import Branch, RecordedBody
 from fxlab.tracing.recording.derivatives import (
     DERIVATIVES,
     JVP,
-    VJP,
+    LINEAR,
+    LINEARIZE,
+    Applied,
     DerivativeBody,
     Given,
-    PulledBack,
 )
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
@@ -132,26 +133,27 @@ def derivatives_seen(run: Run) -> Iterator[None]:
         body = DerivativeBody(function, (primals, tangents), {})
         return derived(JVP, options, body, lambda f: original(f, primals, tangents, **options))
 
-    def vjp(original: Callable[..., Any], function: Any, *primals: Any, **options: Any) -> Any:
+    def linear(name: str, original: Callable[..., Any], function: Any, *primals: Any, **options: Any) -> Any:
         if not run.is_seen():
             return original(function, *primals, **options)
         body = DerivativeBody(function, primals, {})
-        output, pull, *others = _followed(run, body, lambda f: original(f, *primals, **options))
-        derivative = body.target(VJP, options)
+        take = partial(_linearized, function) if name == LINEARIZE else original
+        output, apply, *others = _followed(run, body, lambda f: take(f, *primals, **options))
+        derivative = body.target(name, options)
         node = Call("call_function", derivative, tuple(body.given), {})
         output, *others = run.recorded(node, (output, *others), False)
 
-        def pulled_back(cotangents: Any, *more: Any, **settings: Any) -> Any:
+        def applied(*vectors: Any, **settings: Any) -> Any:
             if not run.is_seen():
-                return pull(cotangents, *more, **settings)
+                return apply(*vectors, **settings)
             with run.unseen():
-                result = pull(cotangents, *more, **settings)
-            given = [leaf for leaf in pytree.tree_leaves(cotangents) if isinstance(leaf, torch.Tensor)]
-            shape = pytree.tree_map_only(torch.Tensor, lambda _: Given.TENSOR, cotangents)
-            target = PulledBack(derivative, shape)
+                result = apply(*vectors, **settings)
+            given = [leaf for leaf in pytree.tree_leaves(vectors) if isinstance(leaf, torch.Tensor)]
+            shape = pytree.tree_map_only(torch.Tensor, lambda _: Given.TENSOR, vectors)
+            target = Applied(derivative, shape)
             return run.recorded(Call("call_function", target, (*body.given, *given), {}), result, False)
 
-        return (output, pulled_back, *others)
+        return (output, applied, *others)
 
     def derived(name: str, options: Any, body: DerivativeBody, call: Callable[..., Any]) -> Any:
         result = _followed(run, body, call)
@@ -159,9 +161,18 @@ def derivatives_seen(run: Run) -> Iterator[None]:
         return run.recorded(node, result, False)
 
     makes: dict[str, Make] = {name: partial(make, name) for name in DERIVATIVES}
-    makes |= {name: partial(partial, function) for name, function in ((JVP, jvp), (VJP, vjp))}
+    makes[JVP] = partial(partial, jvp)
+    makes |= {name: partial(partial, linear, name) for name in LINEAR}
     with _wherever_imported(run, torch.func, makes):
         yield
+
+
+def _linearized(
+    function: Callable[..., Any], recorded: Callable[..., Any], *primals: Any
+) -> tuple[Any, Callable[..., Any]]:
+    """Do as ``torch.func.linearize``, which records a graph itself, and cannot while one is recorded."""
+    inside = pytree.tree_map_only(torch.Tensor, torch.ops.aten.alias, primals)
+    return recorded(*inside), lambda *tangents: torch.func.jvp(function, primals, tangents)[1]
 
 
 @contextmanager
