@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import weakref
 from collections.abc import Callable
 from functools import cached_property
 from types import CodeType, MethodType
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from fxlab.deployment.held_graph import Switched
+from fxlab.exchanged import ABSENT
 from fxlab.models.graph_module import HOOKS
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
             "Rename it in the model."
         )
     result = twin_of(model)
-    forward = Forward(result, vars(model).get("forward"), passes, check)
+    forward = Forward(result, vars(model).get("forward"), passes, check, Followed(model))
     vars(result).update(forward=forward, graphs=forward.graphs)
     return result
 
@@ -41,13 +43,35 @@ def twin_of(model: nn.Module) -> nn.Module:
     """Return a module of a model's own class with its parameters, buffers, submodules and attributes.
 
     The registries of the first three are the same objects, so that what is moved, loaded or replaced in one
-    is so in both. Hooks and the mode of the module itself are its own.
+    is so in both. Hooks of the module itself are its own.
     """
     result: nn.Module = object.__new__(type(model))
     vars(result).update(vars(model))
     for name in HOOKS:
         vars(result)[name] = vars(model)[name].copy()
     return result
+
+
+class Followed:
+    """A model whose attributes, if somebody sets or deletes them, are those of its twin too."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+        self._known = dict(vars(model))
+
+    def changed(self) -> dict[str, Any]:
+        """Return what has been set since the last time, by name, and :data:`ABSENT` for what was deleted."""
+        model = self._model()
+        now = self._known if model is None else vars(model)
+        names = {**self._known, **now}
+        found = {
+            name: value
+            for name in names
+            if (value := now.get(name, ABSENT)) is not self._known.get(name, ABSENT) and name not in HOOKS
+        }
+        if found:
+            self._known = dict(now)
+        return found
 
 
 def _is_traced_now() -> bool:
@@ -65,13 +89,19 @@ class Forward:
 
     ``own``: a ``forward`` that the model has as an attribute, in place of that of its class. ``passes``: what
     graphs are transformed with. ``check``: whether a transformed graph is used only if it computes the same
-    up to rounding.
+    up to rounding. ``followed``: whose attributes the module takes over, if it is not on its own.
     """
 
     def __init__(
-        self, module: nn.Module, own: Callable[..., Any] | None, passes: Switched, check: bool
+        self,
+        module: nn.Module,
+        own: Callable[..., Any] | None,
+        passes: Switched,
+        check: bool,
+        followed: Followed | None = None,
     ) -> None:
         self._module, self._own, self._passes, self._check = module, own, passes, check
+        self._followed = followed
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
@@ -80,7 +110,20 @@ class Forward:
             if self._own is not None:
                 return self._own(*args, **kwargs)
             return type(self._module).forward(self._module, *args, **kwargs)
+        if self._followed is not None:
+            self._take_over(self._followed.changed())
         return self._compiled(args, kwargs)
+
+    def _take_over(self, changed: dict[str, Any]) -> None:
+        for name, value in changed.items():
+            if name == "forward":
+                self._own = None if value is ABSENT else value
+                for made in ("_compiled", "__signature__"):
+                    vars(self).pop(made, None)
+            elif value is ABSENT:
+                vars(self._module).pop(name, None)
+            else:
+                vars(self._module)[name] = value
 
     def graphs(self) -> pd.DataFrame:
         """Return a table of the graphs, and of the calls that run eagerly.
@@ -129,4 +172,5 @@ class Forward:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         """Take what a pickle holds."""
         self._module, self._own, passes, self._check = state
+        self._followed = None
         self._passes = Switched(lambda: passes, lambda: passes)

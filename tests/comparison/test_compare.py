@@ -209,6 +209,72 @@ def test_exported_decomposed_and_captured_graphs_agree(model, original):
         assert found.first is None
 
 
+class Positions(nn.Module):
+    """Numbers that no input reaches but by its length."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.linspace(1, 2, 8))
+        self.scale, self.first = 1.0, 0
+
+    def forward(self, length):
+        at = torch.arange(self.first, length + self.first)[:, None] * self.steps
+        return at.cos() * self.scale
+
+
+class Turned(nn.Module):
+    """Attention that is written out, and knows positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.positions = nn.Embedding(30, 8), Positions()
+        self.values = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, ids):
+        x, at = self.embed(ids), self.positions(ids.shape[1])
+        hidden = torch.ones(ids.shape[1], ids.shape[1]).triu(1).bool()
+        for value in self.values:
+            scores = self.scored(x, at).masked_fill(hidden, -torch.inf)
+            nothing = ~(scores != -torch.inf).any(-1, keepdim=True)  # as torch writes attention out
+            x = x + torch.where(nothing, 0.0, scores.softmax(-1)) @ value(x)
+        return x
+
+    def scored(self, x, at):
+        return (x * at) @ x.transpose(-2, -1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda positions: setattr(positions, "scale", 1.05),
+        lambda positions: setattr(positions, "first", 1),
+        lambda positions: positions.steps.mul_(1.01),
+    ],
+    ids=["scale", "first", "buffer"],
+)
+def test_the_module_that_makes_other_constants_is_named_and_not_what_reads_them(change):
+    model = Turned().eval()
+    wrong = copy.deepcopy(model)
+    change(wrong.positions)
+    assert fxlab.compare(model, copy.deepcopy(model), IDS).first is None
+    found = fxlab.compare(model, wrong, IDS).first
+    assert (found.candidate, found.reference) == ("positions", "positions")
+
+
+class Hotter(Turned):
+    def scored(self, x, at):
+        return super().scored(x, at) * 1.1
+
+
+def test_a_comparison_that_gives_the_same_does_not_make_wrong_scores_right():
+    model = Turned().eval()
+    wrong = copy.deepcopy(model)
+    wrong.__class__ = Hotter
+    found = fxlab.compare(model, wrong, IDS).first
+    assert found.nodes == ("mul_3",)
+    assert found.reads == ("matmul",)
+
+
 @pytest.mark.parametrize(
     ("architecture", "config"),
     [(BertModel, BertConfig(**SMALL)), (LlamaModel, LlamaConfig(**SMALL, use_cache=False))],

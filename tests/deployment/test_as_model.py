@@ -394,7 +394,11 @@ def test_settings_of_the_model_that_change_are_noticed(model, session):
     fast, x = session.as_model(), torch.randn(3, 4)
     with torch.no_grad():
         assert same(fast, model, x)
-        model.scale = fast.scale = 8.0
+        model.scale = 8.0
+        assert same(fast, model, x)
+        fast.scale = 2.0
+        assert not same(fast, model, x)
+        model.scale = 3.0
         assert same(fast, model, x)
         model.query = nn.Linear(4, 4)
         assert same(fast, model, x)

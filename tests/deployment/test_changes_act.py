@@ -450,14 +450,16 @@ def assert_equal(fast, model):
 @pytest.mark.filterwarnings("ignore:.*run eagerly:RuntimeWarning", "ignore:.*lru_cache:UserWarning")
 @pytest.mark.parametrize(("cls", "change"), KINDS)
 def test_a_change_acts_on_the_next_call(cls, change, monkeypatch):
-    torch.manual_seed(0)
-    model = cls().eval()
-    torch.manual_seed(0)
-    fast = as_model(cls().eval(), NO_PASSES, check=True)
+    def made():
+        torch.manual_seed(0)
+        return cls().eval()
+
+    model, followed = made(), made()
+    fast = as_model(followed, NO_PASSES, check=True)
     torch.set_grad_enabled(cls is Modules)
     for _ in range(2):
         assert_equal(fast, model)
-    for module in (fast, model):
+    for module in (followed, model):
         change(module, monkeypatch)
     for _ in range(2):
         assert_equal(fast, model)

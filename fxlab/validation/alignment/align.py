@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 from fxlab.graphs.matching import keep_pairs
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs
-from fxlab.node_info import kind_text, modules_by_path
+from fxlab.node_info import kind_text, module_path, modules_by_path
 from fxlab.units import listed
 from fxlab.validation.alignment.fingerprint import TOLERANCE
 from fxlab.validation.alignment.side import Side
@@ -164,7 +164,49 @@ def align_sides(
         parted_original = [
             n for n in parted_original if same.intersection(n.all_input_nodes)
         ] or parted_original
+        if made := _made_otherwise(ours, theirs, partners, back, parted):
+            parted, parted_original = [*made], [*made.values()]
     return Alignment(ours, theirs, partners, back, parted, parted_original, agree, tuple(left))
+
+
+def _made_otherwise(
+    ours: Side, theirs: Side, partners: dict[Node, Node], back: dict[Node, Node], parted: list[Node]
+) -> dict[Node, Node]:
+    """Return the first steps toward constants of parted nodes that the original takes with other results.
+
+    A constant in another form, such as a mask, is right as far as it shows. But a step that both graphs take
+    on the same values, or on weights of their own, is what differs: in a table of rotary positions, say.
+    """
+    odd: dict[Node, None] = {}
+    ahead = [*parted]
+    while ahead:
+        read = ahead.pop().all_input_nodes
+        new = [n for n in read if n in theirs.values and n in theirs.constant and n not in partners | odd]
+        odd.update(dict.fromkeys(new))
+        ahead += new
+
+    def steps(side: Side, nodes: Iterable[Node], known: Mapping[Node, Node | None]) -> dict[Hashable, Node]:
+        """Return the nodes by what they do to what."""
+        modules = modules_by_path(side.module)
+        return {
+            (kind_text(node, modules), side.elements(node), *map(known.get, node.all_input_nodes)): node
+            for node in nodes
+            if node.op != "get_attr" and all(n in known or n.op == "get_attr" for n in node.all_input_nodes)
+        }
+
+    made = [node for node in theirs.values if node in odd]
+    constants = sorted((n for n in ours.values if n in ours.constant), key=lambda node: node not in back)
+    same = {node: partners.get(other) for node, other in back.items()}
+    taken = steps(ours, constants, same)
+    again = {node: same.get(other) for node, other in partners.items()}
+    found = {node: taken[step] for step, node in steps(theirs, made, again).items() if step in taken}
+    if found or not made:
+        return found
+    # What one of them reads is made in another way: a module gives the other values for it.
+    kinds = [modules_by_path(side.module) for side in (ours, theirs)]
+    places = {(kind_text(n, kinds[0]), module_path(n)): n for n in constants if n not in back}
+    pairs = ((node, places.get((kind_text(node, kinds[1]), module_path(node)))) for node in made)
+    return dict([(node, other) for node, other in pairs if other is not None and other.op != "get_attr"][:1])
 
 
 def paired_paths(original: Mapping[str, int], transformed: Mapping[str, int]) -> dict[str, str]:

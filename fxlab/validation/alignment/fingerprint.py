@@ -30,6 +30,8 @@ _SMALL_SINGLE = 1e-9
 """The same of float32, for numbers that have no more digits."""
 _HAVE_FLOAT64 = "cpu", "cuda", "xpu"
 _UNSIGNED = torch.uint16, torch.uint32, torch.uint64
+_FLAGS = 1e-6
+"""How far, relatively, the means of magnitudes and of squares may be apart if all are zero or one."""
 _LOOSE = 1e-5
 """The tolerance from which sorted elements alone are no evidence: layers with a norm have similar ones."""
 
@@ -141,6 +143,14 @@ class Fingerprint:
             "mean": mean * scale,
             "rms": math.sqrt(square) * scale,
         }
+
+    @property
+    def is_of_flags(self) -> bool:
+        """Whether all finite elements are zero or of one magnitude, as those of masks and comparisons."""
+        if not len(self.sorted):
+            return True
+        _, _, _, square, _, magnitude, *_ = self.sorted[-_MEANS:].tolist()
+        return bool(magnitude - square <= _FLAGS * magnitude)
 
     def distance(self, other: Fingerprint) -> float:
         """Return the largest difference of sorted elements, relative to the largest element."""

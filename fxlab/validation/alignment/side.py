@@ -194,13 +194,23 @@ class Side:
         return readers | {node for node in self.values if node.op == "call_module" and node.target in modules}
 
     def _turned_right(self, partners: Mapping[Node, Node]) -> set[Node]:
+        """Return nodes without a partner from whose values others with one are made.
+
+        A comparison with infinity that gives the same as in the other graph says nothing of what it compares.
+        """
         found: set[Node] = set()
         for node in reversed(self.module.graph.nodes):
             if node not in partners and any(
-                (user in partners or user in found) and user not in self.constant for user in node.users
+                (user in partners and self._tells_of(user, node)) or user in found
+                for user in node.users
+                if user not in self.constant
             ):
                 found.add(node)
         return found
+
+    def _tells_of(self, user: Node, node: Node) -> bool:
+        made, read = (self.values.get(each, {}).values() for each in (user, node))
+        return not all(v.is_of_flags for v in made) or all(v.is_of_flags for v in read)
 
     def odd_weights(self, nodes: list[Node], partners: Mapping[Node, Node]) -> dict[str, tuple[str, ...]]:
         """Return, by node, the weights and constants without a partner that it reads."""
