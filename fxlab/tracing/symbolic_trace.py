@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import nn
@@ -199,6 +199,9 @@ class _Pipeline:
             except Exception as error:  # the model's own code runs here, and may raise anything
                 if interrupted():
                     raise KeyboardInterrupt from error
+                if not steps and self._runs_without_gradients_only():
+                    self._gradients = False
+                    return self.climb_down(dynamic, interrupted)
                 steps.append(Step.because_of(error, rung.name))
                 failure = error
                 kept += [error] if isinstance(error, TensorKeptError) else []
@@ -216,7 +219,7 @@ class _Pipeline:
             return _reported(traced, findings, steps)
         assert failure is not None
         _require_over(kept)
-        return self._after_failure(failure, rung, dynamic, interrupted)
+        return self._after_failure(failure, rung)
 
     def _traced(self, rung: Rung) -> _Traced:
         """Take the model through the pipeline; more than once if there are sizes of one."""
@@ -333,21 +336,24 @@ class _Pipeline:
         except Exception:  # the model's own code runs here, and may raise anything
             return False
 
-    def _after_failure(
-        self, failure: Exception, last: Rung, dynamic: bool, interrupted: Callable[[], bool]
-    ) -> GraphModule:
-        """Try once more without gradients, if the model does not run with them, or say what went wrong."""
-        given, model = (
-            {argument.name: argument.value for argument in self._arguments},
-            type(self._model).__name__,
+    def _runs_without_gradients_only(self) -> bool:
+        """Tell whether the model, as FlexAttention on a CPU, raises with gradients and runs without."""
+        given = {argument.name: argument.value for argument in self._arguments}
+        return (
+            self._has_data
+            and self._gradients
+            and not self._eager.runs_with_gradients(given)
+            and self._eager.why_not(given) is None
         )
+
+    def _after_failure(self, failure: Exception, last: Rung) -> NoReturn:
+        """Say what went wrong."""
+        given = {argument.name: argument.value for argument in self._arguments}
+        model = type(self._model).__name__
         own = self._eager.why_not(given) if self._has_data else None
         if own is not None:
             message = f"{first_line(own)} {place_of(own)}".strip()
             raise Obstacle.MODEL_RAISES(model=model, error=type(own).__name__, message=message) from own
-        if self._has_data and self._gradients and not self._eager.runs_with_gradients(given):
-            self._gradients = False
-            return self.climb_down(dynamic, interrupted)
         if isinstance(failure, TraceError):
             raise failure
         if not self._has_data and any("forward" in vars(module) for module in self._model.modules()):

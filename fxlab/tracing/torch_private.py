@@ -21,6 +21,9 @@ _FAKES = "fxlab.tracing runs models on tensors without data with it"
 NEEDED = {
     "torch._dispatch.python.enable_python_dispatcher": _FAKES,
     "torch._dispatch.python.no_python_dispatcher": _FAKES,
+    "torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex": (
+        "fxlab.tracing records FlexAttention with it"
+    ),
     "torch._dynamo.source.ConstantSource": _SYMBOLS,
     "torch._dynamo.source.TensorProperty": _SYMBOLS,
     "torch._dynamo.source.TensorPropertySource": _SYMBOLS,
@@ -162,6 +165,9 @@ def _alias(path: str) -> str:
 if TYPE_CHECKING:
     from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
     from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
+    from torch._dynamo._trace_wrapped_higher_order_op import (
+        TransformGetItemToIndex as TransformGetItemToIndex,
+    )
     from torch._dynamo.source import ConstantSource as ConstantSource
     from torch._dynamo.source import TensorProperty as TensorProperty
     from torch._dynamo.source import TensorPropertySource as TensorPropertySource

@@ -51,6 +51,7 @@ from fxlab.tracing.recording.handlers.transforms import (
     autograd_functions_seen,
     cond_seen,
     derivatives_seen,
+    flex_attention_seen,
     vmap_seen,
 )
 from fxlab.tracing.recording.run import Run
@@ -82,6 +83,7 @@ HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
     autograd_functions_seen,
     vmap_seen,
     cond_seen,
+    flex_attention_seen,
     derivatives_seen,
     derivatives_refused,
     gradients_turned_on_seen,

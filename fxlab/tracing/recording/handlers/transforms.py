@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from inspect import signature
@@ -17,6 +18,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from fxlab.exchanged import Make, exchanged
 from fxlab.torch_private import pytree
 from fxlab.tracing.findings import Found
+from fxlab.tracing.model_code.exchanged_code import exchanged_code
 from fxlab.tracing.model_code.model_files import files_of, names_in
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.bodies import Branch, RecordedBody
@@ -29,13 +31,14 @@ from fxlab.tracing.recording.derivatives import (
     DerivativeBody,
     Given,
 )
+from fxlab.tracing.recording.flex import FlexAttention, arguments_of, indexed_by_tensors
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.recording.vmap import VmapBody
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_data import call_on_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
-from fxlab.tracing.torch_private import apis
+from fxlab.tracing.torch_private import TransformGetItemToIndex, apis
 
 
 @contextmanager
@@ -198,6 +201,49 @@ def _followed(run: Run, body: RecordedBody, call: Callable[[Callable[..., Any]],
     finally:
         recording.bodies.pop()
         recording.forget_symbols_of(body.graph)
+
+
+@contextmanager
+def flex_attention_seen(run: Run) -> Iterator[None]:
+    """Let calls of FlexAttention be seen, and its functions be recorded as graphs of their own."""
+    module = sys.modules.get("torch.nn.attention.flex_attention")
+    if module is None:  # nobody can call it
+        yield
+        return
+
+    def call(_: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+        if not run.is_seen():
+            return original(*args, **kwargs)
+        given = signature(original).bind(*args, **kwargs).arguments
+        query, mask = given["query"], given.get("block_mask")
+        functions = {"score_mod": given.get("score_mod"), "mask_mod": getattr(mask, "mask_mod", None)}
+        bodies = {name: RecordedBody(f) for name, f in functions.items() if f is not None}
+        for name, body in bodies.items():
+            with run.unseen():
+                numbers = arguments_of(name, query)
+            with TransformGetItemToIndex():
+                _followed(run, body, partial(_called, numbers))
+            indexed_by_tensors(body.graph)
+        try:
+            with run.unseen(), torch.compiler.set_stance("force_eager"):
+                result = original(*args, **kwargs)
+        except NotImplementedError:  # of gradients on a CPU, after which a model may do something else
+            run.setting_reads.hold_gradients()
+            raise
+        graphs = {name: body.module(name) for name, body in bodies.items()}
+        tensors = [given.pop(name) for name in ("query", "key", "value")]
+        options = {name: v for name, v in given.items() if name not in ("score_mod", "block_mask")}
+        blocks = None if mask is None else {name: v for name, v in vars(mask).items() if name != "mask_mod"}
+        others = {name: tuple(body.given) for name, body in bodies.items()}
+        target = FlexAttention(graphs, options)
+        return run.recorded(Call("call_function", target, (*tensors, blocks, others), {}), result, False)
+
+    with exchanged_code(module.flex_attention, call):
+        yield
+
+
+def _called(arguments: Sequence[Any], function: Callable[..., Any]) -> Any:
+    return function(*arguments)
 
 
 @contextmanager
