@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule
@@ -78,10 +80,7 @@ class ModuleState:
         now = dict(named_tensors(self._module))
         paths = [path for path, state in self._tensors.items() if not state.is_of(now.get(path))]
         paths += now.keys() - self._tensors.keys()
-        before = self._settings
-        return paths + [
-            path for path, now_set in _settings(self._module).items() if before.get(path) != now_set
-        ]
+        return paths + _different(self._settings, _settings(self._module))
 
     def written(self, *, apart_from: ModuleState) -> list[str]:
         """Return the paths of tensors that were written in place, but for those of another module."""
@@ -99,20 +98,69 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                     yield f"{path}.{name}" if path else name, value
 
 
-def _settings(module: nn.Module) -> dict[str, list[object]]:
+class ModelNoted:
+    """All that Python can read of a model at one moment, but for its mode and the data of its tensors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._noted = self._read()
+
+    def changed(self) -> list[str]:
+        """Return the paths of attributes, hooks, modules and tensors that are others now."""
+        return _different(self._noted, self._read())
+
+    def _read(self) -> dict[str, object]:
+        modules = dict(self._model.named_modules())
+        settings = _settings(self._model).items()
+        found = {path: value for path, value in settings if path.rpartition(".")[2] != "training"}
+        for cls in dict.fromkeys(cls for module in modules.values() for cls in type(module).__mro__):
+            if cls.__module__.partition(".")[0] not in _OF_OTHERS:
+                found |= _of_class(cls)
+        held = dict(named_tensors(self._model)) | modules
+        return found | {path: _Identity(value) for path, value in held.items()}
+
+
+_OF_OTHERS = frozenset({"torch", "builtins", "typing", "abc"})
+"""Packages whose classes have no settings."""
+
+
+def _of_class(cls: type) -> dict[str, object]:
+    """Return the attributes of a class, its functions by identity, and numbers and texts that these name."""
+    found: dict[str, object] = {}
+    for name, value in vars(cls).items():
+        if not name.startswith("__"):
+            found[f"{cls.__qualname__}.{name}"] = _setting(value, 1)
+        if is_a(value, FunctionType):
+            named = value.__globals__
+            read = {name: named[name] for name in value.__code__.co_names if name in named}
+            found |= {f"{cls.__module__}.{n}": _setting(v, 0) for n, v in read.items() if type(v) in _PLAIN}
+    return found
+
+
+def _different(before: dict[str, object], now: dict[str, object]) -> list[str]:
+    paths = {**before, **now}
+    return [path for path in paths if before.get(path) != now.get(path)]
+
+
+def _settings(module: nn.Module) -> dict[str, object]:
     """Return the mode, the attributes and the hooks of each module, and its class's ``forward``."""
-    return {
-        path: [
-            None if is_a(child, GraphModule) else type(child).forward,  # torch makes that of a graph anew
-            *(
-                (name, _setting(value, _DEEPEST))
-                for name, value in vars(child).items()
-                if name not in _ignored(child) and not is_a(value, torch.Tensor, nn.Module)
-            ),
-            *((name, _setting(value, 1)) for name in _HOOKS if (value := vars(child)[name])),
-        ]
-        for path, child in module.named_modules()
-    }
+    known: dict[int, object] = {}  # a configuration is an attribute of many
+
+    def noted(value: Any) -> object:
+        if id(value) not in known:
+            known[id(value)] = _setting(value, _DEEPEST)
+        return known[id(value)]
+
+    found: dict[str, object] = {}
+    for path, child in module.named_modules():
+        start = f"{path}." if path else ""
+        if not is_a(child, GraphModule):  # torch makes that of a graph anew
+            found[f"{start}forward()"] = type(child).forward
+        for name, value in vars(child).items():
+            if name not in _ignored(child) and not is_a(value, torch.Tensor, nn.Module):
+                found[f"{start}{name}"] = noted(value)
+        found |= {f"{start}{name}": _setting(value, 1) for name in _HOOKS if (value := vars(child)[name])}
+    return found
 
 
 def _ignored(module: nn.Module) -> Set[str]:
@@ -125,6 +173,8 @@ def _setting(value: Any, depth: int) -> object:
     kind = type(value)
     if kind in _PLAIN:
         return kind, repr(value) if kind in (float, complex) else value
+    if is_a(value, np.ndarray) and value.nbytes <= _SMALL and not value.dtype.hasobject:
+        return _Identity(value), str(value.dtype), value.shape, value.tobytes()
     if depth:
         items = value if is_a(value, tuple) else contents(value)
         if items is not None:

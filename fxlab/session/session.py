@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader
 from fxlab.checks import flag, items_of
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments, check_inputs_named
+from fxlab.models.tensor_state import ModelNoted
 from fxlab.session import saved_file
 from fxlab.session.history import History
 from fxlab.session.offer import Offer, PassOrName
@@ -28,6 +30,7 @@ from fxlab.sources import ModelLike, source_of, traced
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.as_pass import as_pass
 from fxlab.transformations.candidate_filter import node_names
+from fxlab.units import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,6 +114,7 @@ class Session(Shortcuts, PassStack):
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None
         original, self._inputs = traced(source.module, inputs)
+        self._noted = None if self._model is None else ModelNoted(self._model)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
         if loader is not None:
             self._data = loader, None
@@ -178,12 +182,24 @@ class Session(Shortcuts, PassStack):
         ValueError
             If the session has no inputs, or its model no weights; or as :func:`verdict`.
         """
+        self._tell_changes_of_model()
         if inputs is not None:
             from fxlab.validation import Reference
 
             asked = Reference(self.original, inputs, variants=variants, gradients=gradients)
             return asked.verdict(self.graph_module)
         return self._comparisons.verdict(self._stack, self.graph_module, self.inputs, variants, gradients)
+
+    def _tell_changes_of_model(self) -> None:
+        """Warn if the model's Python would read something else now than when it was traced."""
+        if self._noted is None or not (changed := self._noted.changed()):
+            return
+        warnings.warn(
+            f"The model has changed since it was traced: {listed(changed)}. The session judges it as it was; "
+            "fxlab.Session(model, inputs) traces it anew.",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
     @in_turn
     def known_verdict(self) -> Verdict | None:
