@@ -76,6 +76,9 @@ def cases() -> Iterator[Case]:
             yield f"{name}, {form}", "", lambda n=name, f=form: _captured(n, f, "")
         layer = _layer(name)
         yield f"{name}, decomposed, a weight", layer, lambda n=name, at=layer: _captured(n, "decomposed", at)
+    for form in ("eager", "exported", "decomposed"):
+        for name, (path, _) in _POSITIONS.items():
+            yield f"{name}, {form}, other positions", path, lambda n=name, f=form: _positioned(n, f)
     for name in ("BERT", "ViT"):
         yield f"{name}, one layer quantized", _layer(name), lambda n=name: _quantized(n)
 
@@ -198,6 +201,26 @@ def _captured(name: str, form: str, layer: str) -> Pair:
         return model, session, inputs
     program = torch.export.export(other, (), inputs)
     return model, program.run_decompositions() if form == "decomposed" else program, inputs
+
+
+_POSITIONS: dict[str, tuple[str, Callable[[nn.Module], object]]] = {
+    "Llama": ("model.rotary_emb", lambda rotary: setattr(rotary, "attention_scaling", 1.05)),
+    "BERT": ("embeddings", lambda embeddings: embeddings.position_ids.add_(1)),
+}
+"""Where the positions of a model are made, and what makes others of them."""
+
+
+def _positioned(name: str, form: str) -> Pair:
+    model, inputs = reference(name), inputs_of(name)
+    other = copy.deepcopy(model)
+    path, change = _POSITIONS[name]
+    change(other.get_submodule(path))
+    if form == "eager":
+        return model, other, inputs
+    model, other = (torch.export.export(each, (), inputs) for each in (model, other))
+    if form == "decomposed":
+        model, other = model.run_decompositions(), other.run_decompositions()
+    return model, other, inputs
 
 
 def _quantized(name: str) -> Pair:
