@@ -198,7 +198,7 @@ class Session(Shortcuts, PassStack):
             f"The model has changed since it was traced: {listed(changed)}. The session judges it as it was; "
             "fxlab.Session(model, inputs) traces it anew.",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
     @in_turn

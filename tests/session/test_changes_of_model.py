@@ -53,6 +53,7 @@ def test_a_change_that_the_graph_does_not_follow_is_told(name, monkeypatch):
     with pytest.warns(RuntimeWarning, match="changed since it was traced") as told:
         session.verdict()
     assert name.partition(" ")[0] in str(told[0].message)
+    assert told[0].filename == __file__
 
 
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
