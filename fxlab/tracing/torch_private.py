@@ -21,9 +21,6 @@ _FAKES = "fxlab.tracing runs models on tensors without data with it"
 NEEDED = {
     "torch._dispatch.python.enable_python_dispatcher": _FAKES,
     "torch._dispatch.python.no_python_dispatcher": _FAKES,
-    "torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex": (
-        "fxlab.tracing records FlexAttention with it"
-    ),
     "torch._dynamo.source.ConstantSource": _SYMBOLS,
     "torch._dynamo.source.TensorProperty": _SYMBOLS,
     "torch._dynamo.source.TensorPropertySource": _SYMBOLS,
@@ -70,6 +67,13 @@ FOR_STEPS = {
     "torch.fx.experimental.proxy_tensor.make_fx": _STEPS,
 }
 """Full name -> its use, as above. Models are traced without them."""
+
+FOR_FLEX = {
+    "torch._dynamo._trace_wrapped_higher_order_op.TransformGetItemToIndex": (
+        "fxlab.tracing records FlexAttention with it"
+    )
+}
+"""The same for models that call it."""
 
 OVERRIDDEN = {
     "torch._subclasses.fake_tensor.FakeTensorMode": (
@@ -214,4 +218,6 @@ if TYPE_CHECKING:
     disable_current_modes = _disable_current_modes
     run_sympy_handler = _run_sympy_handler
 else:
-    globals().update({_alias(path): needed(path, use) for path, use in (NEEDED | FOR_STEPS).items()})
+    globals().update(
+        {_alias(path): needed(path, use) for path, use in (NEEDED | FOR_STEPS | FOR_FLEX).items()}
+    )
