@@ -1,6 +1,6 @@
 """Python's own functions that would turn symbolic numbers into plain ones while a model is recorded.
 
-In the files of a model ``len``, ``range``, ``int``, ``float`` and ``math.sqrt`` follow symbolic numbers.
+In the files of a model ``len``, ``range``, ``divmod``, ``int``, ``float`` and ``math.sqrt`` follow symbols.
 Questions about sizes that are asked in this file are taken to be the model's.
 """
 
@@ -44,7 +44,9 @@ def _own_names(file: ModuleType) -> dict[str, Any]:
     names = names_in(file)
     texts = [_only_called(text) for text in _texts_of(file)]
     types = frozenset(_TYPES).intersection(*texts) if texts else ()
-    own: dict[str, Any] = {"len": _len, "range": _range} | {name: _TYPES[name] for name in types}
+    own: dict[str, Any] = {"len": _len, "range": _range, "divmod": _divmod} | {
+        name: _TYPES[name] for name in types
+    }
     found = {name: value for name, value in own.items() if name not in names}
     found |= {name: _MATH for name, value in names.items() if value is math}
     return found | {name: _sqrt for name, value in names.items() if value is math.sqrt}
@@ -158,6 +160,11 @@ def _len(value: Any) -> Any:
     if isinstance(value, FakeTensor) and value.dim():
         return value.shape[0]
     return builtins.len(value)
+
+
+def _divmod(number: Any, by: Any) -> Any:
+    is_symbolic = isinstance(number, _SYMBOLIC) or isinstance(by, _SYMBOLIC)
+    return (number // by, number % by) if is_symbolic else builtins.divmod(number, by)
 
 
 def _range(*args: Any) -> Sequence[Any]:
