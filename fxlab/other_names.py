@@ -39,22 +39,24 @@ _IN_MODULES = {
 OF_FXLAB = _by_other_name(
     {
         "Transformation": "Pass GraphPass",
-        "assert_same": "assert_same_function assert_equal assert_equivalent",
+        "assert_same": "assert_same_function assert_equal assert_equivalent assert_close assert_allclose",
         "benchmark": "bench time_models",
         "capture": "backend",
-        "compare_weights": "weight_diff",
-        "draw": "plot visualize visualise render show_graph",
+        "compile_session": "compile",
+        "compare_weights": "weight_diff diff_weights",
+        "draw": "plot visualize visualise render show_graph draw_graph",
         "evaluate": "eval_model",
         "find_matches": "match match_pattern",
         "from_callable": "as_pass transformation from_function graph_pass function_pass make_pass pass_",
-        "from_pattern": "pattern",
+        "from_pattern": "pattern Pattern pattern_pass ReplacePattern PatternPass",
         "first_divergence": "first_difference divergence",
-        "graph_diff": "diff",
+        "graph_diff": "diff diff_graphs compare_graphs",
         "inspect": "show view widget explore",
         "load_session": "load",
         "register": "register_pass add_pass",
-        "nodes": "node_table",
-        "profile": "cost costs",
+        "node_values": "stats node_stats statistics activations",
+        "nodes": "node_table list_nodes",
+        "profile": "cost costs flops macs count_flops",
         "record_run": "record",
         "trace": "trace_model to_graph",
         "trace_step": "training_step trace_training_step",
@@ -69,55 +71,87 @@ OF_SESSIONS = _by_other_name(
     {
         "__call__": "run forward",
         "applied": "active active_passes enabled stack",
+        "add": "add_pass add_transformation",
         "apply": "enable switch_on turn_on on",
         "code": "source",
-        "draw": "plot visualize visualise render",
+        "as_model": "to_model to_module module",
+        "compare_nodes": "errors node_errors",
+        "compare_stages": "verdicts",
+        "explain": "candidates",
+        "draw": "plot visualize visualise render save_picture save_image save_svg picture",
         "find_matches": "match find_pattern match_pattern",
         "graph_diff": "diff",
         "graph_module": "gm current transformed",
         "inspect": "show view widget explore",
         "is_on": "is_applied is_enabled is_active",
-        "nodes": "table to_pandas to_dataframe df summary",
+        "node_values": "stats statistics node_stats",
+        "nodes": "table to_frame to_pandas to_dataframe df summary",
         "original": "reference",
         "passes": "available offered",
-        "profile": "cost costs",
+        "profile": "cost costs flops macs",
         "report": "to_html save_html",
         "revert": "disable switch_off turn_off off unapply",
         "revert_all": "reset clear",
+        "replace": "replace_pattern",
+        "values": "activations node_outputs intermediate_values",
         "verdict": "verify check judge",
     }
 )
-OF_RESULTS = _by_other_name(
+OF_INSPECTORS = _by_other_name(
     {
-        "agrees": "ok passed same equal success is_same same_function equivalent is_equal matches",
-        "as_dict": "to_dict",
         "close_group": "collapse",
-        "first": "first_divergence first_difference divergence",
-        "filter": "search find",
-        "node": "name",
+        "filter": "search find_nodes",
         "open_group": "expand",
-        "pass_": "culprit",
-        "reason": "message explanation",
-        "same_bits": "identical bit_identical bitwise_equal bitwise",
-        "table": "to_pandas to_dataframe to_frame df dataframe",
+        "selected": "selection selected_node",
         "toggle": "switch",
     }
 )
+_OF_RESULTS = {
+    "agrees": "ok passed same equal success is_same same_function equivalent is_equal matches",
+    "as_dict": "to_dict dict",
+    "max_abs_diff": """
+        max_diff max_error max_abs_error max_difference max_abs_difference max_absolute_error
+        max_absolute_difference largest_difference
+    """,
+    "node": "name node_name candidate candidate_node transformed transformed_node right",
+    "original": "reference reference_node original_node expected_node left",
+    "first": "first_divergence first_difference divergence",
+    "divergence": "first",
+    "pass_": "culprit transformation",
+    "peak": "peak_bytes peak_memory max_memory",
+    "reason": "message explanation why",
+    "same_bits": "identical bit_identical bitwise_equal bitwise exact",
+    "save": "write savefig render to_file to_png to_pdf",
+    "source": "dot to_dot",
+    "svg": "to_svg",
+    "to_frame": "to_pandas to_dataframe",
+    "table": "df dataframe",
+}
+OF_RESULTS: dict[str, list[str]] = {}
+"""Name of an attribute elsewhere -> its names in fxlab, of which a result has one."""
+for _own, _others in _OF_RESULTS.items():
+    for _other in _others.split():
+        OF_RESULTS.setdefault(_other, []).append(_own)
 
 OF_ARGUMENTS = [
     group.split()
     for group in (
         "batches data dataset dataloader data_loader loader",
         "candidate transformed other other_model model_b",
+        "direction rankdir orientation",
         "inputs example_inputs sample_inputs dummy_inputs example_input sample_input dummy_input",
         "inputs example_args args input batches",
         "loss loss_fn criterion loss_function",
+        "highlight highlighted mark marks",
         "metrics metric",
+        "opened depth levels level expand expanded",
         "optimizer optim opt",
+        "overlay color_by colour_by color colour colors colours node_colors",
         "passes transformations transforms",
         "path file filename output out output_path out_path",
         "reference original model session baseline model_a",
-        "rounds repeats repeat n_runs runs iterations iters num_runs",
+        "shapes show_shapes with_shapes",
+        "rounds n n_iter repeats repeat n_runs runs iterations iters num_runs",
     )
 ]
 """Names of arguments that mean the same, of which a function has one at most."""
@@ -153,20 +187,14 @@ ELSEWHERE = _rows(
         "Programs of torch.export and graphs of make_fx are taken as they are: fxlab.Session(program).",
     ),
     ("save_html to_html", "session.report(path) writes what an inspector shows."),
-    ("rankdir", 'direction="right" draws from left to right.'),
     (
-        "depth collapse collapsed level expand",
-        "opened=[...] names the groups that are open; budget limits boxes.",
+        "collapse collapsed expand_nested",
+        "opened=[...] names the groups that are open, opened=2 two levels; budget limits boxes.",
     ),
-    ("color_by colour_by color colors cmap", "overlay=values colours by a Series or a mapping of nodes."),
-    ("filename file output output_path", "path=... names the file to write."),
+    ("format", "path=... names the file to write, whose suffix is the format."),
     ("to_dot dot", "fxlab.draw(model).source is the graph in the DOT language."),
     ("memory_timeline peak_memory", "fxlab.memory(model, inputs) has the bytes that are alive at each node."),
     ("tracer tracer_cls is_leaf", "leaf_modules says which modules stay one node."),
-    (
-        "cost costs flops macs",
-        'fxlab.profile(model, inputs) has a row for each node, and the column "flops".',
-    ),
     ("dynamic_shapes", "Sizes are symbols anyway; dynamic=False fixes them."),
     (
         "replace_pattern subgraph_rewriter",
@@ -196,19 +224,6 @@ def _meant(names: list[str]) -> str:
     return f" Did you mean {' or '.join(names)}?" if names else ""
 
 
-class OtherNames:
-    """A result of which attributes are found by the names of other libraries, too."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # IPython, copy and pickle ask for these
-            raise AttributeError(name)
-        own = OF_RESULTS.get(name, "")
-        if own in dir(self):
-            found = getattr(self, own)
-            return (lambda: found) if name.startswith("to_") and not callable(found) else found
-        raise no_such_name(f"{type(self).__name__!r} object", name, dir(self))
-
-
 def guided(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that takes arguments by other names, and says what it takes if it is called wrongly.
 
@@ -223,9 +238,13 @@ def guided(function: Callable[..., Any]) -> Callable[..., Any]:
         ...
     TypeError: measure() takes no argument 'tolerance'. It takes (model, *, rounds=5). No tolerance is ...
     """
+    parameters = inspect.signature(function).parameters
+    takes_inputs = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if takes_inputs and kwargs.keys() - parameters.keys():
+            kwargs = own_arguments(function, args, kwargs)
         try:
             return function(*args, **kwargs)
         except TypeError:
@@ -246,7 +265,11 @@ def own_arguments(
     """
     known = inspect.signature(function).parameters
     taken = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    own = {name if taken or name in known else _alike(name, known): value for name, value in kwargs.items()}
+    of_model = _names_of_inputs(args[0] if args else kwargs.get("model")) if taken else ()
+    own: dict[str, Any] = {}
+    for name, value in kwargs.items():
+        other = name if name in known or name in of_model else _alike(name, known)
+        own[name if other in kwargs or other in own else other] = value
     if _binds(function, args, own):
         return own
     unknown = [name for name in own if name not in known and not taken]
@@ -264,6 +287,14 @@ def own_arguments(
     one = " All inputs are one argument: (a, b), or {name: value}."
     one = one if "inputs" in known and not unknown else ""
     raise TypeError(f"{head}.{_meant(near)} It takes ({', '.join(shown)}).{one}{elsewhere(*unknown)}")
+
+
+def _names_of_inputs(model: Any) -> Iterable[str]:
+    """Return the names that a model has for its inputs, which are no other names of options."""
+    try:
+        return inspect.signature(getattr(model, "forward", model)).parameters
+    except (TypeError, ValueError):
+        return ()
 
 
 def _alike(name: str, known: Iterable[str]) -> str:

@@ -249,11 +249,12 @@ def session_of_passes(model: Any, inputs: Any, passes: Any, *, on: bool = False)
 
 
 def compared_models(
-    original: Model, transformed: Model | None, inputs: Any
+    original: Model, transformed: Model | Transformation | None, inputs: Any
 ) -> tuple[torch.nn.Module, torch.nn.Module, Any]:
     """Return the two modules of a comparison, and the inputs to compare on.
 
-    A session stands for its present graph module; alone, it is compared with its own original.
+    A session stands for its present graph module; alone, it is compared with its own original. A pass in the
+    place of the second stands for the first with it.
     """
     if transformed is None and is_session(original):
         given = original.inputs if inputs is None else inputs
@@ -263,6 +264,13 @@ def compared_models(
             "transformed: expected a model, graph module or session to compare original with, got None. "
             "Only a session is compared with its own original."
         )
+    from fxlab.transformations import Transformation  # a pass costs a picture nothing
+
+    if isinstance(transformed, Transformation):
+        known = resolved(original, "original")
+        given = inputs_of(known, inputs)
+        session = session_of_passes(module_of(known, "original"), given, [transformed], on=True)
+        return session.original, session.graph_module, session.inputs if given is None else given
     before, after = resolved(original, "original"), resolved(transformed, "transformed")
     given = inputs_of(after, inputs_of(before, inputs))
     return module_of(before, "original"), module_of(after, "transformed"), given

@@ -71,7 +71,11 @@ CALLS = [
     (fxlab.compile_session, {"model": Model(), "inputs": X}, {"dynamic": [1, "a", [], OBJECT]}),
     (fxlab.draw, {"model": GRAPH}, {"model": NO_MODULE, "overlay": [3, OBJECT, "none of that name"]}),
     (fxlab.draw, {"model": GRAPH}, {"highlight": [3, OBJECT, MergeLinears, "no node", [3]]}),
-    (fxlab.draw, {"model": GRAPH}, {"opened": [3, "a", OBJECT, [3], ["no group"]], "budget": NO_COUNT}),
+    (
+        fxlab.draw,
+        {"model": GRAPH},
+        {"opened": [-1, True, "a", OBJECT, [3], ["no group"]], "budget": NO_COUNT},
+    ),
     *(
         (compare, {**PAIR, "inputs": X}, {"original": NO_MODULE, "transformed": NO_MODULE})
         for compare in COMPARISONS
@@ -101,7 +105,7 @@ CALLS = [
     (fxlab.inspect, {"model": GRAPH}, {"model": NO_MODULE, "inputs": NO_INPUTS, "passes": NO_PASSES}),
     (fxlab.inspect, {"model": GRAPH}, {"overlay": [3, OBJECT, "none of that name"]}),
     (fxlab.inspect, {"model": SESSION}, {"inputs": [X], "passes": [[]]}),
-    (fxlab.Inspector, {"session": SESSION}, {"session": NO_SESSION, "height": ["a", 1.5, -1]}),
+    (fxlab.Inspector, {"model": SESSION}, {"model": [3, OBJECT], "height": ["a", 1.5, -1]}),
     (fxlab.benchmark, {"reference": SESSION}, {"reference": NO_MODULE, "rounds": NO_COUNT}),
     (fxlab.benchmark, {"reference": SESSION}, {"inputs": NO_INPUTS, "each": NO_FLAG}),
     (fxlab.benchmark, {"reference": SESSION}, {"passes": [3, "a", PASS, [3], [None], ["a"]]}),

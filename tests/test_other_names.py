@@ -1,5 +1,6 @@
 """First guesses: names and forms of other libraries work, and others are answered with the way."""
 
+import json
 import operator
 import pickle
 
@@ -46,7 +47,7 @@ def test_names_that_mean_the_same_are_the_same(session):
         (lambda s: fxlab.comparee, r"no attribute 'comparee'. Did you mean compare"),
         (lambda s: s.revert_al, r"'Session' object has no attribute 'revert_al'. Did you mean revert_all"),
         (lambda s: s.compile, r"session.as_model\(\)"),
-        (lambda s: s.verdict().max_abs_diff, r"fxlab.compare_outputs\("),
+        (lambda s: s.verdict().rtol, r"fxlab.compare_outputs takes both"),
     ],
 )
 def test_a_missing_name_leads_to_the_one_there_is(session, ask, words):
@@ -81,6 +82,81 @@ def test_arguments_have_the_names_of_other_libraries(model, session):
     assert session.benchmark(repeats=1, min_seconds=0).loc["original", "speedup"] == 1
     with pytest.raises(TypeError, match="rounds: expected an int"):
         fxlab.profile(model, X, repeats="a")
+
+
+def test_passes_are_known_by_any_spelling_of_their_names(session):
+    assert "MergeLinears" in fxlab.list_passes()
+    assert session.passes["merge_linears"] == fxlab.MergeLinears()
+    assert session.applied == () == session.applied()
+    session.apply(fxlab.FuseBiasInLinear)
+    assert session.applied == ["FuseBiasInLinear"] != ["fuse-bias"]
+    assert session.applied == (fxlab.FuseBiasInLinear(),)
+    assert fxlab.FuseBiasInLinear in session.applied
+    assert fxlab.MergeLinears() not in session.applied
+    assert session.applied.table["class"].tolist() == ["fxlab.FuseBiasInLinear"]
+    session.revert_all()
+    session.apply_all()
+    assert len(session.applied) == len(session.passes)
+
+
+def test_a_pass_in_the_place_of_a_model_stands_for_the_model_with_it(model, session):
+    wrong = fxlab.from_pattern(lambda x: F.relu(x), lambda x: F.gelu(x))
+    assert fxlab.verdict(model, fxlab.FuseBiasInLinear(), X)
+    assert not fxlab.verdict(model, wrong, X)
+    assert not fxlab.compare(model, wrong, X)
+    session.apply("fuse-bias-in-linear")
+    assert fxlab.first_divergence(session, wrong).max_abs_diff > 0
+    assert session.applied == ["fuse-bias-in-linear"]
+
+
+def test_results_have_their_numbers_and_tables_under_the_names_that_people_look_for(model, session, tmp_path):
+    session.replace(lambda x: F.relu(x), lambda x: F.gelu(x))
+    found = session.verdict()
+    largest = fxlab.compare_outputs(session)["max_abs_diff"].max()
+    assert found.max_abs_error == found.table()["max_abs_diff"].item() == pytest.approx(largest)
+    assert found.different
+    assert found.to_dataframe().equals(found.table)
+    found.to_csv(tmp_path / "verdict.csv")
+    assert json.loads(found.to_json())["status"] == "different"
+    assert fxlab.verdict(model, model, X).max_diff == 0
+    broken = fxlab.verdict(model, lambda x: model(x) / 0, X)
+    assert broken.max_diff == float("inf")
+    parted = session.first_divergence()
+    assert parted.reference_node == "_1"
+    assert "gelu" in repr(parted) or parted.name in repr(parted)
+    assert parted.as_dict()["judgement"]["status"] == "different"
+    compared = fxlab.compare(model, session, X)
+    assert compared.max_abs_diff == pytest.approx(largest)
+    assert compared.save(tmp_path / "c.html").read_text().startswith("<!")
+    culprit = session.bisect()
+    assert culprit.culprit in session.applied
+    assert not hasattr(found, "all")
+
+
+def test_statistics_of_all_nodes_are_one_table(session):
+    found = fxlab.node_values(session)
+    assert found.loc["_1", "min"] == 0
+    assert session.stats().equals(found)
+
+
+def test_a_list_that_is_no_call_is_several_inputs(model):
+    batches = [X, X[:2]]
+    session = fxlab.Session(model, batches)
+    assert session.inputs is X
+    assert len(session.evaluate().batches) == 2
+    assert fxlab.verdict(model, session, batches).by_inputs.keys() == {"inputs 1", "inputs 2"}
+    assert fxlab.Session(lambda a, b: a + b, batches[:1] * 2).inputs is not X
+
+
+def test_options_have_the_names_of_other_libraries_unless_the_model_has_such_an_input(model, tmp_path):
+    picture = fxlab.draw(model, X, filename=tmp_path / "a.svg", rankdir="LR")
+    assert (tmp_path / "a.svg").read_text() == picture.to_svg()
+    assert picture.arrangement.direction == "right"
+    deep = nn.Sequential(model, nn.Sequential(nn.Sequential(nn.ReLU(), nn.Tanh())))
+    shown = [len(fxlab.draw(deep, X, depth=levels).view.boxes) for levels in range(3)]
+    assert shown == sorted({*shown})
+    assert len(fxlab.draw(lambda depth: depth + 1, depth=X).view.boxes) == 3
+    assert fxlab.draw(model, X, colors={"_1": 1.0}).overlay
 
 
 def test_public_functions_are_pickled_by_their_names():

@@ -42,8 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not own:
         parser.print_help()
         return ExitCode.DONE
-    if own[0] in _ELSEWHERE:
-        parser.error(f"there is no command {own[0]!r}: {_ELSEWHERE[own[0]]}")
+    own[0] = _OF_OTHER_PROGRAMS.get(own[0], own[0])
+    if own[0] in ("lab", "notebook", "ui", "serve"):
+        parser.error(f"there is no command {own[0]!r}: `fxlab report MODEL -o page.html` writes the page")
     options, unknown = parser.parse_known_args(own)
     if unknown:
         hint = "; put those of the script behind --" if options.command == "compile" else ""
@@ -71,25 +72,27 @@ _NAMED_OTHERWISE = {
     "inspect": "ask.nodes",
     "nodes": "ask.nodes",
     "explain": "ask.explain",
+    "profile": "ask.profile",
     "why-not": "ask.why_not",
     "verdict": "report.report",
 }
 """Commands whose file or function is not of their name."""
 
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("apply", "run", "transform", "optimize"), "`fxlab report MODEL --passes NAMES` applies passes"
-    ),
-    **dict.fromkeys(("diff", "verify", "assert"), "`fxlab compare REFERENCE CANDIDATE` compares two models"),
-    **dict.fromkeys(("show", "summary", "info", "table", "graph"), "`fxlab nodes MODEL` lists a graph"),
-    **dict.fromkeys(("list", "list-passes", "ls"), "`fxlab passes` lists passes"),
-    **dict.fromkeys(
-        ("bench", "profile", "time", "speed"), "`fxlab benchmark MODEL --passes NAMES` times passes"
-    ),
-    **dict.fromkeys(("plot", "render", "svg", "picture"), "`fxlab draw MODEL -o graph.svg` draws a graph"),
-    **dict.fromkeys(("lab", "notebook", "ui", "serve"), "`fxlab report MODEL -o page.html` writes the page"),
+_OF_OTHER_PROGRAMS = {
+    word: command
+    for command, words in {
+        "benchmark": "bench time speed",
+        "compare": "diff assert assert-same",
+        "draw": "plot render svg picture visualize",
+        "nodes": "show summary info table graph",
+        "passes": "list list-passes ls",
+        "profile": "cost flops",
+        "report": "apply run transform optimize",
+        "verdict": "verify judge",
+    }.items()
+    for word in words.split()
 }
-"""Words of other programs -> the command that is meant."""
+"""Words of other programs for commands."""
 
 _Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]
 
@@ -156,12 +159,12 @@ def command_parser() -> argparse.ArgumentParser:
         "--save", type=_file, metavar="FILE", help="save what is on as a small JSON file, for `fxlab check`"
     )
 
-    check = _add(
-        commands, "check", "Apply a saved stack of passes to a model, and tell whether it is the same."
-    )
+    words = "Apply a saved stack of passes, or some by name, to a model, and tell whether it is the same."
+    check = _add(commands, "check", words)
     _add_model(check)
+    _add_passes(check)
     check.add_argument(
-        "--session", required=True, metavar="FILE", help="what `session.save` or `fxlab report --save` wrote"
+        "--session", metavar="FILE", help="what `session.save` or `fxlab report --save` wrote, for --passes"
     )
     check.add_argument(
         "--data",
@@ -234,13 +237,17 @@ def command_parser() -> argparse.ArgumentParser:
         "--rounds", type=_positive, default=15, metavar="N", help="how often each is timed (15)"
     )
 
+    profiled = _add(commands, "profile", "Tell the time, operations and bytes of each node.")
+    _add_model(profiled)
+    _add_passes(profiled)
+
     explain = _add(commands, "explain", "Tell what passes would change on a model, and what not and why.")
     _add_model(explain)
-    _add_passes(explain)
+    _add_passes(explain, named=True)
 
     why_not = _add(commands, "why-not", "Tell where passes do not apply, and why; what came furthest first.")
     _add_model(why_not)
-    _add_passes(why_not)
+    _add_passes(why_not, named=True)
     why_not.add_argument("--node", metavar="NAME", help="only why not at this node, or in this module")
 
     compiled = _add(
@@ -294,9 +301,12 @@ def _add(commands: Any, name: str, words: str, **more: Any) -> argparse.Argument
     return parser
 
 
-def _add_passes(parser: argparse.ArgumentParser) -> None:
+def _add_passes(parser: argparse.ArgumentParser, *, named: bool = False) -> None:
+    if named:
+        words = "what --passes may name as well"
+        parser.add_argument("named", nargs="?", metavar="PASSES", help=words)
     parser.add_argument(
-        "--passes",
+        *("--passes", "--pass", "--apply", "--transformations"),
         default=None,
         metavar="NAMES",
         help="passes, separated by commas; the beginning of a name will do, `all` is all. They are applied "
@@ -332,7 +342,7 @@ def _add_model(parser: argparse.ArgumentParser, name: str = "MODEL") -> None:
     words = (
         "a .safetensors or .npz file, one of torch.save, file.py:name, or sizes of random numbers: 2x8,2x4"
     )
-    inputs.add_argument("--inputs", metavar="FILE", help=words)
+    inputs.add_argument("--inputs", "--example-inputs", metavar="FILE", help=words)
     inputs.add_argument("--batch-size", type=_positive, default=2, metavar="N", help="(2)")
     inputs.add_argument("--length", type=_positive, metavar="N", help="of the sequences")
 

@@ -20,7 +20,7 @@ def chosen_passes(words: str | None) -> tuple[list[Transformation], list[str]]:
 
     Raises CommandError if a word means no pass, or several.
     """
-    passes = offered()
+    passes = [*offered()]
     if words is None:
         return passes, []
     names = [word.strip() for word in words.split(",")]

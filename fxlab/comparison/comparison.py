@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from fxlab.comparison.weights_table import table_of
 from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import frames_of, module_path, target_text
-from fxlab.other_names import OtherNames
+from fxlab.results import Result, table_property
 from fxlab.session import Session
 from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
@@ -83,7 +82,7 @@ class FirstDifference:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(OtherNames):
+class Comparison(Result):
     """The result of :func:`fxlab.compare`. It is true if the outputs agree; ``str()`` is for people."""
 
     alignment: Alignment = field(repr=False)
@@ -101,6 +100,16 @@ class Comparison(OtherNames):
     """What was found of gradients, if they were asked for."""
     notes: tuple[str, ...] = ()
     """What could not be seen, and what else differs, of runs that were recorded."""
+
+    @property
+    def max_abs_diff(self) -> float:
+        """The largest absolute difference of an element of the outputs: see :class:`fxlab.Verdict`."""
+        return self.verdict.max_abs_diff
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether every bit that was compared is the same."""
+        return self.verdict.same_bits
 
     @property
     def agrees(self) -> bool:
@@ -212,7 +221,7 @@ class Comparison(OtherNames):
                 return there, reference
         return candidate or there, reference
 
-    @property
+    @table_property
     def table(self) -> pd.DataFrame:
         """A row for each node that computes tensors, with its partner and the distance of the two.
 
@@ -332,11 +341,9 @@ class Comparison(OtherNames):
             notes.append(f"the candidate does not take {', '.join(self.inputs_left)}")
         yield "; ".join(notes) + "."
 
-    def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self._lines())
+    def _shown(self) -> pd.DataFrame:
         modules = self.modules
-        shown = modules[modules["status"] != "agrees"] if not self.agrees else modules.head(0)
-        return lines + (str(shown.head(10).to_html(escape=True)) if len(shown) else "")
+        return modules[modules["status"] != "agrees"].head(0 if self.agrees else 10)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as plain values, as :meth:`save` writes it."""
@@ -353,7 +360,7 @@ class Comparison(OtherNames):
         }
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it as JSON: see :meth:`as_dict`.
+        """Write it as JSON (see :meth:`as_dict`); to a name that ends in ``.html``, as :meth:`report` does.
 
         Raises
         ------
@@ -361,7 +368,9 @@ class Comparison(OtherNames):
             If the file cannot be written.
         """
         file = Path(path)
-        file.write_text(json.dumps(self.as_dict(), indent=2, default=str) + "\n", encoding="utf-8")
+        if file.suffix == ".html":
+            return self.report(file)
+        self.to_json(file)
         return file
 
     @cached_property

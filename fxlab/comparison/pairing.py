@@ -14,7 +14,8 @@ from torch.fx import GraphModule
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, given_arguments, given_inputs
-from fxlab.sources import Source, inputs_or_examples, is_session, resolved, traced
+from fxlab.sources import Source, compared_models, inputs_or_examples, is_session, resolved, traced
+from fxlab.transformations import Transformation
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 
 
@@ -35,6 +36,8 @@ def given_models(
     The candidate gets the inputs of the reference by name, where it has these names, and the others in their
     order.
     """
+    if isinstance(candidate, Transformation):
+        reference, candidate, inputs = compared_models(reference, candidate, inputs)
     if candidate is None and is_session(reference):
         reference, candidate = Source(reference.original, reference.inputs), reference
     (first, its), (second, others_own) = _source(reference, "reference"), _source(candidate, "candidate")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from fxlab.checks import described, flag, items_of, positive_int
+from fxlab.checks import described, flag, items_of, number, positive_int
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
-from fxlab.drawing.rendering.dot import DOWN, PLAIN, Arrangement, to_dot
+from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
@@ -22,17 +22,19 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
+from fxlab.results import OtherNames
 from fxlab.sources import Model, Source, graph_of, inputs_of, resolved
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SUFFIXES = (".svg", ".png", ".pdf", ".dot", *SUFFIXES)
+_DIRECTIONS = {"TB": DOWN, "vertical": DOWN, "LR": RIGHT, "horizontal": RIGHT}
 _IN_A_NOTEBOOK = "max-width: 100%; height: auto; background: white"
 """A cell is as wide as it is, and may be dark; the picture has the colours of paper."""
 
 
-class Drawing:
+class Drawing(OtherNames):
     """A picture of a graph; a notebook shows it as the value of a cell.
 
     Parameters
@@ -141,14 +143,14 @@ class Drawing:
 def draw(
     model: Model,
     inputs: Inputs | None = None,
+    path: str | os.PathLike[str] | None = None,
     *,
     highlight: Any = None,
     overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | None = None,
-    opened: Iterable[str] | None = None,
+    opened: Iterable[str] | int | None = None,
     budget: int = BUDGET,
     direction: str = DOWN,
     shapes: bool = False,
-    path: str | os.PathLike[str] | None = None,
     **arguments: Any,
 ) -> Drawing:
     """Draw the graph of a model.
@@ -161,6 +163,8 @@ def draw(
     inputs
         What a module is traced on, and the model is run on to measure the overlay: keyword arguments (a
         mapping), positional arguments (a tuple) or one tensor. Left out, those of the session.
+    path
+        A file to write it to as well: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
     highlight
         What to highlight: a transformation (anything with ``get_transformed_nodes``), a node or its name, or
         a list of these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
@@ -170,16 +174,14 @@ def draw(
         as ``fxlab.compare_nodes(original, transformed, inputs)["accumulated"]``; a CSV or JSON file; or a
         :class:`fxlab.overlays.Overlay`. Groups have the sum of their nodes' values.
     opened
-        Paths of the groups to open, such as ``"encoder.layer.0"``. By default, as many top levels as stay
-        readable.
+        Paths of the groups to open, such as ``"encoder.layer.0"``, or how many levels of modules. By default,
+        as many as stay readable.
     budget
         Most boxes to show by default.
     direction
-        Where lines lead: ``"down"`` or ``"right"``.
+        Where lines lead: ``"down"`` or ``"right"`` (``"TB"`` or ``"LR"`` in the words of Graphviz).
     shapes
         Whether lines say the shapes of what flows along them.
-    path
-        A file to write it to as well: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
     **arguments
         Inputs by name, such as those of a tokenizer.
 
@@ -198,7 +200,7 @@ def draw(
     <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
     positive_int(budget, "budget")
-    arrangement = Arrangement(direction, flag(shapes, "shapes"))
+    arrangement = Arrangement(_DIRECTIONS.get(direction, direction), flag(shapes, "shapes"))
     found = resolved(model, "model")
     module = found.module if isinstance(found, Source) else found.original
     given = inputs_of(found, given_inputs(inputs, arguments, module))
@@ -214,6 +216,8 @@ def draw(
     view = View.default(hierarchy) if opened is None else View(hierarchy)
     if opened is None and marks:
         view = view.reveal(marks, budget)
+    if isinstance(opened, int):
+        view, opened = view.open_levels(int(number(opened, "opened", at_least=0))), None
     for group in () if opened is None else items_of(opened, "opened", "group paths"):
         try:
             view = view.open(group)

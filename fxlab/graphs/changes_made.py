@@ -11,6 +11,7 @@ from fxlab.graphs.graph_diff import changes_by_name
 from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import kind_text, modules_by_path
+from fxlab.results import Result
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
@@ -19,8 +20,8 @@ from fxlab.units import counted
 _MOST_KINDS = 3
 
 
-@dataclass(frozen=True)
-class Changes:
+@dataclass(frozen=True, repr=False)
+class Changes(Result):
     """The rewrites of a pass: their number, and the nodes before and after; as text, one sentence.
 
     Every screen, table, report and command says it in these words.

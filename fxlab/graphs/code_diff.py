@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fxlab.graphs.line_diff import Run, line_runs
 from fxlab.models.generated_code import GeneratedCode, generated_code
 from fxlab.models.running import Inputs
+from fxlab.results import Result, table_property
 from fxlab.sources import Model, compared_graphs
 from fxlab.units import counted
 
@@ -24,8 +25,8 @@ _MOST_LINES = 2_000
 _COLOURS = {"removed": "rgba(220, 60, 50, 0.16)", "added": "rgba(40, 160, 90, 0.16)"}
 
 
-@dataclass(frozen=True)
-class CodeDiff:
+@dataclass(frozen=True, repr=False)
+class CodeDiff(Result):
     """Two generated codes and what has happened to each of their lines; made by :func:`fxlab.code_diff`.
 
     Printed, it is a unified difference with equal stretches folded. In a notebook it is shown in colours.
@@ -40,15 +41,13 @@ class CodeDiff:
         # A line that names all inputs is known by these.
         return tuple(line_runs(self.before.lines, self.after.lines, (self.before.nodes, self.after.nodes)))
 
+    @table_property
     def table(self) -> pd.DataFrame:
-        """Return a row for each line of either code.
+        """A row for each line of either code.
 
-        Returns
-        -------
-        pandas.DataFrame
-            Columns ``change`` (``same``, ``changed``, ``removed`` or ``added``), ``line_before`` and ``line``
-            (its number, from 1), ``before`` and ``after`` (its text), and ``nodes`` (the names of the nodes
-            that it stands for); ``None`` where there is none.
+        Columns ``change`` (``same``, ``changed``, ``removed`` or ``added``), ``line_before`` and ``line``
+        (its number, from 1), ``before`` and ``after`` (its text), and ``nodes`` (the names of the nodes that
+        it stands for); ``None`` where there is none.
         """
         import pandas as pd
 

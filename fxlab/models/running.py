@@ -328,14 +328,14 @@ _NAMED_BY_NAME = "kwargs", "example_kwargs", "concrete_args"
 def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -> Any:
     """Return inputs as tensors in one tuple or mapping, if they were not a tensor.
 
-    ``inputs``: inputs, also arrays of NumPy, and encodings of transformers that hold lists; or a
-    ``DataLoader``, of which the first batch is taken, without labels that the model does not take.
+    ``inputs``: inputs, also arrays of NumPy, and encodings of transformers that hold lists; or several
+    batches, of which the first is taken, without labels that the model does not take.
     ``arguments``: those that were given by keyword. ``model``: the model, which has names for positional
     inputs. Raises TypeError if there are both, and the model has no name for some; or an argument is none of
     the model's.
     """
     names = _names_of_inputs(model)
-    if isinstance(inputs, torch.utils.data.DataLoader):
+    if are_batches(inputs, model):
         with generators_kept():
             inputs = taken_of_batch(next(iter(inputs), None), model)
     by_name = dict(arguments)
@@ -407,6 +407,25 @@ def _names_of_inputs(model: Any) -> _Names | None:
         sum(each.default is each.empty for each in positional),
         kinds.isdisjoint({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}),
     )
+
+
+def are_batches(inputs: Any, model: Any) -> bool:
+    """Tell whether inputs are several batches: a ``DataLoader``, or a list that is no one call of the model.
+
+    The model takes each item of such a list, and could not take all of them as its arguments.
+    """
+    if isinstance(inputs, torch.utils.data.DataLoader):
+        return True
+    names = _names_of_inputs(model)
+    if not isinstance(inputs, list) or not inputs or names is None:
+        return False
+    if all(isinstance(each, Mapping) for each in inputs):
+        return all({*each} <= {*names.all} for each in inputs)
+    if not names.is_closed or not all(isinstance(each, torch.Tensor | tuple) for each in inputs):
+        return False
+    counts = (len(inputs), *(len(each) if isinstance(each, tuple) else 1 for each in inputs))
+    fits = [names.required <= count <= len(names.positional) for count in counts]
+    return not fits[0] and all(fits[1:])
 
 
 def taken_of_batch(batch: Any, model: Any, *, optional: bool = False) -> Any:

@@ -23,6 +23,7 @@ def inspect(
     *,
     passes: Sequence[Transformation] | None = None,
     overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | Sequence[Any] | None = None,
+    height: int | None = None,
     **arguments: Any,
 ) -> Inspector:
     """Show a model's graph, with a switch for each transformation and tables of what they change.
@@ -42,6 +43,8 @@ def inspect(
         :func:`fxlab.transformations.offered` returns.
     overlay
         What to colour the graph by at first: see ``Inspector.overlay``.
+    height
+        Height of the screen in CSS pixels. Left out, it follows the window of the browser.
     **arguments
         The inputs as keyword arguments, such as those of a tokenizer.
 
@@ -68,11 +71,7 @@ def inspect(
     True
     >>> inspector.close()
     """
-    from fxlab.session.session_of import session_of
-
-    inspector = Inspector(session_of(model, inputs, passes, arguments))
-    if isinstance(model, tuple):
-        inspector.panes = [*range(len(model))]
+    inspector = Inspector(model, inputs, passes=passes, height=height, **arguments)
     if overlay is not None:
         inspector.overlay(overlay)
     return inspector

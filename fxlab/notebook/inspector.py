@@ -13,10 +13,10 @@ from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import MOST_PANES, NOTHING, checked_comparison, checked_view
 from fxlab.notebook.stack_messages import StackScreen
-from fxlab.other_names import OtherNames
+from fxlab.other_names import OF_INSPECTORS, no_such_name
 from fxlab.overlays import Overlay
 from fxlab.overlays.given import is_overlay_file, overlays_of
-from fxlab.sources import is_session
+from fxlab.session.session_of import session_of
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
 from fxlab.view_model.protocol import ValueAnswer
@@ -27,40 +27,58 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fxlab.session import Session
+    from fxlab.sources import ModelLike
     from fxlab.transformations import Transformation
 
 
-class Inspector(StackScreen, OtherNames):
+class Inspector(StackScreen):
     """A session on the screen: the graph, a switch for each pass, and what the passes changed.
 
     Parameters
     ----------
-    session
-        What to show. Several inspectors can show one session, and follow its changes from Python.
+    model, inputs, passes, **arguments
+        A session, or what one is made of, as for :func:`fxlab.inspect`. Several inspectors can show one
+        session, and follow its changes from Python. All that a session has is found on its inspector too.
     height
         Height of the screen in CSS pixels. Left out, it follows the window of the browser.
 
     Raises
     ------
     TypeError
-        If ``session`` is not a session; :func:`fxlab.inspect` takes models too.
+        As for :func:`fxlab.inspect`.
     RuntimeError
         If the package was installed without its front end.
     """
 
-    def __init__(self, session: Session, *, height: int | None = None) -> None:
-        given: object = session
-        if not is_session(given):
-            raise TypeError(
-                f"session: expected an fxlab.Session, got {described(session)}. "
-                "fxlab.inspect(model) makes the session too."
-            )
+    def __init__(
+        self,
+        model: ModelLike | Session | tuple[Any, ...],
+        inputs: Any = None,
+        *,
+        passes: Sequence[Transformation] | None = None,
+        height: int | None = None,
+        **arguments: Any,
+    ) -> None:
         if height is not None:
             positive_int(height, "height")
         try:
-            super().__init__(session, height=height)
+            super().__init__(session_of(model, inputs, passes, arguments), height=height)
         except traitlets.TraitError as error:
             raise ValueError(f"height: {error}") from None
+        if isinstance(model, tuple):
+            self.panes = [*range(len(model))]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the session has."""
+        if name.startswith("_") or name == "session":  # IPython, copy and pickle ask for these
+            raise AttributeError(name)
+        own = OF_INSPECTORS.get(name, name)
+        if own != name:
+            return getattr(self, own)
+        try:
+            return getattr(self.session, name)
+        except AttributeError:
+            raise no_such_name("'Inspector' object", name, {*dir(self), *dir(self.session)}) from None
 
     # What a person does from Python; the page does it by itself.
 

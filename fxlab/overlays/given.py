@@ -35,11 +35,15 @@ def is_overlay_file(value: Any) -> bool:
 def overlays_of(given: Any) -> list[Overlay]:
     """Return the overlays in any form in which they are given, but for names.
 
-    ``given``: an overlay, a table (see :func:`from_table`), a file (see :func:`read_overlays`), or a list of
-    these.
+    ``given``: an overlay, a table (see :func:`from_table`) or a mapping, a file (see :func:`read_overlays`),
+    or a list of these.
     """
     if isinstance(given, Overlay):
         return [given]
+    if isinstance(given, Mapping):
+        import pandas as pd
+
+        given = pd.Series(given)
     if isinstance(given, list | tuple):
         return [overlay for each in given for overlay in overlays_of(each)]
     return read_overlays(given) if is_overlay_file(given) else from_table(given)

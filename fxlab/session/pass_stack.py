@@ -20,6 +20,7 @@ from fxlab.session.turns import Turns, in_turn
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.as_pass import as_pass
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
+from fxlab.transformations.named_passes import Passes
 
 
 class PassStack:
@@ -46,14 +47,17 @@ class PassStack:
         return self._stages.of(self._stack)[self._stack]
 
     @property
-    def passes(self) -> tuple[Transformation, ...]:
+    def passes(self) -> Passes:
         """The transformations on offer, lowest in the stack first, each with its exclusions."""
-        return tuple(self._limited(name) for name in self._switches.offered)
+        return Passes(self._limited(name) for name in self._switches.offered)
 
     @property
-    def applied(self) -> tuple[Transformation, ...]:
-        """The transformations that are on, lowest in the stack first, each with its exclusions."""
-        return tuple(self._limited(name) for name, _ in self._stack)
+    def applied(self) -> Passes:
+        """The transformations that are on, lowest in the stack first, each with its exclusions.
+
+        Names are enough: ``"merge-linears" in session.applied``, ``session.applied == ["merge-linears"]``.
+        """
+        return Passes(self._limited(name) for name, _ in self._stack)
 
     @property
     @in_turn
@@ -257,7 +261,7 @@ class PassStack:
         """
         if not passes:
             raise TypeError("passes: expected a pass to switch on, got none.")
-        given = [one for each in passes for one in (each if isinstance(each, list) else [each])]
+        given = [one for each in passes for one in (each if isinstance(each, list | Passes) else [each])]
         asked = [each if isinstance(each, str) else as_pass(each, "passes") for each in given]
         known = {self._find(each) for each in asked if isinstance(each, str)}
         for each in asked:
@@ -457,6 +461,10 @@ class PassStack:
             self.revert(pass_)
         else:
             self.apply(pass_)
+
+    def apply_all(self) -> None:
+        """Switch all on that are on offer; this can be undone."""
+        self.apply(self.passes)
 
     @in_turn
     def revert_all(self) -> None:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
-from torch.utils.data import DataLoader
 
 from fxlab.checks import flag, items_of
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, call_arguments, check_inputs_named
+from fxlab.models.running import Inputs, are_batches, call_arguments, check_inputs_named
 from fxlab.models.tensor_state import ModelNoted
 from fxlab.session import saved_file
 from fxlab.session.history import History
@@ -59,9 +58,10 @@ class Session(Shortcuts, PassStack):
         ``torch.export.save`` wrote (``.pt2``), or a graph of a :class:`fxlab.Capture`.
     inputs
         What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
-        tuple) or one tensor; the text for a pipeline; or a ``DataLoader``, of which the first batch is taken,
-        and which is the data of :meth:`evaluate`. Left out, they are those that a program was exported with
-        or a graph captured with; for a model of transformers they are made from its configuration.
+        tuple) or one tensor; the text for a pipeline; or a ``DataLoader`` or a list of inputs, of which the
+        first are taken, and which is the data of :meth:`evaluate`. Left out, they are those that a program
+        was exported with or a graph captured with; for a model of transformers they are made from its
+        configuration.
     passes
         The transformations on offer, lowest in the stack first. If left out, all that
         :func:`fxlab.transformations.offered` returns.
@@ -105,7 +105,7 @@ class Session(Shortcuts, PassStack):
         **arguments: Any,
     ) -> None:
         source = source_of(model)
-        loader: Any = inputs if isinstance(inputs, DataLoader) else None
+        batches: Any = inputs if are_batches(inputs, source.module) else None
         inputs = source.inputs if inputs is None and not arguments else source.given(inputs, arguments)
         offer, history = Offer(), History()
         for pass_ in offered() if passes is None else items_of(passes, "passes", "transformations"):
@@ -116,8 +116,8 @@ class Session(Shortcuts, PassStack):
         original, self._inputs = traced(source.module, inputs)
         self._noted = None if self._model is None else ModelNoted(self._model)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
-        if loader is not None:
-            self._data = loader, None
+        if batches is not None:
+            self._data = batches, None
         check_lints(original, "model")
         check_inputs_named(original, arguments)
         if weights is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +46,7 @@ class Shortcuts:
 
     graph_module: GraphModule
     inputs: Inputs | None
+    apply: Callable[..., None]
 
     if not TYPE_CHECKING:  # else every name would be known to type checkers
 
@@ -112,6 +114,10 @@ class Shortcuts:
         given = inputs_or_examples(self.inputs if inputs is None else inputs, graph_module)
         visit_values(graph_module, given, visit, last=last, name="session")
         return found, value
+
+    def replace(self, pattern: Callable[..., Any], replacement: Callable[..., Any], **options: Any) -> None:
+        """Apply a pass of a pattern: ``fxlab.from_pattern(pattern, replacement, **options)``."""
+        self.apply(_function("from_pattern")(pattern, replacement, **options))
 
     @property
     def graph(self) -> Graph:

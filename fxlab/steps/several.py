@@ -14,13 +14,14 @@ from torch import nn
 from fxlab.models.model_state import state_kept
 from fxlab.models.placements import local_part
 from fxlab.models.running import Inputs, generators_kept, seed_generators
+from fxlab.results import Result
 from fxlab.steps.loop import StepLoop
 from fxlab.units import counted
 from fxlab.values.tensors import bits_of
 
 
-@dataclass(frozen=True)
-class StepsCompared:
+@dataclass(frozen=True, repr=False)
+class StepsCompared(Result):
     """The result of :meth:`fxlab.Session.compare_steps`; true if all bits are the same."""
 
     steps: int

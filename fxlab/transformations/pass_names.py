@@ -77,5 +77,10 @@ _SHORT = {
 }
 
 
+def spelt_alike(name: str, other: str) -> bool:
+    """Tell whether two spellings are of one name: capitals, spaces, hyphens and underscores do not matter."""
+    return _bare(name) == _bare(other) != ""
+
+
 def _bare(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).lower()

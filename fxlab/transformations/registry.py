@@ -7,6 +7,7 @@ from typing import Any
 
 from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
+from fxlab.transformations.named_passes import Passes
 
 GROUP = "fxlab.transformations"
 """The group of entry points by which other packages offer transformations."""
@@ -60,9 +61,12 @@ REGISTERED: dict[str, Transformation] = {}
 """Those that :func:`fxlab.register` was given in this process, by name."""
 
 
-def offered() -> list[Transformation]:
-    """Return all that sessions and the inspector offer by default, lowest in the stack first."""
-    return [*(cls() for cls in available()), *installed(), *REGISTERED.values()]
+def offered() -> Passes:
+    """Return all that sessions and the inspector offer by default, lowest in the stack first.
+
+    Its ``table`` has a row for each.
+    """
+    return Passes([*(cls() for cls in available()), *installed(), *REGISTERED.values()])
 
 
 def _loaded(entry_point: EntryPoint) -> Transformation:

@@ -51,8 +51,20 @@ def test_candidates_and_reasons_are_those_of_a_session(fxlab, made):
     }
     ended = fxlab("why-not", f"{made}:make", "--passes", "fuse-batch-norm2d", "--node", "nope")
     assert (ended.code, ended.err) == (2, "fxlab: node: the graph has no node or module named 'nope'.\n")
+    positional = json.loads(fxlab("explain", f"{made}:make", "all", "--json").out)
+    assert positional["candidates"] == explained["candidates"]
     ended = fxlab("explain", f"{made}:make")
     assert (ended.code, "--passes: expected names" in ended.err) == (2, True)
+
+
+def test_words_of_other_programs_are_commands(fxlab, made):
+    rows = json.loads(fxlab("summary", f"{made}:make", "--json").out)["nodes"]
+    profiled = json.loads(fxlab("cost", f"{made}:make", "--json", "--apply", "remove-id").out)["nodes"]
+    assert len(profiled) < len(rows)
+    checked = fxlab("check", f"{made}:make", "--passes", "remove-identities", "--json")
+    assert (checked.code, "same bits" in checked.out) == (0, True)
+    assert fxlab("check", f"{made}:make").code == 2
+    assert "fxlab report MODEL" in fxlab("lab").err
 
 
 def test_passes_in_python_code_are_applied_after_those_on_offer(fxlab, made):

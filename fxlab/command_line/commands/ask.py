@@ -1,4 +1,4 @@
-"""``fxlab nodes``, ``explain`` and ``why-not``: tables about a graph and its passes, also for programs."""
+"""``fxlab nodes``, ``profile``, ``explain`` and ``why-not``: tables of a graph, also for programs."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def nodes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         )
 
     return _answer(options, "nodes", table, shown)
+
+
+def profile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Tell the time, operations and bytes of each node, with passes applied."""
+    from fxlab.validation import profile
+
+    return _answer(options, "nodes", lambda session, names: profile(session))
 
 
 def explain(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
@@ -63,7 +70,7 @@ def _answer(
 ) -> tuple[Answer, ExitCode]:
     from fxlab.command_line.passed_session import chosen_passes, session_with_passes
 
-    passes, names = chosen_passes(options.passes)
+    passes, names = chosen_passes(options.passes or getattr(options, "named", None))
     if not apply and not names:
         raise CommandError("--passes: expected names of passes, or `all`.")
     with Progress(3 + len(names) * apply, verbose=options.verbose) as progress:

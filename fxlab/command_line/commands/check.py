@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlab.command_line.answer import Answer
-from fxlab.command_line.exit_code import ExitCode, ends_with
+from fxlab.command_line.commands.report import report
+from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 from fxlab.command_line.judged import code_of, facts_of, judged, of_graphs, pass_table, write_page
 from fxlab.command_line.model_source import given_batches, loaded
 from fxlab.command_line.progress import Progress
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
-    """Load a saved session with a model, say what is different, and judge it."""
+    """Load a saved session with a model, say what is different, and judge it; or judge passes by name."""
+    if options.session is None:
+        if options.passes is None:
+            raise CommandError("--session: expected a saved stack, or --passes.")
+        options.save = None
+        return report(options)
     with Progress(4 + bool(options.output), verbose=options.verbose) as progress:
         with progress.step("load"):
             source = loaded(options)

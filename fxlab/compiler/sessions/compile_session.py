@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxlab.checks import positive_int
 from fxlab.compiler.code.lowerings import line_of
 from fxlab.compiler.compiler_pass import CODE, CodePass
-from fxlab.compiler.compiling.stack import Entries
+from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.sessions.pattern_questions import PatternQuestions
 from fxlab.compiler.story.story import story_table
@@ -29,17 +30,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class CompileSession(PatternQuestions):
+class _Recorded(type):
+    """The class of a class that is called with a model, too, and then compiles it."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        if args and isinstance(args[0], CompilerStack):
+            return super().__call__(*args, **options)
+        return import_module("fxlab").compile_session(*args, **options)
+
+
+class CompileSession(PatternQuestions, metaclass=_Recorded):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
-    Made by :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes one takes this too.
+    Called with a model, it is :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes
+    one takes this too.
 
     Parameters
     ----------
-    stack
-        The recorded compile of the graph.
-    remarks
-        What could not be recorded with this torch, in words.
+    model, inputs, **options
+        As for :func:`fxlab.compile_session`.
 
     Attributes
     ----------

@@ -32,11 +32,6 @@ class SwitchedCompile(Session):
     graphs: Mapping[str, SwitchedCompile]
 
     def __init__(self, stack: CompilerStack, remarks: tuple[str, ...] = (), **_: Any) -> None:
-        if not isinstance(stack, CompilerStack):
-            raise TypeError(
-                f"{type(self).__name__} holds a compile that is recorded. "
-                "fxlab.compile_session(model, inputs, **options) records one and returns it."
-            )
         self._compiled = stack
         self.remarks = remarks
         self.graph_break = stack.recorded.graph_break

@@ -39,7 +39,7 @@ MOST_PASSES = 5
 
 
 def benchmark(
-    reference: Model | Mapping[str, Model],
+    reference: Model | list[Model] | Mapping[str, Model],
     candidate: Model | Inputs | None = None,
     inputs: Inputs | None = None,
     *,
@@ -57,7 +57,7 @@ def benchmark(
     ----------
     reference, candidate
         A session alone, whose passes are combined; or a model, another one or none, and the inputs:
-        ``(reference, candidate, inputs)``, ``(model, inputs)``; or a mapping of models by name, of which the
+        ``(reference, candidate, inputs)``, ``(model, inputs)``; or a list or mapping of models, of which the
         first is the one that others are compared with. Modules are timed as they are; none is changed.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
@@ -115,6 +115,8 @@ def benchmark(
     positive_int(rounds, "rounds")
     duration(min_seconds, "min_seconds")
     given: Any = reference
+    if isinstance(reference, list):
+        given = reference = {f"model {number}": each for number, each in enumerate(reference)}
     if inputs is None and candidate is not None and not is_model(candidate):
         candidate, inputs = None, cast(Inputs, candidate)
     if candidate is not None:

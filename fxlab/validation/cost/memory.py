@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.func import functional_call
 from fxlab.models.running import Inputs, bound_values, given_arguments
 from fxlab.models.step_record import GUARDS
 from fxlab.node_info import attribute_at, is_backward, known_result, module_path, modules_by_path, state_path
+from fxlab.results import Result, table_property
 from fxlab.sources import Model, graph_of, inputs_of, resolved
 from fxlab.torch_private import FakeTensorMode, pytree
 from fxlab.units import with_unit
@@ -39,20 +40,25 @@ _RESULTS = ("grad of ", GRADIENT), ("new ", NEW_STATE)
 _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
-@dataclass(frozen=True)
-class MemoryUse:
+@dataclass(frozen=True, repr=False)
+class MemoryUse(Result):
     """The result of :func:`fxlab.memory`. ``str()`` of it is one line for people."""
 
-    table: pd.DataFrame
-    """A row for each node, in the order of the graph: ``pass``, ``module_path``, ``live`` (bytes while it
-    runs), the same by kind, ``made`` and ``freed`` (bytes)."""
-    alive: pd.DataFrame
+    _table: pd.DataFrame = field(repr=False)
+    alive: pd.DataFrame = field(repr=False)
     """All that is alive at the peak, the largest first: the node that makes it, ``kind``, ``module_path``,
     ``bytes``, ``kept_until`` (the node that reads it last; empty for what is kept to the end)."""
     peak: int
     """The most bytes that are alive at once."""
     peak_node: str
     """The node that runs then."""
+
+    @table_property
+    def table(self) -> pd.DataFrame:
+        """A row for each node, in the order of the graph: ``pass``, ``module_path``, ``live`` (bytes while it
+        runs), the same by kind, ``made`` and ``freed`` (bytes).
+        """
+        return self._table
 
     def __str__(self) -> str:
         sizes = self.table.loc[[self.peak_node], list(KINDS)].to_numpy()[0].tolist()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fxlab.models.running import Inputs
-from fxlab.other_names import OtherNames
+from fxlab.results import Result, table_property
 from fxlab.units import counted, percent, with_unit
 from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
 from fxlab.validation.evaluation.intervals import normal, wilson
@@ -78,7 +78,7 @@ class Row:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(OtherNames):
+class Evaluation(Result):
     """The result of :func:`fxlab.evaluate`. ``str()`` of it is a few lines for people."""
 
     verdict: Verdict
@@ -108,6 +108,12 @@ class Evaluation(OtherNames):
         return self.agrees
 
     @property
+    def max_abs_diff(self) -> float:
+        """The largest difference of an element of an output, over all batches; infinite if some failed."""
+        known = [math.inf if row.status == FAILED else row.max_abs_diff for row in self.rows]
+        return max((each for each in (*known, self.verdict.max_abs_diff) if each == each), default=math.nan)
+
+    @property
     def batches(self) -> "pd.DataFrame":
         """A row for each batch, by its ``number``, from 0 on.
 
@@ -134,8 +140,9 @@ class Evaluation(OtherNames):
         columns = ["batch", "status", "max_abs_diff", "ratio", "output", *names, "elements", "reason"]
         return pd.DataFrame(rows, columns=columns).set_index("batch")
 
+    @table_property
     def table(self) -> "pd.DataFrame":
-        """Return a row for each measure: its ``value``, the ends of its interval, which one it is, and ``n``.
+        """A row for each measure: its ``value``, the ends of its interval, which one it is, and ``n``.
 
         Intervals are at 95%: of shares after Wilson, of means (over batches, weighted by their elements)
         normal; a perplexity's is that of the mean loss, exponentiated. ``n`` counts decisions, batches or
@@ -182,7 +189,7 @@ class Evaluation(OtherNames):
 
     def __str__(self) -> str:
         lines = [self.words]
-        for name, row in self.table().iterrows():
+        for name, row in self.table.iterrows():
             if row["interval"] == "Wilson":
                 ends = f"{percent(row['low'])} to {percent(row['high'])}"
                 lines.append(f"{name}: {percent(row['value'])} of {row['n']:,} ({ends})")
@@ -192,6 +199,11 @@ class Evaluation(OtherNames):
         if self.not_given:
             lines.append(f"not given to the model: {', '.join(self.not_given)}")
         return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the verdict, and each measure with its interval, as plain values."""
+        measures = self.table.drop(columns="interval").to_dict("index")
+        return {"agrees": self.agrees, **self.verdict.as_dict(), "measures": measures, "text": str(self)}
 
     def __repr__(self) -> str:
         return f"<Evaluation of {counted(len(self.rows), 'batch')}: {self.verdict.status}>"

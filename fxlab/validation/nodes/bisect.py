@@ -8,7 +8,7 @@ from torch.fx import GraphModule
 
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
-from fxlab.other_names import OtherNames
+from fxlab.results import Result
 from fxlab.sources import Model, is_model, is_session, session_of_passes
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Record
@@ -21,8 +21,8 @@ from fxlab.validation.verdicts.verdict import Reference
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Bisection(OtherNames):
+@dataclass(frozen=True, repr=False)
+class Bisection(Result):
     """The result of :func:`fxlab.bisect`. ``str()`` of it is a line for people."""
 
     pass_: Transformation

@@ -11,12 +11,19 @@ from fxlab.checks import flag
 from fxlab.graphs.lineage import are_mostly_alike, is_made_of
 from fxlab.models.running import Inputs, generators_kept, takes_derivatives
 from fxlab.node_info import module_path, shape_and_dtype, target_text
-from fxlab.other_names import OtherNames
+from fxlab.results import Result
 from fxlab.sources import Model, is_session
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
-from fxlab.validation.verdicts.judgement import Judgement, Status, Versions, judged, judged_by_bits
+from fxlab.validation.verdicts.judgement import (
+    Judgement,
+    Status,
+    Versions,
+    judged,
+    judged_by_bits,
+    with_difference,
+)
 from fxlab.values.tensors import same_bits, tensors_by_path
 from fxlab.values.wide import to_float64
 
@@ -120,8 +127,8 @@ def compare_nodes(
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("node")
 
 
-@dataclass(frozen=True)
-class Divergence(OtherNames):
+@dataclass(frozen=True, repr=False)
+class Divergence(Result):
     """The node that :func:`fxlab.first_divergence` found. ``str()`` of it is one line for people."""
 
     node: str
@@ -133,8 +140,20 @@ class Divergence(OtherNames):
     module: str = ""
     """Path of the module that it belongs to, in the transformed graph; empty for none."""
 
+    @property
+    def reason(self) -> str:
+        """Why, in words."""
+        return self.judgement.reason
+
+    @property
+    def max_abs_diff(self) -> float:
+        """The largest absolute difference of an element of the two nodes' values; infinite if they have not
+        the same elements.
+        """
+        return self.judgement.max_abs_diff
+
     def __str__(self) -> str:
-        return f"{self.node}: {self.judgement.reason}"
+        return f"{self.node}: {self.reason}"
 
 
 def first_divergence(
@@ -221,7 +240,11 @@ def _judgements(pair: Pair) -> list[Judgement]:
         return []
     ours, theirs = tensors_by_path(pair.expected), tensors_by_path(pair.introduced)
     found = {path: judged_by_bits(ours.get(path), theirs.get(path)) for path in {**ours, **theirs}}
-    result = [judgement for judgement in found.values() if judgement is not None]
+    result = [
+        with_difference(judgement, ours.get(path), theirs.get(path))
+        for path, judgement in found.items()
+        if judgement is not None
+    ]
     if len(result) < len(found):
         exact = pair.exact()
         if all(exact.is_rounded):
@@ -229,8 +252,8 @@ def _judgements(pair: Pair) -> list[Judgement]:
             return [*result, Judgement(Status.NOTHING_COMPARED, reason, len(found) - len(result))]
         original, transformed = tensors_by_path(exact.original), tensors_by_path(exact.transformed)
         anew = [tensors_by_path(value) for value in exact.rounded_anew]
-        versions = [
-            Versions(
+        versions = {
+            path: Versions(
                 ours[path],
                 theirs[path],
                 original[path],
@@ -240,8 +263,15 @@ def _judgements(pair: Pair) -> list[Judgement]:
             )
             for path, judgement in found.items()
             if judgement is None
+        }
+        result += [
+            with_difference(
+                judged(each.exchanged() if exact.is_rounded == (True, False) else each),
+                ours[path],
+                theirs[path],
+            )
+            for path, each in versions.items()
         ]
-        result += [judged(v.exchanged() if exact.is_rounded == (True, False) else v) for v in versions]
     return result
 
 

@@ -7,10 +7,9 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.utils.data import DataLoader
 
 from fxlab.checks import positive_int
-from fxlab.models.running import Inputs, call_arguments, taken_of_batch
+from fxlab.models.running import Inputs, are_batches, call_arguments, taken_of_batch
 from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
 from fxlab.sources import inputs_or_examples
@@ -37,7 +36,7 @@ def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = Fa
     ``variants``: ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs by name; or inputs,
     which are numbered.
     """
-    if isinstance(inputs, DataLoader):
+    if are_batches(inputs, original):
         inputs = (taken_of_batch(batch, original) for batch in inputs)
     if isinstance(inputs, Iterator):
         return named_inputs(original, None, inputs)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import fx, nn
@@ -16,7 +16,8 @@ from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import attribute_at, nodes_at, unknown_node
-from fxlab.sources import Model, graph_of, inputs_of, is_session, resolved
+from fxlab.results import Result, table_property
+from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, is_session, resolved
 from fxlab.units import counted
 from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
 from fxlab.validation.tensor_values.statistics import Histogram, Statistics, histogram_of, statistics_of
@@ -70,8 +71,8 @@ class TensorValue:
         return slice_of(self.tensor, rows, columns, index, most)
 
 
-@dataclass(frozen=True, eq=False)
-class NodeValues:
+@dataclass(frozen=True, eq=False, repr=False)
+class NodeValues(Result):
     """The result of :func:`fxlab.node_values`.
 
     Attributes
@@ -85,8 +86,12 @@ class NodeValues:
     """
 
     node: str
-    tensors: tuple[TensorValue, ...]
+    tensors: tuple[TensorValue, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        told = (f"{each.kind} {each.name}" for each in self.tensors)
+        return "; ".join((f"{self.node}: {', '.join(told) or 'no values'}", *self.notes))
 
     def of(self, kind: Kind = "value", name: str | None = None) -> TensorValue:
         """Return one of the tensors; the first of a kind if no name is given.
@@ -104,8 +109,9 @@ class NodeValues:
         why = "".join(f" {note}" for note in self.notes)
         raise ValueError(f"{self.node} has no {wanted}. There are: {there or 'none'}.{why}")
 
+    @table_property
     def table(self) -> pd.DataFrame:
-        """Return the statistics of all tensors: a row for each, indexed by ``kind`` and ``name``."""
+        """The statistics of all tensors: a row for each, indexed by ``kind`` and ``name``."""
         import pandas as pd
 
         rows = [{"kind": t.kind, "name": t.name, **asdict(t.statistics)} for t in self.tensors]
@@ -113,10 +119,20 @@ class NodeValues:
         return pd.DataFrame(rows, columns=columns).set_index(["kind", "name"])
 
 
+@overload
 def node_values(
     model: Model, node: str | fx.Node, inputs: Inputs | None = None, *, original: Model | None = None
-) -> NodeValues:
-    """Return the value of a node on some inputs, and the weights that it holds.
+) -> NodeValues: ...
+@overload
+def node_values(model: Model, node: Inputs | None = None, inputs: Inputs | None = None) -> pd.DataFrame: ...
+def node_values(
+    model: Model,
+    node: str | fx.Node | Inputs | None = None,
+    inputs: Inputs | None = None,
+    *,
+    original: Model | None = None,
+) -> NodeValues | pd.DataFrame:
+    """Return the value of a node on some inputs, and the weights that it holds; or statistics of all nodes.
 
     The graph is run up to the node; each value is dropped after its last use, and the model, the inputs and
     the random number generators are afterwards as they were.
@@ -126,7 +142,7 @@ def node_values(
     model
         A session, of which the present graph is run; a ``torch.fx.GraphModule``; or a model, which is traced.
     node
-        The node, or its name.
+        The node, or its name. Left out, statistics of the values of all nodes are returned, from one run.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
@@ -136,8 +152,9 @@ def node_values(
 
     Returns
     -------
-    NodeValues
-        The tensors, their statistics as a table, and notes that say what is missing.
+    NodeValues or pandas.DataFrame
+        The tensors, their statistics as a table, and notes that say what is missing. Of all nodes, the
+        statistics: a row for each tensor, by its ``node``.
 
     Raises
     ------
@@ -152,16 +169,30 @@ def node_values(
     >>> found = node_values(graph, "_1", torch.tensor([[1.0, float("nan")]]))
     >>> found.of("value").statistics.nan, found.of("value").slice().shape
     (3, (1, 3))
+    >>> node_values(graph, torch.ones(1, 2))["shape"].tolist()
+    [(1, 2), (1, 3), (1, 3)]
     """
-    if not isinstance(node, str | fx.Node):
-        raise TypeError(f"node: expected a node or its name, got {described(node)}.")
     found = resolved(model, "model")
+    if not isinstance(node, str | fx.Node):
+        if node is not None and inputs is not None:
+            raise TypeError(f"node: expected a node or its name, got {described(node)}.")
+        return _of_all_nodes(found, node if inputs is None else inputs)
     inputs = inputs_of(found, inputs)
     if original is None and is_session(found) and found.original is not found.graph_module:
         original = found.original
     graph_module = graph_of(found, "model", inputs)
     other = None if original is None else graph_of(original, "original", inputs)
     return values_in(graph_module, str(getattr(node, "name", node)), inputs, other)
+
+
+def _of_all_nodes(model: Any, inputs: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    known = inputs_of(model, inputs)
+    graph_module = graph_of(model, "model", known)
+    by_node = statistics_by_node(graph_module, inputs_or_examples(known, graph_module))
+    rows = [{"node": name, **asdict(each)} for name, found in by_node.items() for each in found]
+    return pd.DataFrame(rows, columns=["node", *Statistics.__dataclass_fields__]).set_index("node")
 
 
 def values_in(

@@ -1,6 +1,6 @@
 """One model judged against another on one input: each tensor that they compute or write."""
 
-import html
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +12,7 @@ from fxlab.models.attention_kernels import states_of_generators
 from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
-from fxlab.other_names import OtherNames
+from fxlab.results import Result, table_property
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
     gradient_notes,
@@ -33,6 +33,7 @@ from fxlab.validation.verdicts.judgement import (
     Versions,
     judged,
     judged_by_bits,
+    with_difference,
 )
 from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
 from fxlab.validation.verdicts.random_numbers import random_numbers
@@ -53,6 +54,7 @@ COLUMNS = (
     "hidden",
     "elements",
     "compared",
+    "max_abs_diff",
     "reason",
 )
 
@@ -61,7 +63,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict(OtherNames):
+class Verdict(Result):
     """The result of :func:`verdict`. ``str()`` of it is one line for people."""
 
     status: Status
@@ -103,6 +105,11 @@ class Verdict(OtherNames):
         return self.status is Status.SAME_BITS
 
     @property
+    def different(self) -> bool:
+        """Whether they were compared, and are not the same up to rounding."""
+        return self.status is Status.DIFFERENT
+
+    @property
     def hidden(self) -> float | None:
         """The largest mistake that could still hide in an output whose bits are not all the same.
 
@@ -117,6 +124,20 @@ class Verdict(OtherNames):
         return sum(judgement.compared for path, judgement in self.outputs.items() if is_output(path))
 
     @property
+    def max_abs_diff(self) -> float:
+        """The largest absolute difference of an element, over all that was compared on any inputs.
+
+        Infinite where one of the two has no such number; NaN if nothing was compared. It decides nothing:
+        whether it matters is what the verdict says.
+        """
+        found = [judgement.max_abs_diff for judgement in self.outputs.values()]
+        found += [each.max_abs_diff for each in self.by_inputs.values()]
+        if self.status is Status.DIFFERENT and not found:
+            return math.inf
+        known = [each for each in found if not math.isnan(each)]
+        return max(known, default=0.0 if self.same_bits else math.nan)
+
+    @table_property
     def table(self) -> "pd.DataFrame":
         """A row for each output, with its ``status`` and ``reason``, and what was measured (relative errors).
 
@@ -137,6 +158,7 @@ class Verdict(OtherNames):
             "status": str(self.status),
             "reason": self.reason,
             "ratio": self.ratio,
+            "max_abs_diff": self.max_abs_diff if math.isfinite(self.max_abs_diff) else None,
             "compared": self.compared,
             "decided_by": self.decided_by,
             "outputs": {
@@ -146,12 +168,6 @@ class Verdict(OtherNames):
             "notes": list(self.notes),
             "settings": dict(self.settings),
         }
-
-    def __repr__(self) -> str:
-        return f"<Verdict: {self}>"
-
-    def _repr_html_(self) -> str:
-        return f"<p>{html.escape(str(self))}</p>{self.table.to_html()}"
 
     def __str__(self) -> str:
         times = f" ({self.ratio:.2f} times it)" if self.ratio is not None and self.agrees else ""
@@ -335,6 +351,11 @@ class RunsCompared:
         return Judgement(Status.DIFFERENT, reason, self._expected[path].numel())
 
     def _summary(self, judgements: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
+        judgements = judgements | {
+            path: with_difference(judgements[path], self._expected.get(path), self._outputs.get(path))
+            for path in self._paths
+            if path in judgements
+        }
         outputs = {path: judgements[path] for path in self._paths if path in judgements}
         records = self._original.observed.record, self._transformed.observed.record
         notes = tuple(stride_notes(*records))
@@ -560,5 +581,6 @@ def _row(judgement: Judgement) -> list[Any]:
         judgement.hidden,
         judgement.elements,
         judgement.compared,
+        judgement.max_abs_diff,
         judgement.reason,
     ]

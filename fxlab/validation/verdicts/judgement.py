@@ -233,6 +233,8 @@ class Judgement:
     """Where it took a float64 run to tell."""
     compared: int = 0
     """How many elements are numbers in both; NaN and infinities say nothing."""
+    max_abs_diff: float = math.nan
+    """The largest absolute difference of an element; NaN if it is not known, or nothing was compared."""
 
     @property
     def hidden(self) -> float | None:
@@ -242,6 +244,29 @@ class Judgement:
         known, as that takes no float64 run: what the output's own dtype rounds away is not seen.
         """
         return self.errors.hidden if self.errors and self.status is Status.WITHIN_ROUNDING else None
+
+
+def with_difference(
+    judgement: Judgement, original: torch.Tensor | None, transformed: torch.Tensor | None
+) -> Judgement:
+    """Return a judgement with the largest difference of the elements of the two tensors.
+
+    It is infinite where only one has a number, or they have not the same elements.
+    """
+    if original is None or transformed is None or original.shape != transformed.shape:
+        return replace(judgement, max_abs_diff=math.inf)
+    if judgement.status is Status.NOTHING_COMPARED:
+        return judgement
+    if judgement.status is Status.SAME_BITS:
+        return replace(judgement, max_abs_diff=0.0)
+    a, b = (dense(each.detach()).cpu() for each in (original, transformed))
+    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
+    x, y = a.to(wide), b.to(wide)
+    apart = torch.where((x == y) | (x.isnan() & y.isnan()), 0.0, (x - y).abs())
+    apart = torch.where(apart.isnan(), math.inf, apart)
+    if not (is_floating(a) or is_floating(b)):
+        apart = torch.where(a != b, apart.clamp(min=1.0), 0.0)  # float64 may have one number for both
+    return replace(judgement, max_abs_diff=float(apart.max()) if apart.numel() else 0.0)
 
 
 def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | None) -> Judgement | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from inspect import isroutine
 
 import torch
 from torch.fx import GraphModule
@@ -14,8 +15,8 @@ from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import is_in_fake_group, ranks_together
 from fxlab.models.running import Inputs, given_arguments, named_arguments
 from fxlab.models.weight_files import are_in_files
-from fxlab.sources import Model, compared_models
-from fxlab.validation.arguments import as_graph, check_runs
+from fxlab.sources import Model, compared_models, inputs_or_examples
+from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
@@ -135,6 +136,9 @@ def verdict(
     different
     """
     first, second, known = compared_models(original, transformed, inputs)
+    if any(map(isroutine, (first, second))):
+        given = inputs_or_examples(known, first)
+        first, second = graph_to_run(first, "original", given), graph_to_run(second, "transformed", given)
     if not flag(gradients, "gradients") and (proved := verdict_on_order(first, second)) is not None:
         return proved
     return Reference(first, known, variants=variants, gradients=gradients).verdict(second)

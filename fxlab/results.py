@@ -1,0 +1,130 @@
+"""Results: a line of text, a table, plain values, and the names by which people look for them."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from fxlab.other_names import OF_RESULTS, no_such_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fxlab.tables import Table
+
+_SHOWN = 20
+"""Rows of a table that a notebook shows of a result."""
+_OF_TABLES = {
+    *(
+        "columns",
+        "describe",
+        "head",
+        "iloc",
+        "index",
+        "iterrows",
+        "itertuples",
+        "loc",
+        "query",
+        "sort_values",
+    ),
+    *("tail", "to_csv", "to_excel", "to_html", "to_latex", "to_markdown", "to_parquet", "to_string"),
+}
+"""What a result has from its table: what shows and writes it, nothing that could be taken for an answer."""
+
+
+class table_property(property):  # noqa: N801  # a decorator
+    """A property that is a table, and may be called as well."""
+
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> table_property: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None, /) -> Table: ...
+    def __get__(self, instance: Any, owner: type | None = None, /) -> Any:
+        if instance is None:
+            return self
+        from fxlab.tables import Table
+
+        return Table(super().__get__(instance, owner))
+
+
+class OtherNames:
+    """A value of which attributes are found by the names of other libraries, too."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # IPython, copy and pickle ask for these
+            raise AttributeError(name)
+        for own in OF_RESULTS.get(name, ()):
+            if hasattr(type(self), own) or own in vars(self):
+                found = getattr(self, own)
+                return found if not name.startswith("to_") or callable(found) else lambda found=found: found
+        if name in _OF_TABLES and hasattr(type(self), "table"):
+            return getattr(self.table, name)
+        raise no_such_name(f"{type(self).__name__!r} object", name, dir(self))
+
+
+class Result(OtherNames):
+    """The result of a function, which ``str()`` tells in words.
+
+    In a notebook it is shown with its table. What shows or writes a table is asked of it as well, and names
+    of other libraries are those of fxlab.
+    """
+
+    @table_property
+    def table(self) -> pd.DataFrame:
+        """Its plain values, in one row."""
+        import pandas as pd
+
+        found = self.as_dict()
+        return pd.DataFrame([{name: v for name, v in found.items() if not isinstance(v, list | dict)}])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return its table."""
+        return self.table
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON or a tracker of experiments."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.repr} | {  # type: ignore[arg-type]
+            "text": str(self)
+        }
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return :meth:`as_dict` as JSON, and write it to a file if a path is given."""
+        text = json.dumps(self.as_dict(), indent=2, default=str) + "\n"
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def _shown(self) -> pd.DataFrame:
+        """Return the rows of the table that a notebook shows."""
+        return self.table.head(_SHOWN)
+
+    def __repr__(self) -> str:
+        first, *more = str(self).splitlines()[:3] or [""]
+        return "\n".join([f"<{type(self).__name__}: {first}{'' if more else '>'}", *more]) + ">" * bool(more)
+
+    def _repr_html_(self) -> str:
+        shown = self._shown()
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in str(self).splitlines())
+        return lines + (str(shown.to_html()) if len(shown) else "")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; what it has not, as text."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, str):  # a status
+        return str(value)
+    if isinstance(value, Result):
+        return value.as_dict()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [*map(_plain, value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.repr}
+    return str(getattr(value, "name", value))
