@@ -59,8 +59,8 @@ OF_FXLAB = _by_other_name(
         "profile": "cost costs flops macs count_flops",
         "record_run": "record",
         "trace": "trace_model to_graph",
-        "trace_step": "training_step trace_training_step",
-        "training_session": "train_session",
+        "trace_step": "trace_training_step",
+        "training_session": "train_session training_step",
         "transformations.offered": "passes list_passes available_passes all_passes",
         "verdict": "verify check same is_same same_function equivalent check_equivalence",
     }
@@ -74,6 +74,7 @@ OF_SESSIONS = _by_other_name(
         "add": "add_pass add_transformation",
         "apply": "enable switch_on turn_on on",
         "code": "source",
+        "breaks": "graph_breaks",
         "as_model": "to_model to_module module",
         "compare_nodes": "errors node_errors",
         "compare_stages": "verdicts",
@@ -87,7 +88,7 @@ OF_SESSIONS = _by_other_name(
         "node_values": "stats statistics node_stats",
         "nodes": "table to_frame to_pandas to_dataframe df summary",
         "original": "reference",
-        "passes": "available offered",
+        "passes": "available offered available_passes list_passes all_passes",
         "profile": "cost costs flops macs",
         "report": "to_html save_html",
         "revert": "disable switch_off turn_off off unapply",
@@ -107,6 +108,8 @@ OF_INSPECTORS = _by_other_name(
     }
 )
 _OF_RESULTS = {
+    "breaks": "graph_breaks",
+    "recompiles": "recompilations",
     "agrees": "ok passed same equal success is_same same_function equivalent is_equal matches",
     "as_dict": "to_dict dict",
     "max_abs_diff": """
@@ -172,7 +175,7 @@ ELSEWHERE = _rows(
     ),
     (
         "breaks recompiles graph_breaks",
-        "story() lists graph breaks and recompiles, of a compile session and of fxlab.record_compile().",
+        "fxlab.compile_session(model, inputs) and fxlab.record_compile() have breaks and recompiles.",
     ),
     (
         "training train loss_fn optimizer",

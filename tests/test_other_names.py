@@ -128,6 +128,9 @@ def test_results_have_their_numbers_and_tables_under_the_names_that_people_look_
     compared = fxlab.compare(model, session, X)
     assert compared.max_abs_diff == pytest.approx(largest)
     assert compared.save(tmp_path / "c.html").read_text().startswith("<!")
+    other = nn.Sequential(model[0], nn.ReLU(), nn.Linear(8, 4)).eval()
+    place = fxlab.first_divergence(model, other, X)
+    assert place.max_abs_diff == pytest.approx((model(X) - other(X)).abs().max().item())
     culprit = session.bisect()
     assert culprit.culprit in session.applied
     assert not hasattr(found, "all")
@@ -203,6 +206,7 @@ def test_two_models_are_timed_and_measured_as_they_are(model):
 def test_passes_are_bisected_on_a_model(model):
     wrong = fxlab.from_pattern(lambda x: F.relu(x), lambda x: F.gelu(x), name="gelu")
     assert fxlab.bisect(model, X, [wrong]).pass_.name == "gelu"
+    assert fxlab.bisect(model, [wrong], X).pass_.name == "gelu"
     assert fxlab.bisect(model, X) is None
 
 

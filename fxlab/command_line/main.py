@@ -82,7 +82,7 @@ _OF_OTHER_PROGRAMS = {
     word: command
     for command, words in {
         "benchmark": "bench time speed",
-        "compare": "diff assert assert-same",
+        "compare": "diff assert assert-same weights compare-weights",
         "draw": "plot render svg picture visualize",
         "nodes": "show summary info table graph",
         "passes": "list list-passes ls",

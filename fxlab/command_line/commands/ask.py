@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def nodes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """List the nodes of a model's graph, with passes applied."""
-    shown = ["op", "target", "module", "shape", "dtype", "marks"]
+    shown = ["op", "target", "module", "class", "shape", "dtype", "marks"]
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
         found = session.nodes()

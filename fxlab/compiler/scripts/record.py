@@ -25,7 +25,7 @@ from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.record_folder import write_texts
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
-from fxlab.compiler.story.story import Story, guards_table, story_table
+from fxlab.compiler.story.story import Story, Told, guards_table, story_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values:
 
 
 @dataclass(eq=False)
-class CompileRecord:
+class CompileRecord(Told):
     """The result of :func:`fxlab.record_compile`; complete when its block has ended.
 
     Attributes

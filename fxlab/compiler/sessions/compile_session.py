@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABCMeta
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,7 +19,7 @@ from fxlab.compiler.compiler_pass import CODE, CodePass
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.sessions.pattern_questions import PatternQuestions
-from fxlab.compiler.story.story import story_table
+from fxlab.compiler.story.story import Told, story_table
 from fxlab.node_info import target_text
 from fxlab.overlays import Overlay
 from fxlab.session.offer import PassOrName
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class _Recorded(type):
+class _Recorded(ABCMeta):
     """The class of a class that is called with a model, too, and then compiles it."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
@@ -39,7 +40,7 @@ class _Recorded(type):
         return import_module("fxlab").compile_session(*args, **options)
 
 
-class CompileSession(PatternQuestions, metaclass=_Recorded):
+class CompileSession(PatternQuestions, Told, metaclass=_Recorded):
     """The passes of ``torch.compile`` on one graph of a model, which are switched by compiling again.
 
     Called with a model, it is :func:`fxlab.compile_session`. It is a :class:`fxlab.Session`: all that takes

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from torch.fx import GraphModule
 
@@ -46,7 +46,7 @@ class Bisection(Result):
 def bisect(
     model: Model,
     inputs: Inputs | Iterator[Inputs] | None = None,
-    passes: Iterable[Transformation] | None = None,
+    passes: Iterable[Transformation] | Inputs | None = None,
     *,
     variants: Variants = False,
 ) -> Bisection | None:
@@ -65,7 +65,8 @@ def bisect(
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
     passes
-        The passes for a model, lowest in the stack first. Left out, all that sessions offer.
+        The passes for a model, lowest in the stack first. Left out, all that sessions offer. They may stand
+        before the inputs, as for :func:`fxlab.compare`.
     variants
         Other inputs to compare on as well, as for :func:`verdict`.
 
@@ -106,6 +107,9 @@ def bisect(
     >>> bisect(session).rewrites
     ('truediv_1',)
     """
+    second: Any = inputs
+    if isinstance(second, list) and second and all(isinstance(each, Transformation) for each in second):
+        inputs, passes = cast(Any, passes), second
     if is_model(inputs):
         raise TypeError(
             "inputs: got another model, and there are no passes between two models. Their first difference "

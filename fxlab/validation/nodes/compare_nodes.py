@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from fxlab.checks import flag
 from fxlab.graphs.lineage import are_mostly_alike, is_made_of
@@ -16,6 +16,7 @@ from fxlab.sources import Model, is_session
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
+from fxlab.validation.tensor_values.visited_run import visit_values
 from fxlab.validation.verdicts.judgement import (
     Judgement,
     Status,
@@ -199,10 +200,12 @@ def first_divergence(
     first, second, given = graphs_to_run(original, transformed, inputs)
     by_name = is_made_of(first, second)
     if by_name is False:
-        return _where_they_part(aligned(first, second, given))
+        return _where_they_part(aligned(first, second, given), given)
     found = _first_of(first, second, given)
     if found is not None and by_name is None and not is_session(original):
-        by_values = _where_they_part(aligned(first, second, given))  # names of two captures prove nothing
+        by_values = _where_they_part(
+            aligned(first, second, given), given
+        )  # names of two captures prove nothing
         return found if by_values is not None and by_values.node == found.node else by_values
     if found is None and is_session(original) and _has_derivatives(first):
         # Their nodes have partners only from where derivatives were written as nodes on.
@@ -225,13 +228,30 @@ def _first_of(first: GraphModule, second: GraphModule, inputs: Inputs) -> Diverg
     return None
 
 
-def _where_they_part(alignment: Alignment) -> Divergence | None:
+def _where_they_part(alignment: Alignment, inputs: Inputs) -> Divergence | None:
     if alignment.agrees:
         return None
     node = next(iter((*alignment.parted, *alignment.parted_original)), None)
     others = ", ".join(other.name for other in alignment.parted_original)
     name, module = ("output", "") if node is None else (node.name, module_path(node))
-    return Divergence(name, others, Judgement(Status.DIFFERENT, str(alignment), 0), module)
+    judgement = Judgement(Status.DIFFERENT, str(alignment), 0)
+    if alignment.parted and alignment.parted_original:
+        ours = _value_at(alignment.original.module, alignment.parted_original[0], inputs)
+        theirs = _value_at(alignment.transformed.module, alignment.parted[0], inputs)
+        judgement = with_difference(judgement, ours, theirs)
+    return Divergence(name, others, judgement, module)
+
+
+def _value_at(graph_module: GraphModule, node: Node, inputs: Inputs) -> torch.Tensor | None:
+    """Return the first tensor that a node computes."""
+    found: list[torch.Tensor] = []
+
+    def note(at: Node, value: Any) -> None:
+        if at is node:
+            found.extend(tensor.clone() for tensor in tensors_by_path(value).values())
+
+    visit_values(graph_module, inputs, note, last=node)
+    return found[0] if found else None
 
 
 def _judgements(pair: Pair) -> list[Judgement]:
