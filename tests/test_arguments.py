@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab import MergeLinears, Session, from_callable, from_pattern
+from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, from_callable, from_pattern
 from fxlab.graphs.changes_made import changes_made
-from fxlab.transformations import ChangeTrueDivToMulByInverse
 
 
 class Model(nn.Module):

@@ -11,8 +11,8 @@ import torch
 from torch import fx, nn
 
 import fxlab
+from fxlab import TransformationError
 from fxlab.author_frames import author_line, is_author_code, stretches
-from fxlab.session import TransformationError
 
 
 def _raising(graph_module):

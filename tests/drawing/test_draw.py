@@ -10,7 +10,8 @@ from drawing_models import Bert
 from torch import fx, nn
 
 import fxlab
-from fxlab.drawing import Drawing, Group, draw
+from fxlab import draw
+from fxlab.drawing import Drawing, Group
 from fxlab.overlays import Overlay
 
 SHAPE = "4×2 f32"  # noqa: RUF001

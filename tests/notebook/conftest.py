@@ -6,8 +6,7 @@ import pytest
 import torch
 from inspected import Page, make_session
 
-from fxlab import Session
-from fxlab.notebook import Inspector
+from fxlab import Inspector, Session
 
 
 @pytest.fixture(autouse=True)

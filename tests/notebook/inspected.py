@@ -11,8 +11,7 @@ import torch
 from received import Received
 from torch import fx, nn
 
-from fxlab import FuseBatchNorm2dInConv2d, MergeLinears, Session, Transformation
-from fxlab.notebook import Inspector
+from fxlab import FuseBatchNorm2dInConv2d, Inspector, MergeLinears, Session, Transformation
 
 
 class Head(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from inspected import Page
 
 import fxlab
-from fxlab.notebook import Inspector
+from fxlab import Inspector
 
 SOURCE = """
 import torch

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab import Session, from_callable, report
-from fxlab.notebook import Inspector
+from fxlab import Inspector, Session, from_callable, report
 
 
 def clamped(graph_module):

@@ -10,7 +10,7 @@ from inspected import Page
 from torch import nn
 
 import fxlab
-from fxlab.notebook import Inspector
+from fxlab import Inspector
 from fxlab.view_model.others import torch_functions
 
 

@@ -11,8 +11,7 @@ from inspected import MulToAdd, Page
 from torch import fx, nn
 from torch.fx.passes.shape_prop import TensorMetadata
 
-from fxlab import Session
-from fxlab.notebook import Inspector
+from fxlab import Inspector, Session
 from fxlab.transformations.base import explanation
 
 HOSTILE = [

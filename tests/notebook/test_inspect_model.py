@@ -6,8 +6,7 @@ from inspected import MUL_TO_ADD, Model, Page, make_session
 from torch import fx, nn
 
 import fxlab
-from fxlab import MergeLinears, Session
-from fxlab.notebook import Inspector
+from fxlab import Inspector, MergeLinears, Session
 
 INPUTS = (torch.ones(2, 3, 6, 6),)
 

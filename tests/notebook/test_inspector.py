@@ -14,8 +14,7 @@ from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, MulToAdd, Page, make_sessi
 from ipywidgets import Widget
 from torch import fx, nn
 
-from fxlab import FuseAttention, Session
-from fxlab.notebook import Inspector
+from fxlab import FuseAttention, Inspector, Session
 from fxlab.notebook.page.panel_state import AT_FIRST as PANELS_AT_FIRST
 from fxlab.notebook.page.view_state import AT_FIRST
 

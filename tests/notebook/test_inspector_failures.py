@@ -20,9 +20,9 @@ from inspected import (
 )
 from torch import fx
 
-from fxlab import Session
+from fxlab import Inspector, Session
 from fxlab.drawing import LayoutError
-from fxlab.notebook import Inspector, screen
+from fxlab.notebook import screen
 from fxlab.view_model import pass_state
 
 

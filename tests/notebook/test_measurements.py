@@ -11,9 +11,9 @@ import torch
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
-from fxlab import Session
+from fxlab import Inspector, Session
 from fxlab.graphs.unfolded import unfolded
-from fxlab.notebook import Inspector, measuring
+from fxlab.notebook import measuring
 from fxlab.view_model.measurements import MEASUREMENTS
 
 NOT_OF_ALL = ("patterns", "kernels", "data", "worst-batches", "collectives")

@@ -8,7 +8,7 @@ from inspected import Page
 from torch import nn
 
 import fxlab
-from fxlab.notebook import Inspector
+from fxlab import Inspector
 
 
 class Model(nn.Module):

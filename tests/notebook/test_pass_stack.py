@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from inspected import FUSE, MERGE, MUL_TO_ADD, RAISE, Page, make_session
 
-from fxlab import Session
-from fxlab.notebook import Inspector
+from fxlab import Inspector, Session
 
 
 def names(page: Page) -> list[str]:

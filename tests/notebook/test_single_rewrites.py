@@ -7,8 +7,7 @@ import torch
 from inspected import FUSE, MERGE, MUL_TO_ADD, Page
 from torch import fx, nn
 
-from fxlab import ChangeTrueDivToMulByInverse, RemoveDeadCode, Session, Transformation
-from fxlab.notebook import Inspector
+from fxlab import ChangeTrueDivToMulByInverse, Inspector, RemoveDeadCode, Session, Transformation
 
 
 class Divisions(nn.Module):

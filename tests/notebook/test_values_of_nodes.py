@@ -13,8 +13,8 @@ import torch
 from inspected import FUSE, MERGE, Page
 from torch import fx, nn
 
-from fxlab import Session
-from fxlab.notebook import Inspector, looked_at_values
+from fxlab import Inspector, Session
+from fxlab.notebook import looked_at_values
 from fxlab.notebook.page.messages import LONGEST_LIST, MessageError, parse_message
 
 WIRE = 200_000

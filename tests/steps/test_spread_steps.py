@@ -15,10 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import fxlab
+from fxlab import TraceError
 from fxlab.drawing import build_hierarchy
 from fxlab.models.placements import known_placement
 from fxlab.overlays import Subject, source
-from fxlab.tracing.report import TraceError
 from fxlab.view_model.details import Describer
 
 X = torch.ones(6, 8)

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from zoo import TEN, tiny
 
 import fxlab
-from fxlab.tracing import example_inputs, symbolic_trace
+from fxlab import example_inputs, symbolic_trace
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from agreement import assert_agree
 from function_module import Function
 from torch import nn
 
-from fxlab.tracing import symbolic_trace
+from fxlab import symbolic_trace
 from fxlab.validation.verdicts.float64_run import run_in_float64
 
 READS = {

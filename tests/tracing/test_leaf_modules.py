@@ -6,7 +6,7 @@ import zoo
 from agreement import assert_agree, targets
 from torch import nn
 
-from fxlab.tracing import example_inputs, symbolic_trace
+from fxlab import example_inputs, symbolic_trace
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ from agreement import assert_agree, assert_right_or_refused, targets
 from torch import nn
 from torch.nn import functional as F
 
-from fxlab.tracing import TraceError, TraceWarning, symbolic_trace
+from fxlab import TraceError, TraceWarning, symbolic_trace
 
 
 class Calls(nn.Module):

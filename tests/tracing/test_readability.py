@@ -12,7 +12,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.fx.passes.split_module import split_module
 from transformers import LlamaConfig, LlamaModel
 
-from fxlab.tracing import example_inputs, symbolic_trace
+from fxlab import example_inputs, symbolic_trace
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.tracing import TraceWarning, symbolic_trace
+from fxlab import TraceWarning, symbolic_trace
 from fxlab.values.tensors import known_number, same_bits
 
 

@@ -13,9 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fxlab import from_exported, symbolic_trace
+from fxlab import ReversibleTransformation, Transformation, from_exported, symbolic_trace
 from fxlab.models.bodies import graphs_of
-from fxlab.transformations import ReversibleTransformation, Transformation
 from fxlab.values.tensors import bits_of
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 
-from fxlab.transformations import MergeLinears
+from fxlab import MergeLinears
 
 
 class Net(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from exactness import COPIES, assert_close, assert_equals, assert_is, check, snapshot, traced
 from torch import fx, nn
 
-from fxlab.transformations import (
+from fxlab import (
     ChangeTrueDivToMulByInverse,
     DeepCopy,
     FuseBiasInLinear,

@@ -19,20 +19,20 @@ from rounding import Bounded, RoundingBound, agree
 from strategies import recipes
 from torch import fx, nn
 
-from fxlab import from_callable, verdict
-from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
-from fxlab.models.modes import Requirement
-from fxlab.node_info import attribute_at
-from fxlab.transformations import (
+from fxlab import (
     EliminateCommonSubexpressions,
     FoldConstants,
     RemoveDeadCode,
     ReversibleTransformation,
-    RewritePass,
     Transformation,
-    available,
     compose,
+    from_callable,
+    verdict,
 )
+from fxlab.models.graph_module import ensure_picklable, share_tensors_copy
+from fxlab.models.modes import Requirement
+from fxlab.node_info import attribute_at
+from fxlab.transformations import RewritePass, available
 from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.views.linear import as_linear

@@ -5,9 +5,14 @@ from hypothesis import strategies as st
 from strategies import recipes
 from test_laws import PASSES, pytestmark
 
-from fxlab import first_divergence, verdict
+from fxlab import (
+    ChangeTrueDivToMulByInverse,
+    EliminateCommonSubexpressions,
+    RemoveDeadCode,
+    first_divergence,
+    verdict,
+)
 from fxlab.models.graph_module import share_tensors_copy
-from fxlab.transformations import ChangeTrueDivToMulByInverse, EliminateCommonSubexpressions, RemoveDeadCode
 from fxlab.validation.verdicts.judgement import Judgement
 
 __all__ = ["pytestmark"]

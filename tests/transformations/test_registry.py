@@ -9,7 +9,8 @@ from installed_passes import install_passes
 from torch import nn
 
 import fxlab
-from fxlab.transformations import MergeLinears, available, installed
+from fxlab import MergeLinears
+from fxlab.transformations import available, installed
 
 MODULE = """
 import torch

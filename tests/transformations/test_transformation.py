@@ -18,13 +18,8 @@ import torch
 from exactness import COPIES, assert_is, snapshot, traced
 from torch import fx, nn
 
-from fxlab.transformations import (
-    MergeLinears,
-    ReversibleTransformation,
-    Transformation,
-    available,
-    compose,
-)
+from fxlab import MergeLinears, ReversibleTransformation, Transformation, compose
+from fxlab.transformations import available
 from fxlab.transformations.signature import arguments_of
 
 

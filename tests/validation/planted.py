@@ -11,8 +11,8 @@ from torch.fx import GraphModule
 from zoo import tiny
 
 import fxlab
+from fxlab import Transformation
 from fxlab.models.graph_module import share_tensors_copy
-from fxlab.transformations import Transformation
 
 
 @functools.cache

@@ -10,8 +10,7 @@ from agreement import assert_agree
 from torch import nn
 from torch.export import Dim, export
 
-from fxlab import Session, compare_outputs, draw
-from fxlab.tracing import example_inputs, from_exported
+from fxlab import Session, compare_outputs, draw, example_inputs, from_exported
 
 
 class Model(nn.Module):

@@ -5,7 +5,7 @@ import torch
 import transformers as hf
 from agreement import assert_agree
 
-from fxlab.tracing import example_inputs, symbolic_trace
+from fxlab import example_inputs, symbolic_trace
 
 pytestmark = pytest.mark.slow
 

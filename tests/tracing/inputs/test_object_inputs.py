@@ -13,8 +13,8 @@ from torch import nn
 from zoo import tiny_of_type
 
 import fxlab
+from fxlab import symbolic_trace
 from fxlab.drawing import View, build_hierarchy, render
-from fxlab.tracing import symbolic_trace
 from fxlab.tracing.report import DYNAMIC
 from fxlab.values.tensors import tensors_by_path
 

@@ -5,7 +5,7 @@ import torch
 from agreement import assert_agree
 from torch import nn
 
-from fxlab.tracing import TraceError, symbolic_trace
+from fxlab import TraceError, symbolic_trace
 
 
 class Remembers(nn.Module):

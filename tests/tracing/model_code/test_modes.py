@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import fxlab
+from fxlab import FuseBatchNorm2dInConv2d, RemoveIdentities
 from fxlab.tracing.shapes.fake_mode import FakeMode
-from fxlab.transformations.passes.fuse_batch_norm.in_conv import FuseBatchNorm2dInConv2d
-from fxlab.transformations.passes.remove_identities import RemoveIdentities
 
 X = torch.randn(3, 4)
 

@@ -9,7 +9,7 @@ import torch
 from agreement import assert_agree
 from torch import nn
 
-from fxlab.tracing import symbolic_trace
+from fxlab import symbolic_trace
 
 
 class Counts(nn.Module):

@@ -17,10 +17,9 @@ import torch
 from agreement import assert_agree
 from torch import nn
 
-from fxlab import symbolic_trace
+from fxlab import TraceError, symbolic_trace
 from fxlab.garbage import is_frozen
 from fxlab.tracing.model_code.created_tensors import TensorsMade
-from fxlab.tracing.report import TraceError
 
 X = torch.linspace(-1, 2, 12).reshape(3, 4)
 pytestmark = pytest.mark.filterwarnings("ignore:The traced graph is specialised")

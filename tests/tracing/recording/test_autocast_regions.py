@@ -8,8 +8,7 @@ import torch
 from agreement import assert_agree
 from torch import nn
 
-from fxlab import Session
-from fxlab.tracing import symbolic_trace
+from fxlab import Session, symbolic_trace
 
 
 class Mixed(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.tracing import TraceError, symbolic_trace
+from fxlab import TraceError, symbolic_trace
 
 
 class Chooses(nn.Module):

@@ -14,7 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
-from fxlab.tracing import TraceWarning, example_inputs, symbolic_trace
+from fxlab import TraceWarning, example_inputs, symbolic_trace
 from fxlab.tracing.report import DYNAMIC, REAL
 from fxlab.values.nested import texts_inside
 

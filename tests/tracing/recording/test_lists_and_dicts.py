@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fxlab.tracing import symbolic_trace
+from fxlab import symbolic_trace
 from fxlab.values.containers import contents, has_contents, put_back
 
 

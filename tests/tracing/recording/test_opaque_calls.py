@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.tracing.report import DYNAMIC, WHOLE, TraceWarning
+from fxlab import TraceWarning
+from fxlab.tracing.report import DYNAMIC, WHOLE
 from fxlab.values.tensors import same_bits
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from fxlab.tracing import symbolic_trace
+from fxlab import symbolic_trace
 from fxlab.values.tensors import tensors_by_path
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from fxlab import symbolic_trace
+from fxlab import TraceError, symbolic_trace
 from fxlab.tracing.bound_inputs import Argument
-from fxlab.tracing.report import REAL, TraceError
+from fxlab.tracing.report import REAL
 from fxlab.tracing.verification.distinct_values import other_data
 
 pytestmark = pytest.mark.filterwarnings("ignore:The traced graph is specialised")

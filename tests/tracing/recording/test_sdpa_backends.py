@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from fxlab.tracing import symbolic_trace
+from fxlab import symbolic_trace
 from fxlab.tracing.recording.sdpa_backends import WithAttentionBackends, attention_backends
 
 

@@ -9,7 +9,7 @@ import transformers
 from agreement import assert_agree
 from torch import nn
 
-from fxlab.tracing import TraceError, example_inputs, symbolic_trace
+from fxlab import TraceError, example_inputs, symbolic_trace
 
 
 class Maps(nn.Module):

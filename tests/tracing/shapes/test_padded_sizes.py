@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
-from fxlab.tracing import symbolic_trace
+from fxlab import symbolic_trace
 from fxlab.tracing.shapes.padded_sizes import padded_size
 
 SIZE, OTHER = sympy.symbols("size other", positive=True, integer=True)

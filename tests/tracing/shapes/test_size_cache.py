@@ -11,7 +11,7 @@ from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import fxlab
-from fxlab.tracing import TraceError, symbolic_trace
+from fxlab import TraceError, symbolic_trace
 from fxlab.tracing.recording import rungs
 from fxlab.tracing.shapes import size_cache
 from fxlab.tracing.shapes.size_cache import arithmetic_remembered

@@ -9,7 +9,7 @@ import torch
 from agreement import assert_agree, outcome
 from torch import nn
 
-from fxlab.tracing import TraceWarning, symbolic_trace
+from fxlab import TraceWarning, symbolic_trace
 from fxlab.tracing.shapes import fake_inputs, size_cache
 
 ARITHMETIC = {

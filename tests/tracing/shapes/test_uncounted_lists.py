@@ -10,7 +10,8 @@ from agreement import assert_agree
 from torch import nn
 
 import fxlab
-from fxlab.tracing.report import DYNAMIC, TraceWarning
+from fxlab import TraceWarning
+from fxlab.tracing.report import DYNAMIC
 from fxlab.tracing.shapes.uncounted_lists import is_unread, items_of, uncounted
 
 

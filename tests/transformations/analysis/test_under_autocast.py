@@ -10,14 +10,8 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
 import fxlab
-from fxlab.transformations import (
-    EliminateCommonSubexpressions,
-    FoldConstants,
-    FuseAttention,
-    MergeLinears,
-    RemoveDeadCode,
-    available,
-)
+from fxlab import EliminateCommonSubexpressions, FoldConstants, FuseAttention, MergeLinears, RemoveDeadCode
+from fxlab.transformations import available
 
 DTYPES = [torch.bfloat16, torch.float16]
 

@@ -31,11 +31,14 @@ from torch import fx, nn
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.fx.passes.shape_prop import ShapeProp
 
-from fxlab import Session, from_callable, from_exported, graph_diff
-from fxlab.transformations import (
+from fxlab import (
     ChangeTrueDivToMulByInverse,
     FuseBatchNorm2dInConv2d,
     MergeLinears,
+    Session,
+    from_callable,
+    from_exported,
+    graph_diff,
 )
 
 X = torch.randn(2, 2, 3, 3)

@@ -10,14 +10,8 @@ from exactness import Apply, assert_close, assert_is, snapshot, traced
 from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
+from fxlab import FoldConstants, FuseBatchNorm1dInLinear, FuseBiasInLinear, MergeLinears, RemoveDeadCode
 from fxlab.rewriting import RewritePass
-from fxlab.transformations import (
-    FoldConstants,
-    FuseBatchNorm1dInLinear,
-    FuseBiasInLinear,
-    MergeLinears,
-    RemoveDeadCode,
-)
 
 PASSES = (FuseBatchNorm1dInLinear(), MergeLinears(), FuseBiasInLinear())
 orders = pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
 import fxlab
-from fxlab.transformations import ChangeTrueDivToMulByInverse
+from fxlab import ChangeTrueDivToMulByInverse
 
 
 class Divide(Apply):

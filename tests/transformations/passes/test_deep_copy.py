@@ -5,7 +5,7 @@ import torch
 from exactness import assert_close, assert_equals, assert_is, snapshot, traced
 from torch import nn
 
-from fxlab.transformations import ChangeTrueDivToMulByInverse, DeepCopy, MergeLinears
+from fxlab import ChangeTrueDivToMulByInverse, DeepCopy, MergeLinears
 
 
 class Attention(nn.Module):

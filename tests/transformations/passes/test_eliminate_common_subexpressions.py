@@ -18,9 +18,7 @@ from random_modules import ReadsBuffers
 from torch import fx, nn
 from torch.nn import functional as F
 
-from fxlab.transformations import (
-    EliminateCommonSubexpressions,
-)
+from fxlab import EliminateCommonSubexpressions
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
 
 ONCE = EliminateCommonSubexpressions()

@@ -17,10 +17,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.transformations import (
-    EliminateCommonSubexpressions,
-    FoldConstants,
-)
+from fxlab import EliminateCommonSubexpressions, FoldConstants
 
 FOLD = FoldConstants()
 

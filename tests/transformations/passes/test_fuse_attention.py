@@ -22,7 +22,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.transformations import FuseAttention
+from fxlab import FuseAttention
 
 FUSE = FuseAttention()
 LOWEST = torch.finfo(torch.float32).min

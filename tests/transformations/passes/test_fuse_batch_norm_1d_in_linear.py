@@ -20,7 +20,7 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
 import fxlab
-from fxlab.transformations import FuseBatchNorm1dInLinear
+from fxlab import FuseBatchNorm1dInLinear
 
 
 class Pair(nn.Module):

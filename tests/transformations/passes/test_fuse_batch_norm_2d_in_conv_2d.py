@@ -15,7 +15,7 @@ from exactness import (
 from expecttest import assert_expected_inline
 from torch import fx, nn
 
-from fxlab.transformations import FuseBatchNorm2dInConv2d
+from fxlab import FuseBatchNorm2dInConv2d
 
 PIXELS = (2, 3, 8, 8)
 

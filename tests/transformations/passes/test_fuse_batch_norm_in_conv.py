@@ -18,10 +18,9 @@ from expecttest import assert_expected_inline
 from torch import nn
 
 import fxlab
+from fxlab import FuseBatchNorm1dInLinear, FuseBatchNorm2dInConv2d
 from fxlab.transformations import (
     FuseBatchNorm1dInConv1d,
-    FuseBatchNorm1dInLinear,
-    FuseBatchNorm2dInConv2d,
     FuseBatchNorm3dInConv3d,
     FuseBatchNormInConvTranspose,
 )

@@ -12,7 +12,7 @@ from expecttest import assert_expected_inline
 from torch import nn
 
 import fxlab
-from fxlab.transformations import FuseBiasInLinear
+from fxlab import FuseBiasInLinear
 
 
 class Layer(nn.Module):

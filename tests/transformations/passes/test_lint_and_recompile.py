@@ -7,7 +7,7 @@ import torch
 from exactness import assert_is, snapshot, traced
 from torch import nn
 
-from fxlab.transformations import LintAndRecompile, MergeLinears, compose
+from fxlab import LintAndRecompile, MergeLinears, compose
 
 
 class Sums(nn.Module):

@@ -23,7 +23,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.transformations import MergeLinears
+from fxlab import MergeLinears
 
 
 class Attention(nn.Module):

@@ -20,7 +20,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab.transformations import RemoveDeadCode
+from fxlab import RemoveDeadCode
 
 REMOVE = RemoveDeadCode()
 

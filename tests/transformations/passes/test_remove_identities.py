@@ -19,7 +19,7 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
-from fxlab.transformations import RemoveIdentities
+from fxlab import RemoveIdentities
 
 REMOVE = RemoveIdentities()
 

@@ -9,8 +9,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 import fxlab
-from fxlab import from_pattern
-from fxlab.transformations import MergeLinears, compose
+from fxlab import MergeLinears, compose, from_pattern
 
 
 class Attention(nn.Module):

@@ -12,20 +12,19 @@ import torch
 from exactness import COPIES, Allocations, assert_close, assert_is, check, snapshot, traced
 from torch import fx, nn
 
-from fxlab import from_callable
-from fxlab.models.modes import RequireApart
-from fxlab.reasons import Refusal
-from fxlab.transformations import (
+from fxlab import (
     ChangeTrueDivToMulByInverse,
     DeepCopy,
     FuseBatchNorm2dInConv2d,
     FuseBiasInLinear,
     MergeLinears,
     RemoveDeadCode,
-    RewritePass,
-    available,
     compose,
+    from_callable,
 )
+from fxlab.models.modes import RequireApart
+from fxlab.reasons import Refusal
+from fxlab.transformations import RewritePass, available
 
 
 class Attention(nn.Module):

@@ -10,7 +10,7 @@ from torch import fx, nn
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, ResNetConfig, ResNetModel
 
 import fxlab
-from fxlab.validation import profile
+from fxlab import profile
 from fxlab.validation.cost.traced_flops import TracedFlops
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}

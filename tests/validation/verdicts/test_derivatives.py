@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 import fxlab
+from fxlab import compare_nodes, first_divergence, profile, verdict
 from fxlab.models.running import run
-from fxlab.validation import Status, compare_nodes, first_divergence, profile, verdict
+from fxlab.validation import Status
 from fxlab.validation.outputs.computed_tensors import observed
 
 POSITIONS = torch.randn(5, 3)

@@ -8,7 +8,7 @@ from agreement import assert_agree
 from torch import nn
 from torch.nn import functional as F
 
-from fxlab.tracing import symbolic_trace
+from fxlab import symbolic_trace
 from fxlab.tracing.shapes.kernels import dense_results
 
 CALLS = {

@@ -7,7 +7,7 @@ from agreement import assert_agree
 from torch import nn
 from torch.nn import functional as F
 
-from fxlab.tracing import TraceError, example_inputs, symbolic_trace
+from fxlab import TraceError, example_inputs, symbolic_trace
 
 SIZES = {
     "vocab_size": 100,
