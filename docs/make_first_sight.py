@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +31,7 @@ import fxlab
 FOLDER = IMAGES / "first_sight"
 PAGE = ROOT / "docs" / "first_sight.md"
 WIDTH, OTHERS_WIDTH, QUALITY, MOST_BYTES = 1100, 900, 72, 2_000_000
-WINDOWS = ((1280, 800), (1920, 1080))
+WINDOW = {"width": 1280, "height": 800}
 MARKERS = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end -->)", re.DOTALL)
 MEASURE = """() => {
     const area = r => r.width * r.height;
@@ -68,10 +68,9 @@ Inputs = dict[str, torch.Tensor] | tuple[torch.Tensor, ...]
 
 
 class Row(NamedTuple):
-    """What was measured of a model in one window."""
+    """What was measured of a model."""
 
     name: str
-    window: str
     graph: str
     boxes: int
     bookkeeping: int
@@ -86,9 +85,8 @@ def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
         rows = []
         for name in names or (*MODELS, *STEPS):
-            for row in record(name, Path(folder), browser):
-                print(*row, sep=" | ", flush=True)
-                rows.append(row)
+            rows.append(record(name, Path(folder), browser))
+            print(*rows[-1], sep=" | ", flush=True)
     page = PAGE.read_text()
     kept = [Row(*line.strip("| ").split(" | ")) for line in MARKERS.findall(page)[0].splitlines()[2:]]
     places = {name: place for place, name in enumerate((*MODELS, *STEPS))}
@@ -99,8 +97,8 @@ def main(names: list[str]) -> None:
         assert sum(file.stat().st_size for file in FOLDER.iterdir()) < MOST_BYTES
 
 
-def record(name: str, folder: Path, browser: Browser) -> Iterator[Row]:
-    """Show a model in each window and theme, keep the pictures of the smaller window, and measure both."""
+def record(name: str, folder: Path, browser: Browser) -> Row:
+    """Show a model in each theme, keep the pictures, and measure it."""
     torch.manual_seed(0)
     if name in STEPS:
         session, themes = fxlab.Session(STEPS[name]()), ("light",)
@@ -108,18 +106,17 @@ def record(name: str, folder: Path, browser: Browser) -> Iterator[Row]:
         model, inputs = MODELS[name]()
         session, themes = fxlab.Session(model.eval(), inputs), ("light", "dark")
     report = fxlab.report(session, path=folder / f"{file_name(name)}.html", measure=False)
-    for width, height in WINDOWS:
-        page = browser.new_page(viewport={"width": width, "height": height})
-        page.goto(report.as_uri())
-        page.locator(".fxi-layer .node").first.wait_for(timeout=60_000)
-        page.wait_for_timeout(1500)
-        yield measured(name, f"{width} × {height}", page)  # noqa: RUF001
-        if width == WINDOWS[0][0]:
-            for theme in themes:
-                page.emulate_media(color_scheme=theme)
-                page.wait_for_timeout(500)
-                save(page.screenshot(), FOLDER / f"{file_name(name)}-{theme}.webp", WIDTH, QUALITY)
-        page.close()
+    page = browser.new_page(viewport=WINDOW)
+    page.goto(report.as_uri())
+    page.locator(".fxi-layer .node").first.wait_for(timeout=60_000)
+    page.wait_for_timeout(1500)
+    row = measured(name, page)
+    for theme in themes:
+        page.emulate_media(color_scheme=theme)
+        page.wait_for_timeout(500)
+        save(page.screenshot(), FOLDER / f"{file_name(name)}-{theme}.webp", WIDTH, QUALITY)
+    page.close()
+    return row
 
 
 def record_others(names: list[str]) -> None:
@@ -135,8 +132,7 @@ def record_others(names: list[str]) -> None:
                 except Exception as error:
                     print(name, tool, type(error).__name__, str(error)[:200], flush=True)
                     continue
-                width, height = WINDOWS[0]
-                page = browser.new_page(viewport={"width": width, "height": height})
+                page = browser.new_page(viewport=WINDOW)
                 page.goto(address, wait_until="commit")
                 page.wait_for_timeout(OTHERS_MS)
                 save(page.screenshot(), FOLDER / f"{file_name(name)}-{tool}.webp", OTHERS_WIDTH, QUALITY)
@@ -173,12 +169,11 @@ def in_model_explorer(name: str, model: nn.Module, inputs: Inputs, folder: Path,
     return f"http://localhost:{port}/?data={config.to_url_param_value()}"
 
 
-def measured(name: str, window: str, page: Page) -> Row:
+def measured(name: str, page: Page) -> Row:
     """Measure what is to be seen."""
     found = page.evaluate(MEASURE)
     return Row(
         name,
-        window,
         f"{found['graph']:.0%}",
         found["boxes"],
         found["bookkeeping"],
@@ -192,7 +187,6 @@ def table(rows: list[Row]) -> str:
     """Return what was measured as a table of the page."""
     heading = (
         "Model",
-        "Window",
         "Graph",
         "Boxes",
         "Bookkeeping",
@@ -200,7 +194,7 @@ def table(rows: list[Row]) -> str:
         "In the window",
         "Smallest title (px)",
     )
-    lines = [heading, ("---", "---", *["---:"] * (len(heading) - 2)), *rows]
+    lines = [heading, ("---", *["---:"] * (len(heading) - 1)), *rows]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
