@@ -142,7 +142,7 @@ class Evaluation(Result):
 
     @table_property
     def table(self) -> "pd.DataFrame":
-        """A row for each measure: its ``value``, the ends of its interval, which one it is, and ``n``.
+        """A row for each measure, with its ``value``, the ends of its interval, which one it is, and ``n``.
 
         Intervals are at 95%: of shares after Wilson, of means (over batches, weighted by their elements)
         normal; a perplexity's is that of the mean loss, exponentiated. ``n`` counts decisions, batches or

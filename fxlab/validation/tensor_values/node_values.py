@@ -111,7 +111,7 @@ class NodeValues(Result):
 
     @table_property
     def table(self) -> pd.DataFrame:
-        """The statistics of all tensors: a row for each, indexed by ``kind`` and ``name``."""
+        """A row of statistics for each tensor, indexed by ``kind`` and ``name``."""
         import pandas as pd
 
         rows = [{"kind": t.kind, "name": t.name, **asdict(t.statistics)} for t in self.tensors]
