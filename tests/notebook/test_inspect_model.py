@@ -63,9 +63,14 @@ def test_a_session_has_its_own_inputs_and_passes(more):
         fxlab.inspect(make_session(), **more)
 
 
-def test_an_inspector_is_made_of_a_session_only():
-    with pytest.raises(TypeError, match=r"session: expected an fxlab\.Session, got a Model"):
-        Inspector(Model())
+def test_an_inspector_is_made_of_a_model_too_and_has_what_its_session_has():
+    inspector = Inspector(Model().eval(), INPUTS, passes=[fxlab.RemoveDeadCode()])
+    inspector.enable("RemoveDeadCode")
+    assert inspector.applied == inspector.session.applied == ["remove-dead-code"]
+    with pytest.raises(AttributeError, match=r"'aplied'\. Did you mean appl"):
+        _ = inspector.aplied
+    with pytest.raises(TypeError, match="passes: a session has its own"):
+        Inspector(inspector.session, passes=[])
 
 
 @pytest.mark.parametrize("passes", [[nn.Linear], [3], [None]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -174,7 +174,7 @@ def node_values(
     """
     found = resolved(model, "model")
     if not isinstance(node, str | fx.Node):
-        if node is not None and inputs is not None:
+        if node is not None and (inputs is not None or not isinstance(node, Iterable)):
             raise TypeError(f"node: expected a node or its name, got {described(node)}.")
         return _of_all_nodes(found, node if inputs is None else inputs)
     inputs = inputs_of(found, inputs)
