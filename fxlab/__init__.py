@@ -124,7 +124,12 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
             return getattr(import_module(f"fxlab.{module}"), own) if module else __getattr__(own)
         if name in _NAMES:
             return _find(name)
-        raise AttributeError(name) if name.startswith("__") else no_such_name("fxlab", name, __dir__())
+        if name.startswith("__"):
+            raise AttributeError(name)
+        for_authors = import_module("fxlab.rewriting")
+        if name in for_authors.__all__:
+            return getattr(for_authors, name)
+        raise no_such_name("fxlab", name, __dir__())
 
 
 def __dir__() -> list[str]:

@@ -30,6 +30,7 @@ def session(model):
 def test_names_that_mean_the_same_are_the_same(session):
     assert fxlab.Pass is fxlab.Transformation
     assert fxlab.load is fxlab.load_session
+    assert fxlab.RewritePass is fxlab.rewriting.RewritePass
     assert session.gm is session.graph_module
     session.enable("fuse-bias-in-linear")
     assert session.verify()
