@@ -126,8 +126,7 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
             return _find(name)
         if name.startswith("__"):
             raise AttributeError(name)
-        for_authors = import_module("fxlab.rewriting")
-        if name in for_authors.__all__:
+        if name[:1].isupper() and name in (for_authors := import_module("fxlab.rewriting")).__all__:
             return getattr(for_authors, name)
         raise no_such_name("fxlab", name, __dir__())
 
