@@ -16,7 +16,7 @@ from fxlab._version import __version__
 from fxlab.command_line.answer import FORMATS, Answer, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
-from fxlab.command_line.plain_warnings import plain_warnings
+from fxlab.command_line.progress import plain_warnings
 
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _MODEL = (
@@ -69,12 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 _NAMED_OTHERWISE = {
-    "inspect": "ask.nodes",
-    "nodes": "ask.nodes",
-    "explain": "ask.explain",
-    "profile": "ask.profile",
-    "why-not": "ask.why_not",
-    "verdict": "report.report",
+    **{name: f"ask.{name}" for name in ("nodes", "profile", "explain", "draw", "benchmark", "passes")},
+    **{name: f"report.{name}" for name in ("check", "export")},
+    **{"inspect": "ask.nodes", "why-not": "ask.why_not", "verdict": "report.report"},
 }
 """Commands whose file or function is not of their name."""
 
@@ -149,135 +146,88 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fxlab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    words = "Apply passes to a model, tell whether it is the same, write a report."
-    report = _add(commands, "report", words, aliases=["verdict"])
-    _add_model(report)
-    _add_passes(report)
-    report.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+    def command(
+        name: str, words: str, *, passes: bool = True, named: bool = False, **more: Any
+    ) -> argparse.ArgumentParser:
+        made = _add(commands, name, words, **more)
+        _add_model(made)
+        if passes:
+            _add_passes(made, named=named)
+        return made
 
-    report.add_argument(
-        "--save", type=_file, metavar="FILE", help="save what is on as a small JSON file, for `fxlab check`"
-    )
+    page: dict[str, Any] = {"type": _page, "metavar": "FILE", "help": "the HTML file to write"}
+    words = "Apply passes to a model, tell whether it is the same, write a report."
+    report = command("report", words, aliases=["verdict"])
+    report.add_argument("-o", "--output", **page)
+    words = "save what is on as a small JSON file, for `fxlab check`"
+    report.add_argument("--save", type=_file, metavar="FILE", help=words)
 
     words = "Apply a saved stack of passes, or some by name, to a model, and tell whether it is the same."
-    check = _add(commands, "check", words)
-    _add_model(check)
-    _add_passes(check)
-    check.add_argument(
-        "--session", metavar="FILE", help="what `session.save` or `fxlab report --save` wrote, for --passes"
-    )
-    check.add_argument(
-        "--data",
-        metavar="FILE",
-        help="a list of batches, written by torch.save, to judge it on; one batch if left out",
-    )
-    check.add_argument(
-        "--strict", action="store_true", help="fail also if graph, parameters or versions are not as saved"
-    )
-    check.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+    check = command("check", words)
+    words = "what `session.save` or `fxlab report --save` wrote, for --passes"
+    check.add_argument("--session", metavar="FILE", help=words)
+    words = "a list of batches, written by torch.save, to judge it on; one batch if left out"
+    check.add_argument("--data", metavar="FILE", help=words)
+    words = "fail also if graph, parameters or versions are not as saved"
+    check.add_argument("--strict", action="store_true", help=words)
+    check.add_argument("-o", "--output", **page)
 
-    compare = _add(
-        commands, "compare", "Tell whether two models of any origin compute the same, and where they part."
-    )
+    words = "Tell whether two models of any origin compute the same, and where they part."
+    compare = _add(commands, "compare", words)
     _add_model(compare, "REFERENCE")
     compare.add_argument("candidate", metavar="CANDIDATE", help="the other model, in the same forms")
-    compare.add_argument(
-        "--candidate-inputs",
-        metavar="FILE",
-        help="what the candidate is called with, if that is not the same",
-    )
-    compare.add_argument(
-        "--outputs",
-        type=_pairs,
-        metavar="PAIRS",
-        help="the outputs to compare, as logits=0,hidden=1: of the reference, and of the candidate",
-    )
-    compare.add_argument("-o", "--output", type=_page, metavar="FILE", help="the HTML file to write")
+    words = "what the candidate is called with, if that is not the same"
+    compare.add_argument("--candidate-inputs", metavar="FILE", help=words)
+    words = "the outputs to compare, as logits=0,hidden=1: of the reference, and of the candidate"
+    compare.add_argument("--outputs", type=_pairs, metavar="PAIRS", help=words)
+    compare.add_argument("-o", "--output", **page)
 
-    export = _add(
-        commands, "export", "Apply passes to a model, write it as a file, and tell whether that is the same."
-    )
-    _add_model(export)
-    _add_passes(export)
-    export.add_argument(
-        "-o",
-        "--output",
-        type=_exported,
-        required=True,
-        metavar="FILE",
-        help="the file to write: .pt2 (a program of torch.export) or .onnx",
-    )
+    words = "Apply passes to a model, write it as a file, and tell whether that is the same."
+    export = command("export", words)
+    words = "the file to write: .pt2 (a program of torch.export) or .onnx"
+    export.add_argument("-o", "--output", type=_exported, required=True, metavar="FILE", help=words)
 
-    trace = _add(commands, "trace", "Trace a model, and tell what its graph holds for.")
-    _add_model(trace)
+    trace = command("trace", "Trace a model, and tell what its graph holds for.", passes=False)
     shown = trace.add_mutually_exclusive_group()
     shown.add_argument("--code", action="store_true", help="print the code of the graph")
     shown.add_argument("--nodes", action="store_true", help="print a table of the nodes")
-    trace.add_argument(
-        "-o", "--output", type=_file, metavar="FILE", help="save the graph module, with torch.save"
-    )
+    words = "save the graph module, with torch.save"
+    trace.add_argument("-o", "--output", type=_file, metavar="FILE", help=words)
 
-    words = "List the nodes of a model's graph, with passes applied."
-    nodes = _add(commands, "nodes", words, aliases=["inspect"])
-    _add_model(nodes)
-    _add_passes(nodes)
+    nodes = command("nodes", "List the nodes of a model's graph, with passes applied.", aliases=["inspect"])
     nodes.add_argument("--module", metavar="PATH", help="only those in this module")
 
-    drawn = _add(commands, "draw", "Draw the graph of a model, with passes applied.")
-    _add_model(drawn)
-    _add_passes(drawn)
+    drawn = command("draw", "Draw the graph of a model, with passes applied.")
     words = "the picture to write: .svg, .png, .pdf or .dot"
     drawn.add_argument("-o", "--output", type=_file, required=True, metavar="FILE", help=words)
     drawn.add_argument("--open", type=lambda text: text.split(","), metavar="PATHS", help="groups to open")
 
-    timed = _add(commands, "benchmark", "Time a model with each pass and with all, against the original.")
-    _add_model(timed)
-    _add_passes(timed)
-    timed.add_argument(
-        "--rounds", type=_positive, default=15, metavar="N", help="how often each is timed (15)"
-    )
+    timed = command("benchmark", "Time a model with each pass and with all, against the original.")
+    words = "how often each is timed (15)"
+    timed.add_argument("--rounds", type=_positive, default=15, metavar="N", help=words)
 
-    profiled = _add(commands, "profile", "Tell the time, operations and bytes of each node.")
-    _add_model(profiled)
-    _add_passes(profiled)
-
-    explain = _add(commands, "explain", "Tell what passes would change on a model, and what not and why.")
-    _add_model(explain)
-    _add_passes(explain, named=True)
-
-    why_not = _add(commands, "why-not", "Tell where passes do not apply, and why; what came furthest first.")
-    _add_model(why_not)
-    _add_passes(why_not, named=True)
+    command("profile", "Tell the time, operations and bytes of each node.")
+    command("explain", "Tell what passes would change on a model, and what not and why.", named=True)
+    words = "Tell where passes do not apply, and why; what came furthest first."
+    why_not = command("why-not", words, named=True)
     why_not.add_argument("--node", metavar="NAME", help="only why not at this node, or in this module")
 
-    compiled = _add(
-        commands,
-        "compile",
-        "Run a script, and report on each graph that torch.compile makes of its code.",
-        usage="%(prog)s [options] SCRIPT [ARGUMENT ...] [options] [-- ARGUMENT ...]",
-    )
+    words = "Run a script, and report on each graph that torch.compile makes of its code."
+    usage = "%(prog)s [options] SCRIPT [ARGUMENT ...] [options] [-- ARGUMENT ...]"
+    compiled = _add(commands, "compile", words, usage=usage)
     compiled.add_argument("script", metavar="SCRIPT", help="the file of a Python script, run as it is")
-    compiled.add_argument(
-        "arguments",
-        nargs="*",
-        metavar="ARGUMENT",
-        help="what the script is given; behind -- whatever begins with a dash",
-    )
-    compiled.add_argument(
-        "-m", "--module", action="store_true", help="SCRIPT is the name of a module, as for `python -m`"
-    )
+    words = "what the script is given; behind -- whatever begins with a dash"
+    compiled.add_argument("arguments", nargs="*", metavar="ARGUMENT", help=words)
+    words = "SCRIPT is the name of a module, as for `python -m`"
+    compiled.add_argument("-m", "--module", action="store_true", help=words)
     words = "the HTML file to write, or a folder for it and for texts of all stages"
     compiled.add_argument("-o", "--output", type=_page_or_folder, metavar="FILE", help=words)
-    compiled.add_argument(
-        "--no-measure",
-        action="store_true",
-        help="no verdicts that take runs in float64, and no costs and errors of nodes",
-    )
+    words = "no verdicts that take runs in float64, and no costs and errors of nodes"
+    compiled.add_argument("--no-measure", action="store_true", help=words)
 
     _add(commands, "passes", "List the passes on offer, in the order in which they are applied.")
-    _add(
-        commands, "doctor", "Tell what is installed, what of fxlab works here, and what to do about the rest."
-    )
+    words = "Tell what is installed, what of fxlab works here, and what to do about the rest."
+    _add(commands, "doctor", words)
     return parser
 
 

@@ -3,16 +3,51 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
-from fxlab.command_line.model_source import Source, loaded
-from fxlab.command_line.pass_names import chosen_names
+from fxlab.command_line.model_source import Source, given_inputs, is_named_in_code, loaded, made_in_code
 from fxlab.command_line.progress import Progress
-from fxlab.command_line.python_model import is_named_in_code, made_in_code
-from fxlab.command_line.traced_model import traced
 from fxlab.session import Session, TransformationError
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.as_pass import as_pass
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+
+def traced(source: Source, options: argparse.Namespace) -> tuple[GraphModule, Any]:
+    """Return the graph of a model, and inputs to run it on; ``None`` for a graph that comes without."""
+    from torch.fx import GraphModule
+
+    from fxlab.tracing import TraceError, symbolic_trace
+
+    inputs = inputs_for(source, options)
+    if isinstance(source.model, GraphModule):
+        return source.model, inputs
+    with ends_with(ExitCode.NOT_TRACED, TraceError), ends_with(ExitCode.BAD_USAGE, TypeError, ValueError):
+        check = not options.no_check
+        return symbolic_trace(source.model, inputs, dynamic=not options.fixed, check=check), inputs
+
+
+def inputs_for(source: Source, options: argparse.Namespace) -> Any:
+    """Return inputs to run a model on; ``None`` for a graph that comes without."""
+    import torch
+    from torch.fx import GraphModule
+
+    from fxlab.tracing import example_inputs
+
+    model = source.model
+    if options.inputs:
+        first = next(model.parameters(), None)
+        return given_inputs(Path(options.inputs), torch.device("cpu") if first is None else first.device)
+    if source.inputs is not None or (isinstance(model, GraphModule) and not hasattr(model, "config")):
+        return source.inputs
+    hint = "(or in a file: --inputs)"  # not where it is the model that is wrong
+    with ends_with(ExitCode.BAD_USAGE, TypeError), ends_with(ExitCode.BAD_USAGE, ValueError, hint=hint):
+        return example_inputs(model, batch_size=options.batch_size, sequence_length=options.length)
 
 
 def chosen_passes(words: str | None) -> tuple[list[Transformation], list[str]]:
@@ -54,3 +89,37 @@ def session_with_passes(
         with progress.step(name), ends_with(ExitCode.PASS_FAILED, TransformationError):
             session.apply(name)
     return session, source
+
+
+ALL = "all"
+
+
+def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
+    """Return the names of passes that a list, separated by commas, means.
+
+    ``words``: names in any common spelling, or unambiguous prefixes of names (``fuse-bias`` for
+    ``fuse-bias-in-linear``); ``all`` for every pass. Raises CommandError if there is no
+    word, or one means no pass, or several.
+
+    Returns
+    -------
+    list of str
+        In the order of ``offered``, which is that of application.
+
+    Examples
+    --------
+    >>> chosen_names("merge,fuse-bias", ["merge-linears", "fuse-bias-in-linear", "fuse-attention"])
+    ['merge-linears', 'fuse-bias-in-linear']
+    """
+    if words.strip() == ALL:
+        return list(offered)
+    if not words.replace(",", " ").strip():
+        raise CommandError(
+            f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
+        )
+    from fxlab.transformations.pass_names import find_name
+
+    given = [word.strip() for word in words.split(",") if word.strip()]
+    with ends_with(ExitCode.BAD_USAGE, ValueError):
+        chosen = {find_name(word, offered, "--passes", by_prefix=True) for word in given}
+    return [name for name in offered if name in chosen]

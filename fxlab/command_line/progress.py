@@ -1,15 +1,17 @@
-"""Progress of a command on standard error: a bar on a terminal, lines in a log if asked for."""
+"""Progress and warnings of a command on standard error: a bar on a terminal, lines in a log if asked for."""
 
 from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
 from tqdm import tqdm
 
+from fxlab.command_line.answer import visible
 from fxlab.units import with_unit
 
 
@@ -46,3 +48,19 @@ class Progress:
 
 
 _FORMAT = "{desc} {bar:30} {n_fmt}/{total_fmt} [{elapsed}]"
+
+
+@contextmanager
+def plain_warnings(*, verbose: bool) -> Iterator[None]:
+    """Show warnings in words; those of libraries about their own future only if that is asked for."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show
+        warnings.simplefilter("default")
+        if not verbose:
+            for category in (DeprecationWarning, FutureWarning):
+                warnings.simplefilter("ignore", category)
+        yield
+
+
+def _show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    print(visible(f"warning: {message}"), file=sys.stderr)

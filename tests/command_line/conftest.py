@@ -31,6 +31,25 @@ class Raising(Transformation):
         raise KeyError("no such layer")
 """
 
+TINY = """
+import torch
+from torch import nn
+
+class Tiny(nn.Module):
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.key, self.value, self.factor = nn.Linear(4, 4), nn.Linear(4, 4), factor
+
+    def forward(self, x):
+        return {"keys": self.key(x) * self.factor, "values": self.value(x).relu() * self.factor}
+
+def make(factor=1.0):
+    return Tiny(factor).eval(), (torch.ones(2, 4),)
+
+def make_without_numbers():
+    return make(float("nan"))
+"""
+
 CONFIG = bert_config(1)
 
 
@@ -70,6 +89,14 @@ def checkpoint(tmp_path_factory):
 def config_file(checkpoint):
     """Return the path of a config.json."""
     return checkpoint / "config.json"
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """Return the name of a model in Python code, whose two linears read the same."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny_model.py"
+    path.write_text(TINY)
+    return f"{path}:make"
 
 
 @pytest.fixture(scope="session")

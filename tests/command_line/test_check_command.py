@@ -11,9 +11,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def saved(checkpoint, tmp_path_factory):
+def saved(tiny, tmp_path_factory):
     file = tmp_path_factory.mktemp("stack") / "stack.json"
-    assert main(["report", str(checkpoint), "--passes", "merge-linears,fuse-bias", "--save", str(file)]) == 0
+    assert main(["report", tiny, "--passes", "merge-linears,fuse-bias", "--save", str(file)]) == 0
     return file.read_text()
 
 
@@ -24,8 +24,8 @@ def stack(saved, tmp_path):
     return file
 
 
-def test_a_stack_that_was_saved_is_applied_and_judged(fxlab, checkpoint, stack):
-    ended = fxlab("check", checkpoint, "--session", stack, "--strict", "--format", "json")
+def test_a_stack_that_was_saved_is_applied_and_judged(fxlab, tiny, stack):
+    ended = fxlab("check", tiny, "--session", stack, "--strict", "--format", "json")
     answer = json.loads(ended.out)
     assert ended.code == 0
     assert [row["pass"] for row in answer["passes"]] == ["merge-linears", "fuse-bias-in-linear"]
@@ -33,20 +33,19 @@ def test_a_stack_that_was_saved_is_applied_and_judged(fxlab, checkpoint, stack):
     assert answer["not_as_saved"] == []
 
 
-def test_another_environment_is_said_and_a_failure_if_asked_for(fxlab, checkpoint, stack):
+def test_another_environment_is_said_and_a_failure_if_asked_for(fxlab, tiny, stack):
     stack.write_text(stack.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
-    ended = fxlab("check", checkpoint, "--session", stack, "--format", "json")
+    ended = fxlab("check", tiny, "--session", stack, "--format", "json")
     assert ended.code == 0
     assert "torch 1.0 in the file" in json.loads(ended.out)["not_as_saved"][0]
-    assert fxlab("check", checkpoint, "--session", stack, "--strict").code == 1
+    assert fxlab("check", tiny, "--session", stack, "--strict").code == 1
 
 
-def test_it_is_judged_on_batches(fxlab, checkpoint, stack, tmp_path):
+def test_it_is_judged_on_batches(fxlab, tiny, stack, tmp_path):
     data = tmp_path / "batches.pt"
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    torch.save([dict.fromkeys(names, torch.ones(size, 7, dtype=torch.long)) for size in (2, 9)], data)
+    torch.save([{"x": torch.ones(size, 4)} for size in (2, 9)], data)
     page = tmp_path / "page.html"
-    ended = fxlab("check", checkpoint, "--session", stack, "--data", data, "-o", page, "--format", "json")
+    ended = fxlab("check", tiny, "--session", stack, "--data", data, "-o", page, "--format", "json")
     answer = json.loads(ended.out)
     assert ended.code == 0, ended.out
     assert answer["batches_judged"] == 2
@@ -54,12 +53,12 @@ def test_it_is_judged_on_batches(fxlab, checkpoint, stack, tmp_path):
     assert page.stat().st_size > 0
 
 
-def test_what_is_no_saved_session_or_no_list_of_batches_is_refused(fxlab, checkpoint, stack, tmp_path):
+def test_what_is_no_saved_session_or_no_list_of_batches_is_refused(fxlab, tiny, stack, tmp_path):
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
-    ended = fxlab("check", checkpoint, "--session", broken)
+    ended = fxlab("check", tiny, "--session", broken)
     assert (ended.code, "expected a saved session" in ended.err) == (2, True)
     data = tmp_path / "batches.pt"
-    torch.save({"input_ids": torch.ones(2, 7)}, data)
-    ended = fxlab("check", checkpoint, "--session", stack, "--data", data)
+    torch.save({"x": torch.ones(2, 4)}, data)
+    ended = fxlab("check", tiny, "--session", stack, "--data", data)
     assert (ended.code, "--data" in ended.err) == (2, True)

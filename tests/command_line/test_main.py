@@ -104,12 +104,12 @@ def test_a_traceback_is_shown_only_if_it_is_asked_for(fxlab, tmp_path):
     assert shown.err.endswith("there is no such file or directory.\n")
 
 
-def test_what_was_not_foreseen_ends_with_70_in_words(fxlab, config_file, monkeypatch):
+def test_what_was_not_foreseen_ends_with_70_in_words(fxlab, tiny, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(trace, "traced", broken)
-    ended = fxlab("trace", config_file)
+    ended = fxlab("trace", tiny)
     assert ended.code == 70
     assert ended.err == "fxlab: RuntimeError: a bug (--traceback shows where)\n"
 
@@ -119,10 +119,10 @@ def test_without_a_command_it_prints_its_help(fxlab):
     assert (ended.code, ended.out.startswith("usage: fxlab")) == (0, True)
 
 
-def test_ctrl_c_in_this_process_leaves_words(fxlab, config_file, monkeypatch):
+def test_ctrl_c_in_this_process_leaves_words(fxlab, tiny, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(passed_session, "traced", interrupted)
-    ended = fxlab("report", config_file)
+    ended = fxlab("report", tiny)
     assert (ended.code, ended.err) == (130, "fxlab: interrupted\n")

@@ -129,10 +129,10 @@ def test_a_broken_program_is_named(fxlab, tmp_path, content):
     assert f"{path}: expected a program saved by torch.export.save" in ended.err
 
 
-def test_inputs_that_can_run_code_are_refused(fxlab, config_file, tmp_path):
+def test_inputs_that_can_run_code_are_refused(fxlab, tiny, tmp_path):
     path = tmp_path / "inputs.pt"
     torch.save(Trap(), path)
-    ended = fxlab("trace", config_file, "--inputs", path)
+    ended = fxlab("trace", tiny, "--inputs", path)
     assert ended.code == 2
     assert "the file's code ran" not in ended.err
     assert "holds other objects" in ended.err

@@ -6,7 +6,7 @@ import pytest
 
 import fxlab as fxlab_module
 from fxlab.command_line.exit_code import CommandError
-from fxlab.command_line.pass_names import chosen_names
+from fxlab.command_line.passed_session import chosen_names
 from fxlab.transformations import available
 
 NAMES = [cls().name for cls in available()]

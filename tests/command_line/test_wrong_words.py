@@ -4,7 +4,7 @@ import pytest
 
 from fxlab.command_line.exit_code import CommandError
 from fxlab.command_line.model_source import given_inputs
-from fxlab.command_line.pass_names import chosen_names
+from fxlab.command_line.passed_session import chosen_names
 
 
 @pytest.mark.parametrize("words", ["", " ", ",", " , "])

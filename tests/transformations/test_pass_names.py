@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fxlab import Session, benchmark
-from fxlab.command_line.pass_names import chosen_names
+from fxlab.command_line.passed_session import chosen_names
 from fxlab.transformations import available, offered
 from fxlab.transformations.pass_names import find_name
 

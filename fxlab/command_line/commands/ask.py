@@ -1,4 +1,4 @@
-"""``fxlab nodes``, ``profile``, ``explain`` and ``why-not``: tables of a graph, also for programs."""
+"""Commands that ask something of a graph and its passes: tables, a picture, times."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
 from fxlab.command_line.judged import of_graphs
+from fxlab.command_line.passed_session import chosen_passes, session_with_passes
 from fxlab.command_line.progress import Progress
+from fxlab.transformations import offered
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.session import Session
 
 
@@ -41,8 +43,6 @@ def explain(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Tell what passes would change on a model, and what not and why."""
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
-        import pandas as pd
-
         return pd.concat([session.explain(name).assign(**{"pass": name}) for name in names])
 
     return _answer(options, "candidates", table, apply=False)
@@ -52,8 +52,6 @@ def why_not(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Tell where passes do not apply, or not at a node, and why; what came furthest first."""
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
-        import pandas as pd
-
         with ends_with(ExitCode.BAD_USAGE, ValueError):
             return pd.concat([session.why_not(name, options.node) for name in names])
 
@@ -68,8 +66,6 @@ def _answer(
     *,
     apply: bool = True,
 ) -> tuple[Answer, ExitCode]:
-    from fxlab.command_line.passed_session import chosen_passes, session_with_passes
-
     passes, names = chosen_passes(options.passes or getattr(options, "named", None))
     if not apply and not names:
         raise CommandError("--passes: expected names of passes, or `all`.")
@@ -79,3 +75,30 @@ def _answer(
             found = table(session, names)
     facts = {**of_graphs(session, source.words), "rows": len(found)}
     return Answer(facts, {title: found}, {title: shown} if shown else {}), ExitCode.DONE
+
+
+def draw(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Draw the graph of a model, with passes applied and their nodes highlighted."""
+    chosen = chosen_passes(options.passes)
+    with Progress(3 + len(chosen[1]), verbose=options.verbose) as progress:
+        session, source = session_with_passes(options, progress, chosen)
+        with progress.step("draw"), ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o, --open)"):
+            drawing = session.draw(options.output, highlight=[*session.applied], opened=options.open)
+    facts = {**of_graphs(session, source.words), "boxes": len(drawing.view.boxes), "picture": options.output}
+    return Answer(facts), ExitCode.DONE
+
+
+def benchmark(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Time a model alone, or with each of the passes and with all of them."""
+    passes, names = chosen_passes(options.passes)
+    with Progress(3, verbose=options.verbose) as progress:
+        session, source = session_with_passes(options, progress, (passes, []))
+        with progress.step("time"), ends_with(ExitCode.BAD_USAGE, ValueError):
+            table = session.benchmark(passes=names, each=True, rounds=options.rounds)
+    table["time"] = [f"{seconds * 1000:.3g} ms" for seconds in table["time"]]
+    return Answer(of_graphs(session, source.words), {"times": table}), ExitCode.DONE
+
+
+def passes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """List the passes of fxlab and of other installed packages, in the order of their application."""
+    return Answer({}, {"passes": offered().table.reset_index()}), ExitCode.DONE

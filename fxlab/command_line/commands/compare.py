@@ -10,8 +10,8 @@ from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import ExitCode, ends_with
 from fxlab.command_line.judged import code_of, facts_of
 from fxlab.command_line.model_source import Source, device_of, given_inputs, loaded
+from fxlab.command_line.passed_session import inputs_for
 from fxlab.command_line.progress import Progress
-from fxlab.command_line.traced_model import inputs_for
 
 
 def _given(options: argparse.Namespace, path: str) -> tuple[Any, str, Source | None]:

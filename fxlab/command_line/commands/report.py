@@ -1,19 +1,23 @@
-"""``fxlab report``: what passes do to a model, as one HTML file, and whether it matters, as an exit code."""
+"""Commands that judge a model with passes, or the file that it is written to."""
 
 from __future__ import annotations
 
 import argparse
+import warnings
+from pathlib import Path
+from typing import Any
 
 from fxlab.command_line.answer import Answer
-from fxlab.command_line.exit_code import ExitCode, ends_with
-from fxlab.command_line.judged import judged, of_graphs, pass_table, write_page
+from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.command_line.judged import code_of, facts_of, judged, of_graphs, pass_table, write_page
+from fxlab.command_line.model_source import given_batches, loaded
+from fxlab.command_line.passed_session import chosen_passes, session_with_passes, traced
 from fxlab.command_line.progress import Progress
+from fxlab.session import Session, TransformationError, load_session
 
 
 def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     """Apply passes to a model, compare the two, and write the report."""
-    from fxlab.command_line.passed_session import chosen_passes, session_with_passes
-
     chosen = chosen_passes(options.passes)
     steps = len(chosen[1]) + 3 + bool(options.save) + bool(options.output)
     with Progress(steps, verbose=options.verbose) as progress:
@@ -24,8 +28,102 @@ def report(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
         if options.save:
             with progress.step("save"), ends_with(ExitCode.BAD_USAGE, OSError, hint="(--save)"):
                 facts["session"] = str(session.save(options.save))
-        if options.output:
-            with progress.step("write"):
-                write_page(session, options.output)
-            facts["report"] = options.output
-    return Answer(facts, {**tables, "passes": pass_table(session)}), code
+        return _written(options, progress, session, Answer(facts, tables)), code
+
+
+def _written(options: argparse.Namespace, progress: Progress, session: Session, answer: Answer) -> Answer:
+    """Write the page, if one is asked for; return the answer with its path and the table of passes."""
+    facts = answer.facts
+    if options.output:
+        with progress.step("write"):
+            write_page(session, options.output)
+        facts = {**facts, "report": options.output}
+    return Answer(facts, {**answer.tables, "passes": pass_table(session)})
+
+
+def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Load a saved session with a model, say what is different, and judge it; or judge passes by name."""
+    if options.session is None:
+        if options.passes is None:
+            raise CommandError("--session: expected a saved stack, or --passes.")
+        options.save = None
+        return report(options)
+    with Progress(4 + bool(options.output), verbose=options.verbose) as progress:
+        with progress.step("load"):
+            source = loaded(options)
+        with progress.step("trace"):
+            model, inputs = traced(source, options)
+        with progress.step("passes"):
+            session, differences = _loaded_session(options.session, model, inputs)
+        with progress.step("compare"):
+            if options.data:
+                found, tables, code = _evaluated(session, Path(options.data))
+            else:
+                found, tables, code = judged(session, source.has_data)
+        facts = {**of_graphs(session, source.words), **found, "not_as_saved": differences}
+        if differences and options.strict and code is ExitCode.DONE:
+            code = ExitCode.DIFFERENT
+        return _written(options, progress, session, Answer(facts, tables)), code
+
+
+def _loaded_session(path: str, model: Any, inputs: Any) -> tuple[Session, list[str]]:
+    """Return the session, and in words what is different from the one that was saved."""
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        ends_with(ExitCode.PASS_FAILED, TransformationError),
+        ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(--session)"),
+    ):
+        warnings.simplefilter("always", RuntimeWarning)
+        session = load_session(path, model, inputs)
+    return session, [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
+
+
+def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, Any], ExitCode]:
+    """Judge a session on all batches of a file."""
+    import torch
+
+    from fxlab.validation import evaluate
+
+    first = next(session.original.parameters(), None)
+    batches = given_batches(path, torch.device("cpu") if first is None else first.device)
+    with ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError, hint="(--data)"):
+        evaluation = evaluate(session, batches)
+    facts = {**facts_of(evaluation.verdict), "batches_judged": len(evaluation.batches)}
+    tables = {"batches": evaluation.batches, "measures": evaluation.table()}
+    return facts, tables, code_of(evaluation.verdict, evaluation.agrees)
+
+
+def export(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Apply passes to a model, write it as what the file's suffix says, and judge the file by the model."""
+    from fxlab.deployment import files
+
+    path = Path(options.output)
+    if missing := files.missing_package(path.suffix):
+        raise CommandError(f"-o {path}: {missing}.")
+    chosen = chosen_passes(options.passes)
+    with Progress(len(chosen[1]) + 4, verbose=options.verbose) as progress:
+        session, source = session_with_passes(options, progress, chosen, needs_weights=True)
+        with (
+            progress.step("write"),
+            ends_with(ExitCode.NOT_EXPORTED, files.ExportError, TypeError, ValueError),
+            ends_with(ExitCode.BAD_USAGE, OSError, hint=f"(-o {path})"),
+        ):
+            written = files.export(session, path, dynamic=not options.fixed, check=False)
+        with (
+            progress.step("compare"),
+            ends_with(ExitCode.NOT_COMPARED, Exception, hint="The file was written, and not compared."),
+        ):
+            verdict = files.file_verdict(session, path)
+    facts = {
+        **of_graphs(session, source.words),
+        "file": str(path),
+        "inputs": list(written.inputs),
+        "outputs": list(written.outputs),
+        "holds_for": list(written.conditions),
+    }
+    if verdict is None:
+        words = "the file was not run, as onnxruntime is not installed: pip install onnxruntime"
+        facts |= {"verdict": None, "reason": words}
+        return Answer(facts, {"passes": pass_table(session)}), ExitCode.DONE
+    tables = {"outputs": verdict.table, "passes": pass_table(session)}
+    return Answer({**facts, **facts_of(verdict)}, tables), code_of(verdict, verdict.agrees)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fxlab.command_line.answer import Answer
 from fxlab.command_line.exit_code import ExitCode, ends_with
 from fxlab.command_line.model_source import loaded
+from fxlab.command_line.passed_session import traced
 from fxlab.command_line.progress import Progress
-from fxlab.command_line.traced_model import traced
 
 if TYPE_CHECKING:
     import pandas as pd
