@@ -6,6 +6,7 @@ from fxlab.first_use import on_first_use
 from fxlab.transformations import passes
 
 if TYPE_CHECKING:
+    from fxlab.transformations.as_pass import register as register
     from fxlab.transformations.base import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations.base import Transformation as Transformation
     from fxlab.transformations.composition import compose as compose
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from fxlab.transformations.patterns.from_pattern import from_pattern as from_pattern
     from fxlab.transformations.patterns.match import Match as Match
     from fxlab.transformations.patterns.pattern import either as either
-    from fxlab.transformations.registering import register as register
     from fxlab.transformations.registry import available as available
     from fxlab.transformations.registry import installed as installed
     from fxlab.transformations.registry import offered as offered
@@ -36,7 +36,7 @@ if not TYPE_CHECKING:  # type checkers go by the imports
             "patterns.match": "Match",
             "passes": " ".join(passes.__all__),
             "registry": "available installed offered",
-            "registering": "register",
+            "as_pass": "register",
             "rewriting.candidate_pass": "CandidatePass",
             "rewriting.rewrite_pass": "RewritePass",
         },

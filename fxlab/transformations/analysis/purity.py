@@ -1,14 +1,38 @@
-"""Purity: no side effects, and equal results for equal inputs."""
+"""Purity: no side effects, and equal results for equal inputs; dropouts, active and inactive."""
 
 import torch
+from torch import nn
 from torch.fx import Node
 
-from fxlab.operators import function_of, why_not_pure
+from fxlab.operators import argument, function_of, operator_of, why_not_pure
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import keeps_state, written_inputs
-from fxlab.transformations.analysis.dropout import is_dropout_call, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
+
+DROPOUT_MODULES: tuple[type[nn.Module], ...] = tuple(
+    module
+    for module in vars(nn).values()
+    if isinstance(module, type) and (function := function_of(module)) is not None and function.is_dropout
+)
+
+
+def is_dropout_call(node: Node) -> bool:
+    """Tell whether a node calls a function that drops values, or would in training."""
+    operator = operator_of(node)
+    return operator is not None and operator.is_dropout
+
+
+def why_drops(node: Node) -> Refusal | None:
+    """Return why a call of such a function may drop values; ``None`` if it drops none."""
+    given = (argument(node, name) for name in ("training", "train"))
+    training = next((value for value in given if value is not None), None)
+    probability = argument(node, "p")
+    if type(probability) not in (int, float) or not 0 <= probability <= 1:
+        return Reason.DROPOUT_PROBABILITY(probability=probability)
+    if training is not False and probability != 0:
+        return Reason.ACTIVE_DROPOUT(training=training)
+    return None
 
 
 def why_impure(node: Node, facts: GraphFacts) -> Refusal | None:

@@ -15,10 +15,10 @@ from fxlab.node_info import dtype_name, known_shape
 from fxlab.operators import computed_by, is_aten
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.autocast import LARGEST
-from fxlab.transformations.analysis.dropout import DROPOUT_MODULES
 from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
+from fxlab.transformations.analysis.purity import DROPOUT_MODULES
 from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude

@@ -13,9 +13,9 @@ from fxlab.operators import argument, computes, operator_called
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload
 from fxlab.transformations.analysis.aliasing_and_writes import may_return_view
-from fxlab.transformations.analysis.dropout import DROPOUT_MODULES, is_dropout_call, why_drops
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_hooked, why_not_plain
+from fxlab.transformations.analysis.purity import DROPOUT_MODULES, is_dropout_call, why_drops
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 

@@ -16,12 +16,6 @@ from fxlab.torch_private import AnyBatchNorm, AnyConv
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.journal.module_fingerprint import carry_tensor
-from fxlab.transformations.passes.fuse_batch_norm.batch_norm import (
-    ScaleAndShift,
-    carry_bias,
-    is_trained,
-    why_not_fixed,
-)
 from fxlab.transformations.patterns.matching import Miss
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import Pattern, read_once
@@ -29,16 +23,70 @@ from fxlab.transformations.rewriting.dialects import change_layer
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.new_modules import new_layer
 from fxlab.transformations.views.batch_norm import as_batch_norm
-from fxlab.transformations.views.channels import (
-    LayerModule,
-    output_channels,
-    per_output,
-    precise,
-)
+from fxlab.transformations.views.channels import LayerModule, output_channels, per_output, precise
 from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear, as_linear
 from fxlab.values.tensors import same_bits
+
+
+@dataclass(frozen=True)
+class ScaleAndShift:
+    """``scale`` and ``shift`` of each channel, both of shape ``(num_features,)`` and in double precision."""
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    @classmethod
+    def of(cls, batch_norm: AnyBatchNorm) -> "ScaleAndShift":
+        """Compute them from the running statistics."""
+        with torch.no_grad():
+            mean, variance = (precise(statistic) for statistic in running_statistics(batch_norm))
+            scale = torch.rsqrt(variance + batch_norm.eps)
+            if batch_norm.weight is not None:
+                scale = scale * precise(batch_norm.weight)
+            shift = -mean * scale
+            if batch_norm.bias is not None:
+                shift = shift + precise(batch_norm.bias)
+        return cls(scale, shift)
+
+
+def running_statistics(batch_norm: AnyBatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the running mean and variance."""
+    mean, variance = batch_norm.running_mean, batch_norm.running_var
+    if mean is None or variance is None:
+        raise ValueError("A batch norm without running statistics was given; check why_not_fixed first.")
+    return mean, variance
+
+
+def why_not_fixed(batch_norm: AnyBatchNorm, channels: int) -> Refusal | None:
+    """Return why a batch norm is no scaling and shift of so many channels; ``None`` if it is."""
+    if batch_norm.training:
+        return Reason.TRAINING_MODE(module="the batch norm")
+    if batch_norm.running_mean is None or batch_norm.running_var is None:
+        return Reason.NO_RUNNING_STATISTICS()
+    for tensor in (*running_statistics(batch_norm), batch_norm.weight, batch_norm.bias):
+        if tensor is not None and tensor.shape != (channels,):
+            return Reason.FEATURES_DIFFER(features=tuple(tensor.shape), channels=channels)
+    return None
+
+
+def is_trained(module: nn.Module) -> bool:
+    """Tell whether a parameter of a module is trained."""
+    return any(parameter is not None and parameter.requires_grad for parameter in module._parameters.values())
+
+
+def carry_bias(
+    layer: nn.Module, batch_norm: AnyBatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
+) -> bool:
+    """Bring a new bias back, to the layer if it has one, else to the batch norm; tell whether either has."""
+    for module, value in ((layer, to_layer), (batch_norm, to_norm)):
+        bias = module._parameters["bias"]
+        if bias is not None:
+            carry_tensor(module, "bias", value.to(bias.dtype))
+            return True
+    return False
+
 
 _FUNCTIONS: dict[type[nn.Module], Callable[..., Any]] = {
     nn.Linear: functional.linear,
