@@ -208,8 +208,7 @@ def _of_python(path: Path, options: argparse.Namespace) -> Source:
 
 def _exported_program(path: Path, options: argparse.Namespace) -> Source:
     from fxlab.sources import source_of
-    from fxlab.tracing.exported.archive_check import MayRunCodeError
-    from fxlab.tracing.exported.saved_program import load_program
+    from fxlab.tracing.exported.saved_program import MayRunCodeError, load_program
 
     kind = "an exported program"
     _refuse_changes(kind, options)

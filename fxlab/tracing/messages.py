@@ -1,16 +1,20 @@
-"""Messages about abandoned rungs, about a specialised graph, and about a failure."""
+"""Messages about abandoned rungs, a specialised graph and a failure; torch's own log, silent meanwhile."""
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fxlab.author_frames import levels_to_author
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import where_raised
 from fxlab.tracing.report import TraceReport, TraceWarning
-from fxlab.tracing.shapes.size_texts import without_marks
+from fxlab.tracing.shapes.condition_text import without_marks
 from fxlab.tracing.torch_private import GuardOnDataDependentSymNode
 
 _MOST_LIMITS = 10
@@ -69,3 +73,22 @@ def _cause(error: Exception) -> str:
     if isinstance(error, GuardOnDataDependentSymNode):
         return "Python decides on data, or on a size that data decides on"
     return first_line(error)
+
+
+@contextmanager
+def torch_logs_silent() -> Iterator[None]:
+    """Keep torch from logging in this thread, unless ``TORCH_LOGS`` asks it to."""
+    thread = threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "torch"]
+    loggers = [] if os.environ.get("TORCH_LOGS") else list(map(logging.getLogger, names))
+    for logger in loggers:
+        logger.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_of_others)

@@ -24,12 +24,11 @@ from fxlab.tracing.bound_inputs import Argument, bound_arguments
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.inputs.example_inputs import example_inputs
 from fxlab.tracing.leaf_modules import Choice, LeafModules
-from fxlab.tracing.messages import Step, first_line, place_of, warn_of_limits
+from fxlab.tracing.messages import Step, first_line, place_of, torch_logs_silent, warn_of_limits
 from fxlab.tracing.model_code.attributes import has_data, traceable
 from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
-from fxlab.tracing.model_code.torch_logs import torch_logs_silent
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole

@@ -1,14 +1,16 @@
-"""Use of automatic mixed precision by a model, and by what is around it."""
+"""Regions of a model in which it chooses automatic mixed precision, or how attention is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx.node import has_side_effect
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fxlab.exchanged import exchanged
 from fxlab.models.autocast import AutocastState, autocast_state
@@ -46,3 +48,37 @@ def require_autocast(state: AutocastState) -> None:
         raise AssertionError(
             f"{REFUSAL} autocast {dtypes} only, as the model decides on it: trace it as it is to run"
         )
+
+
+AttentionBackends: TypeAlias = tuple[SDPBackend, ...]
+"""What ``scaled_dot_product_attention`` may compute with; other backends round otherwise."""
+
+_ENABLED: dict[SDPBackend, Callable[[], bool]] = {
+    SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled,
+    SDPBackend.FLASH_ATTENTION: torch.backends.cuda.flash_sdp_enabled,
+    SDPBackend.EFFICIENT_ATTENTION: torch.backends.cuda.mem_efficient_sdp_enabled,
+    SDPBackend.CUDNN_ATTENTION: torch.backends.cuda.cudnn_sdp_enabled,
+}
+"""How to ask for each; the settings hold for CPUs, too."""
+
+
+def attention_backends() -> AttentionBackends:
+    """Return what attention may be computed with."""
+    return tuple(backend for backend, is_enabled in _ENABLED.items() if is_enabled())
+
+
+@dataclass(frozen=True)
+class WithAttentionBackends:
+    """The target of a node that computes attention with what the model chooses there."""
+
+    function: Callable[..., Any]
+    backends: AttentionBackends
+
+    @property
+    def __name__(self) -> str:
+        return self.function.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        with sdpa_kernel(list(self.backends)):
+            return self.function(*args, **kwargs)

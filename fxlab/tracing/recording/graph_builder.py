@@ -28,8 +28,8 @@ from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.output_objects import output_argument
 from fxlab.tracing.recording.torch_calls import Call
 from fxlab.tracing.report import TraceError
+from fxlab.tracing.shapes.condition_text import size_text_in
 from fxlab.tracing.shapes.fake_state import Originals
-from fxlab.tracing.shapes.size_texts import size_text_in
 from fxlab.tracing.shapes.symbolic_sizes import (
     SizeNodes,
     SymbolicNumber,

@@ -19,17 +19,16 @@ from fxlab.tracing.leaf_modules import LeafModules
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.mode_reads import ModeReads
 from fxlab.tracing.model_code.model_files import files_of
-from fxlab.tracing.model_code.outside_reads import OutsideReads
-from fxlab.tracing.model_code.setting_reads import SettingReads
+from fxlab.tracing.model_code.setting_reads import OutsideReads, SettingReads
 from fxlab.tracing.model_code.source_lines import where
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.model_code.twin import Twin
+from fxlab.tracing.recording.autocast_regions import WithAttentionBackends, attention_backends
 from fxlab.tracing.recording.graph_builder import MOST_OPERATIONS, RecordedNodes, Recording, is_one_of
 from fxlab.tracing.recording.guards import Conditions
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.raised_errors import RaisedErrors
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
-from fxlab.tracing.recording.sdpa_backends import WithAttentionBackends, attention_backends
 from fxlab.tracing.recording.tape import Replay, Tape
 from fxlab.tracing.recording.torch_calls import Call, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs

@@ -30,12 +30,12 @@ from fxlab.tracing.recording.recorder import record
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.tape import Replay, Tape
 from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE
+from fxlab.tracing.shapes.condition_text import size_texts_marked
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_mode import fakes_hidden
 from fxlab.tracing.shapes.fake_state import fake_twin
 from fxlab.tracing.shapes.leftovers import put_back_after, require_gone, still_there
 from fxlab.tracing.shapes.size_cache import arithmetic_remembered
-from fxlab.tracing.shapes.size_texts import size_texts_marked
 from fxlab.tracing.torch_private import enable_python_dispatcher
 
 

@@ -1,13 +1,17 @@
-"""Conditions on sizes as a reader writes them in Python."""
+"""Conditions on sizes as a reader writes them, and texts of sizes that the model's Python makes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import sympy
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
+
+from fxlab.tracing.torch_private import SymNode
+from fxlab.values.nested import texts_inside
 
 _FUNCTIONS = {
     "TruncToInt": "int",
@@ -69,3 +73,29 @@ class _ConditionPrinter(StrPrinter):  # type: ignore[misc]
     def _joined(self, expression: Any, operator: str, level: int) -> str:
         parts = (self.parenthesize(part, level, strict=not part.is_Boolean) for part in expression.args)
         return f" {operator} ".join(parts)
+
+
+_MARK = "\u2063"
+"""What texts of symbolic sizes end in; it is not seen where one is shown."""
+
+
+@contextmanager
+def size_texts_marked(names: Mapping[sympy.Symbol, str]) -> Iterator[None]:
+    """Let texts of symbolic sizes be told from others, and say the sizes' names: ``f"{len(x)} rows"``."""
+    node: Any = SymNode
+    before = node.str
+    node.str = lambda number: f"{condition_text(number.expr, names)}{_MARK}"
+    try:
+        yield
+    finally:
+        node.str = before
+
+
+def size_text_in(value: Any) -> str:
+    """Return the first text of a symbolic size that is inside a value, or a key in it; ``""`` if none is."""
+    return next((without_marks(text) for text in texts_inside(value) if _MARK in text), "")
+
+
+def without_marks(text: str) -> str:
+    """Return a text as it is shown."""
+    return text.replace(_MARK, "")

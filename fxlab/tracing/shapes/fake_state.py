@@ -1,8 +1,8 @@
-"""Fake tensors in place of the parameters and buffers of a model, while a run is recorded."""
+"""Fake tensors in place of the parameters and buffers of a model, and data that comes along with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,9 +11,40 @@ from torch import nn
 
 from fxlab.tracing.model_code.mode_reads import set_modes
 from fxlab.tracing.model_code.twin import Twin
-from fxlab.tracing.shapes.fake_data import data_of, give_data, has_data
-from fxlab.tracing.torch_private import FakeTensor, FakeTensorMode
+from fxlab.tracing.torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    no_python_dispatcher,
+    unset_fake_temporarily,
+)
 from fxlab.values.containers import is_a, replace_item, replaceable_items
+from fxlab.values.nested import map_tensors
+
+
+def has_data(tensor: torch.Tensor) -> bool:
+    """Tell whether data comes along with a fake tensor."""
+    return isinstance(tensor, FakeTensor) and tensor.real_tensor is not None
+
+
+def data_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the data that comes along with a fake tensor."""
+    assert isinstance(tensor, FakeTensor)
+    assert tensor.real_tensor is not None
+    return tensor.real_tensor
+
+
+def give_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """Let data come along with a fake tensor."""
+    assert isinstance(tensor, FakeTensor)
+    tensor.real_tensor = data
+
+
+def call_on_data(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Call a function on the data that comes along with fake tensors, which nothing else is to see."""
+    args, kwargs = map_tensors(lambda _, tensor: data_of(tensor), (tuple(args), dict(kwargs)))
+    unseen = torch._C.DisableTorchFunction()
+    with unseen, unset_fake_temporarily(), no_python_dispatcher(), torch.no_grad():
+        return function(*args, **kwargs)
 
 
 class Originals:

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import torch
 from torch.fx import Node
 
-from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
+from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.tracing.torch_private import FakeTensor, ShapeEnv, constrain_range_for_size
 from fxlab.values.tensors import is_floating

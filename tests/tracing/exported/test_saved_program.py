@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fxlab.tracing.exported.archive_check import MayRunCodeError, check_is_data
-from fxlab.tracing.exported.saved_program import load_program
+from fxlab.tracing.exported.saved_program import MayRunCodeError, check_is_data, load_program
 from fxlab.values.tensors import same_bits
 
 MADE_BY_TORCH = {".data/version", "version", "byteorder", ".data/serialization_id"}

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from fxlab import symbolic_trace
-from fxlab.tracing.recording.sdpa_backends import WithAttentionBackends, attention_backends
+from fxlab.tracing.recording.autocast_regions import WithAttentionBackends, attention_backends
 
 
 class Exact(nn.Module):

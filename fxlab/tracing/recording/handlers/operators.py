@@ -30,7 +30,7 @@ from fxlab.tracing.recording.torch_calls import (
     with_numbers_for_sizes,
     writes,
 )
-from fxlab.tracing.shapes.size_texts import without_marks
+from fxlab.tracing.shapes.condition_text import without_marks
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import all_read
 from fxlab.values.nested import tensors_inside

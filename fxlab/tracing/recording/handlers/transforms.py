@@ -30,13 +30,13 @@ from fxlab.tracing.recording.derivatives import (
     Applied,
     DerivativeBody,
     Given,
+    VmapBody,
 )
 from fxlab.tracing.recording.flex import FlexAttention, arguments_of, indexed_by_tensors
 from fxlab.tracing.recording.run import Run, versions_of
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
-from fxlab.tracing.recording.vmap import VmapBody
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.shapes.fake_data import call_on_data, has_data
+from fxlab.tracing.shapes.fake_state import call_on_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.tracing.torch_private import TransformGetItemToIndex, apis
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.shapes.fake_data import call_on_data, give_data, has_data
+from fxlab.tracing.shapes.fake_state import call_on_data, give_data, has_data
 from fxlab.tracing.shapes.kernels.dense_results import DENSE_RESULTS
 from fxlab.tracing.shapes.kernels.made_tensors import (
     are_contiguous,
