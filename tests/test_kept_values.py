@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.kept_values import read_as
 from fxlab.validation.evaluation.agreement import Measured
-from fxlab.validation.evaluation.kept_file import KeptFile
+from fxlab.validation.evaluation.kept_file import KeptFile, read_as
 
 HOSTILE = (
     None,

@@ -123,7 +123,7 @@ class Comparisons:
 
     def _verdict_on_order(self, stack: Stack, stage: GraphModule) -> Verdict | None:
         """Return the verdict if the stage differs from the original in its order alone."""
-        from fxlab.validation.verdicts.order import verdict_on_order
+        from fxlab.validation.verdicts.verdict import verdict_on_order
 
         return self.remembered("order", stack, lambda: verdict_on_order(self._original, stage))
 

@@ -12,8 +12,8 @@ from torch import fx
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.validation import NodeValues, TensorValue
-from fxlab.validation.tensor_values.non_finite import FirstNonFinite, first_non_finite
 from fxlab.validation.tensor_values.slices import Slice
+from fxlab.validation.tensor_values.visited_run import FirstNonFinite, first_non_finite
 from fxlab.view_model.protocol import Cells, NodeValue, SmallCells, TensorMap, TensorStatistics, ValuePart
 from fxlab.view_model.wire import clip, to_json
 

@@ -1,22 +1,26 @@
 """Lanes: graphs that are run one node at a time, as they are and in float64."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
+from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.model_state import memory_of
 from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
+from fxlab.node_info import attribute_at
 from fxlab.operators import draws_random_numbers
 from fxlab.torch_private import pytree
+from fxlab.transformations.analysis.aliasing_and_writes import Writes, keeps_state
 from fxlab.validation.nodes.body_runs import BodyRuns
 from fxlab.validation.verdicts.draws import Draw, Draws, DrawsMode, first_difference, replayable
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, widened
 from fxlab.validation.verdicts.new_values import TRIES, NewValues
 from fxlab.validation.verdicts.own_run import Dtypes, dtypes_of
-from fxlab.validation.verdicts.own_state import with_own_state
 from fxlab.validation.verdicts.runs import Runs
 
 NOT_THERE = object()
@@ -199,3 +203,41 @@ class ExactLanes:
     def is_new(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor has new values of the transformed graph."""
         return tensor in self.new
+
+
+def with_own_state(module: GraphModule) -> GraphModule:
+    """Return a copy of a module with its own copies of what a run may write; others are shared.
+
+    A module that no run can change is returned as it is. What may be written is known from the graph: what
+    is read by ``get_attr`` and written in place, batch norms in training, embeddings with a ``max_norm``, and
+    all that modules of other libraries, or with hooks, hold.
+    """
+    keepers = [part for part in _called(module) if any(map(_may_keep_state, part.modules()))]
+    written = {memory_of(tensor) for tensor in _written_attributes(module)}
+    written |= {memory_of(tensor) for part in keepers for tensor in (*part.parameters(), *part.buffers())}
+    if not keepers and not written:
+        return module
+    return share_tensors_copy(module, own=lambda tensor: memory_of(tensor) in written)
+
+
+def _called(module: GraphModule) -> Iterator[nn.Module]:
+    for node in module.graph.find_nodes(op="call_module"):
+        yield module.get_submodule(str(node.target))
+
+
+def _written_attributes(module: GraphModule) -> Iterator[torch.Tensor]:
+    nodes = module.graph.find_nodes(op="get_attr")
+    writes = Writes(module) if nodes else None
+    for node in nodes:
+        value = attribute_at(module, str(node.target))
+        if isinstance(value, torch.Tensor) and writes is not None and writes.is_written(node):
+            yield value
+
+
+def _may_keep_state(module: nn.Module) -> bool:
+    return bool(
+        not type(module).__module__.startswith("torch.")
+        or module._forward_hooks
+        or module._forward_pre_hooks
+        or keeps_state(module)
+    )

@@ -14,8 +14,7 @@ from fxlab.graphs.nodes_by_stage import stage_names
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import is_in_fake_group
 from fxlab.sources import SessionLike, checked_session
-from fxlab.validation.verdicts.order import verdict_on_order
-from fxlab.validation.verdicts.verdict import Reference
+from fxlab.validation.verdicts.verdict import Reference, verdict_on_order
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,10 @@ from inspect import isroutine
 
 import torch
 from torch.fx import GraphModule
+from torch.nn import Module
 
 from fxlab.checks import check_is, flag
+from fxlab.graphs.reordering import reordering
 from fxlab.models.all_ranks import inputs_of_all_ranks, of_all_ranks
 from fxlab.models.device_errors import device_errors_raised
 from fxlab.models.numeric_settings import NumericSettings
@@ -22,7 +24,6 @@ from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
-from fxlab.validation.verdicts.order import verdict_on_order
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.validation.verdicts.wide_weights import WideWeights
 
@@ -284,3 +285,14 @@ def _worst(found: dict[str, Verdict], refused: dict[str, str]) -> Verdict:
         by_inputs=found,
         not_compared=refused | nothing,
     )
+
+
+def verdict_on_order(original: Module, transformed: Module) -> Verdict | None:
+    """Return the verdict on two graphs that differ in their order alone; ``None`` if that is not proved.
+
+    Collectives have to start in the same order: ranks that run other graphs meet in them.
+    """
+    if not (isinstance(original, GraphModule) and isinstance(transformed, GraphModule)):
+        return None
+    found = reordering(original, transformed)
+    return None if found is None or found.collectives else Verdict(Status.SAME_BITS, found.words, None, {})

@@ -16,7 +16,7 @@ from torch import fx, nn
 
 import fxlab
 from fxlab import Session, evaluate, from_callable, verdict
-from fxlab.validation.evaluation import in_workers
+from fxlab.validation.evaluation import evaluate as evaluating
 from fxlab.validation.evaluation.agreement import decisions, next_tokens
 
 ROOT = Path(__file__).parents[3]
@@ -313,11 +313,11 @@ class Remote(Executor):
         if item[0] in self.loses:
             future.set_exception(OSError("worker lost"))
             return future
-        here, in_workers._held = in_workers._held, memory
+        here, evaluating._held = evaluating._held, memory
         try:
             future.set_result(function(key, pickled, item))
         finally:
-            in_workers._held = here
+            evaluating._held = here
         return future
 
 
@@ -345,7 +345,7 @@ def test_an_executor_that_takes_no_more_ends_it_with_what_is_done(session):
 
 
 def test_no_more_batches_are_taken_than_may_be_under_way(session, monkeypatch):
-    monkeypatch.setattr(in_workers, "MOST_UNDER_WAY", 3)
+    monkeypatch.setattr(evaluating, "MOST_UNDER_WAY", 3)
     measured, ahead = [], []
 
     def batches():

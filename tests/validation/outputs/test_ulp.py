@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxlab.validation.outputs.ulp import max_ulp_distance
+from fxlab.validation.outputs.compare_outputs import max_ulp_distance
 
 FLOATS = [torch.float16, torch.float32, torch.float64]
 

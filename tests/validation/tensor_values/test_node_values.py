@@ -8,7 +8,7 @@ from torch import nn
 
 import fxlab
 from fxlab.overlays import Subject, source
-from fxlab.validation.tensor_values.non_finite import FirstNonFinite, first_non_finite
+from fxlab.validation.tensor_values.visited_run import FirstNonFinite, first_non_finite
 
 
 class Attends(nn.Module):

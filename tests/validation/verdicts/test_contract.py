@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fxlab
 from fxlab import Session, from_callable, verdict
 from fxlab.validation.arguments import as_graph
-from fxlab.validation.outputs.gradient_flow import gradients_flow
 from fxlab.validation.verdicts import comparison
+from fxlab.validation.verdicts.runs import gradients_flow
 
 
 class Of(nn.Module):
