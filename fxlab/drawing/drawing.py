@@ -17,7 +17,7 @@ from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
-from fxlab.graphs.network import SUFFIXES, network_file
+from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
 from fxlab.overlays.given import is_overlay_file, overlays_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing.rendering.layout import lay_out
-from fxlab.graphs.network import SUFFIXES, network_file
+from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
 from fxlab.notebook.measuring import MeasuredTables

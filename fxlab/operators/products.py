@@ -5,7 +5,7 @@ from functools import lru_cache
 import torch
 
 from fxlab.operators.operator import one_name
-from fxlab.operators.result_tables import FILLED, INTEGERS, MOVES, STEPS
+from fxlab.operators.results import FILLED, INTEGERS, MOVES, STEPS
 from fxlab.torch_private import OpOverload
 
 # Older torches have no tag for reductions; less is known with them.

@@ -16,8 +16,7 @@ from fxlab.models.placements import layout_of, local_part
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.models.step_record import GuardError, StepInput, StepRecord, step_record
 from fxlab.steps.arguments import Batch
-from fxlab.steps.step_key import step_key
-from fxlab.steps.traced_step import trace_step
+from fxlab.steps.traced_step import step_key, trace_step
 from fxlab.steps.update import Update
 from fxlab.transformations import Transformation
 from fxlab.validation import verdict

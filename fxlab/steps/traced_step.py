@@ -13,20 +13,31 @@ from torch import fx, nn
 
 from fxlab.author_frames import levels_to_author
 from fxlab.checks import described
-from fxlab.models.autocast import autocast_state
+from fxlab.models.autocast import autocast_set, autocast_state
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.placements import PLACEMENT
+from fxlab.models.ranks import communicates, is_in_fake_group
 from fxlab.models.running import Inputs, generators_kept, given_inputs
 from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
 from fxlab.steps.arguments import Batch
-from fxlab.steps.check import check_step
 from fxlab.steps.gradients import LOSS, Forward, Recorded, recorded, results_of
 from fxlab.steps.places import place_update
 from fxlab.steps.repairs import without_dead_code
-from fxlab.steps.step_key import step_key
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError, TraceWarning
+from fxlab.values.tensors import same_bits
+
+
+def step_key(model: nn.Module, batch: Batch, update: Update | None) -> object:
+    """Return something that is equal where the same graph holds."""
+    return (
+        tuple((name, t.shape, t.dtype, t.device) for name, t in zip(batch.names, batch.tensors, strict=True)),
+        repr([leaf for leaf in batch.leaves if not isinstance(leaf, torch.Tensor)]),
+        tuple((name, p.requires_grad, p.dtype, p.device) for name, p in model.named_parameters()),
+        tuple(module.training for module in model.modules()),
+        None if update is None else update.fixed(),
+    )
 
 
 def trace_step(
@@ -261,3 +272,57 @@ def _identifier(meaning: StepInput) -> str:
     words = re.sub(r"\W", "_", meaning.target)
     starts_well = words[:1].isalpha() and not keyword.iskeyword(words)
     return words if starts_well else f"{meaning.kind[0]}_{words.lstrip('_')}"
+
+
+def check_step(
+    step: fx.GraphModule,
+    values: Mapping[str, Any],
+    forward: Forward,
+    passes: Recorded,
+    update: Update | None,
+) -> None:
+    """Raise the :class:`TraceError` that names the first result which an eager step computes otherwise."""
+    if any(tensor.is_meta for tensor in passes.parameters.values()) or is_in_fake_group(step):
+        return
+    expected = _eager(forward, passes, update)
+    try:
+        with generators_kept(), torch.no_grad(), autocast_set():
+            found = step(**values)
+    except Exception as error:
+        raise TraceError(f"The recorded step does not run: {type(error).__name__}: {error}") from error
+    placeholders = step.graph.find_nodes(op="placeholder")
+    given = {f"new {node.meta['desc'].target}": values[node.name] for node in placeholders}
+    again: dict[str, torch.Tensor] | None = None
+    for name, value in expected.items():
+        own = found.get(name, given.get(name))
+        if own is not None and same_bits(own.detach(), value.detach()):
+            continue
+        if again is None and not communicates(step):  # another rank may not run it again
+            again = _eager(forward, passes, update)
+        is_repeated = again is None or same_bits(again[name].detach(), value.detach())
+        if is_repeated:  # else no two eager steps are the same
+            raise TraceError(
+                f"{name} of the recorded step is not that of an eager one. The model or the optimizer "
+                "computes it by what a graph does not see: a write of an operator that does not declare it, "
+                "a global state, or an operator whose sums depend on the threads."
+            )
+
+
+def _eager(forward: Forward, passes: Recorded, update: Update | None) -> dict[str, torch.Tensor]:
+    """Return what an eager step computes, by the names of the results of a graph."""
+    with generators_kept():
+        loss, gradients, buffers = forward(
+            passes.parameters,
+            {name: value.clone() for name, value in passes.buffers.items()},
+            passes.batch.with_tensors(tuple(tensor.clone() for tensor in passes.batch.tensors)),
+        )
+    found = {"loss": loss, **{f"grad of {name}": value for name, value in gradients.items()}}
+    found |= {f"new {name}": value for name, value in buffers.items()}
+    if update is not None:
+        parameters = {name: passes.parameters[name].detach().clone() for name in update.names}
+        state = {slot: value.clone() for slot, value in update.state().items()}
+        own = {name: value.clone() for name, value in gradients.items() if name in parameters}
+        after = update.run(parameters, own, state, {})
+        found |= {f"new {name}": value for name, value in parameters.items()}
+        found |= {f"new {key} of {name}": value for (key, name), value in after.items()}
+    return found

@@ -1,16 +1,17 @@
-"""Tensors inside nested values, each with the path that leads to it, and whether two are the same."""
+"""Tensors inside nested values: the paths that lead to them, whether two are the same, float64 copies."""
 
 import dataclasses
 import enum
 import sys
 from collections import UserDict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import torch
 
-from fxlab.torch_private import FakeTensor
+from fxlab.torch_private import FakeTensor, modes_disabled
 from fxlab.values.lazy import LazyTensor, is_lazy
 
 NUMBERS = (bool, int, float, complex)
@@ -238,3 +239,38 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
         if name not in items:
             # Flags and counters, such as those of a cache, are no outputs.
             yield name, NumberAttribute(part) if isinstance(part, NUMBERS) else part
+
+
+def has_float64(device: torch.device) -> bool:
+    """Tell whether a device computes in float64; that of Apple does not."""
+    return _has_float64(device.type)
+
+
+@cache
+def _has_float64(kind: str) -> bool:
+    try:
+        with modes_disabled():
+            torch.empty(0, dtype=torch.float64, device=kind)
+    except Exception:  # each kind of device says so in its own way
+        return False
+    return True
+
+
+def wide_device(device: torch.device) -> torch.device:
+    """Return where float64 numbers of a device are."""
+    return device if has_float64(device) else torch.device("cpu")
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return float64 for a floating-point dtype, complex128 for a complex one, and any other itself."""
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def to_float64(tensor: torch.Tensor, *, copy: bool = False) -> torch.Tensor:
+    """Return a tensor in its wide dtype on its wide device; itself if it is so and no copy is asked for."""
+    device = wide_device(tensor.device)
+    if device != tensor.device:
+        tensor, copy = tensor.to(device), False  # first, as the device may not convert it either
+    return tensor.to(wide_dtype(tensor.dtype), copy=copy)

@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, from_callable
 from fxlab.deployment.files import file_verdict, judge_file, write_file
+from fxlab.deployment.files.judge_file import verdict_on_outputs
 from fxlab.deployment.files.tensor_graph import tensor_graph
-from fxlab.validation.verdicts.run_elsewhere import verdict_on_outputs
 
 
 class Model(nn.Module):

@@ -16,7 +16,7 @@ from fxlab.operators import (
     why_not_pure,
     written_arguments,
 )
-from fxlab.operators.result_tables import RESHAPES
+from fxlab.operators.results import RESHAPES
 from fxlab.values.tensors import storage_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.weekly]

@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fxlab.validation.verdicts import float64_run
 from fxlab.validation.verdicts.float64_run import Float64Interpreter
-from fxlab.values.wide import has_float64, to_float64, wide_device, wide_dtype
+from fxlab.values.tensors import has_float64, to_float64, wide_device, wide_dtype
 
 APPLE, CPU = torch.device("mps"), torch.device("cpu")
 

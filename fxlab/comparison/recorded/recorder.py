@@ -27,8 +27,8 @@ from fxlab.comparison.recorded.recorded_run import (
     Step,
     Value,
 )
-from fxlab.comparison.recorded.rounding_anew import Rounding
 from fxlab.comparison.recorded.seen import (
+    Rounding,
     Undisturbed,
     fingerprint_of,
     has_values,

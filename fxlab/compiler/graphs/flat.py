@@ -31,8 +31,7 @@ from fxlab.compiler.graphs.lineage import (
     same_values,
     stack_of_path,
 )
-from fxlab.compiler.graphs.names import Names
-from fxlab.compiler.graphs.slots import Slot, random_like, slots_of
+from fxlab.compiler.graphs.slots import Names, Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot, returned
 from fxlab.models.autocast import UnderAutocast

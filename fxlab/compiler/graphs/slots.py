@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import Graph
 
-from fxlab.compiler.graphs.names import Names
 from fxlab.compiler.recording.recorder import WHOLE, Recording
+from fxlab.compiler.recording.snapshot import Made
 from fxlab.values.nested import parted, tensors_inside
 from fxlab.values.tensors import known_number
 
@@ -72,3 +73,38 @@ def random_like(fake: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _by_name(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {"_".join(map(str, path)): tensor for path, tensor in tensors_inside(parted(dict(inputs)))}
+
+
+class Names:
+    """The names of nodes: of Dynamo's graph as it has them, of others unless they are taken.
+
+    A node that computes what a node of Dynamo's graph does has its name, so that all stages can be compared
+    by names.
+    """
+
+    def __init__(self) -> None:
+        self._taken = Graph()
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def of(self, dialect: str, name: str, made: Mapping[str, Made]) -> str:
+        """Return the name of the node that the compiler calls so.
+
+        What replaces a match has the name that it has in every compile, in whatever order matches are found.
+        """
+        key: tuple[Any, ...] = (dialect, name)
+        if name in made:
+            key = (made[name].pass_, self.of(dialect, made[name].anchor, made), made[name].place)
+        return self._known.get(key) or self._give(key, name)
+
+    def give(self, dialect: str, name: str, wish: str) -> str:
+        """Give a node a name like another one; returns the one that was free."""
+        return self._give((dialect, name), wish)
+
+    def share(self, dialect: str, name: str, known: str) -> None:
+        """Give a node the name of another, for which it stands."""
+        self._known[dialect, name] = known
+
+    def _give(self, key: tuple[Any, ...], wish: str) -> str:
+        free = self._taken.create_node("placeholder", wish, name=wish).name
+        self._known[key] = free
+        return free

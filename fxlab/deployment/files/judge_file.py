@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch.fx import GraphModule
 
 from fxlab.deployment.files.tensor_graph import tensor_graph
 from fxlab.deployment.files.write_file import read_file
+from fxlab.models.running import Inputs
 from fxlab.sources import SessionLike, inputs_or_examples
-from fxlab.validation import Reference, Verdict
-from fxlab.validation.verdicts.run_elsewhere import verdict_on_outputs
+from fxlab.validation import Reference
+from fxlab.validation.verdicts.comparison import Verdict, summary
+from fxlab.validation.verdicts.judgement import Judgement, Versions, judged, judged_by_bits
+from fxlab.validation.verdicts.runs import Runs
 
 
 def file_verdict(session: SessionLike, path: str | os.PathLike[str]) -> Verdict | None:
@@ -55,3 +59,29 @@ def _named(verdict: Verdict, names: Sequence[str]) -> Verdict:
     place, colon, words = verdict.reason.partition(": ")
     reason = f"{names[int(place)]}{colon}{words}" if place.isdecimal() else verdict.reason
     return replace(verdict, outputs=by_name, reason=reason)
+
+
+def verdict_on_outputs(original: GraphModule, outputs: Mapping[str, torch.Tensor], inputs: Inputs) -> Verdict:
+    """Judge outputs that were computed elsewhere, such as by onnxruntime, by those of a graph.
+
+    Whether it is the same function is not asked, as that takes a float64 run of both, nor what else the call
+    is (memory that is shared, classes, random numbers), as only numbers come back. The other questions of
+    :func:`fxlab.verdict` are: shapes, dtypes, integers and the places of NaN, and whether the outputs are
+    about as far from the graph's float64 run as its own. Raises ValueError if the graph does not run on the
+    inputs, returns no tensors, or draws random numbers that cannot be given to a float64 run.
+    """
+    runs = Runs(original, "original", inputs)
+    expected = runs.observed.returned
+    if not expected and not outputs:
+        raise ValueError("original: it returns no tensors, so there is nothing to compare.")
+
+    def judgement(path: str) -> Judgement:
+        by_bits = judged_by_bits(expected.get(path), outputs.get(path))
+        if by_bits is not None:
+            return by_bits
+        exact = runs.exact[path]
+        decided = runs.moved_by_decisions.get(path)
+        # An element that the original's own decisions move may be moved elsewhere too.
+        return judged(Versions(expected[path], outputs[path], exact, exact, decided=decided))
+
+    return summary({path: judgement(path) for path in dict.fromkeys([*expected, *outputs])})

@@ -9,8 +9,7 @@ from torch.fx import GraphModule
 
 from fxlab.models.running import Inputs, run
 from fxlab.validation.evaluation.batch_inputs import copied_batch
-from fxlab.values.tensors import tensors_by_path
-from fxlab.values.wide import to_float64
+from fxlab.values.tensors import tensors_by_path, to_float64
 
 Outputs: TypeAlias = dict[str, torch.Tensor]
 """Outputs by path."""

@@ -25,8 +25,7 @@ from fxlab.validation.verdicts.judgement import (
     judged_by_bits,
     with_difference,
 )
-from fxlab.values.tensors import same_bits, tensors_by_path
-from fxlab.values.wide import to_float64
+from fxlab.values.tensors import same_bits, tensors_by_path, to_float64
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from fxlab.node_info import modules_by_path
 from fxlab.operators import casts, moves_elements
 from fxlab.sources import inputs_or_examples
 from fxlab.values.nested import map_tensors, parted, put_together, tensors_inside
-from fxlab.values.wide import to_float64
+from fxlab.values.tensors import to_float64
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 

@@ -9,7 +9,7 @@ import torch
 
 from fxlab.checks import described
 from fxlab.validation.tensor_values.statistics import readable
-from fxlab.values.wide import wide_device
+from fxlab.values.tensors import wide_device
 
 MOST_CELLS = 256
 """In each direction."""

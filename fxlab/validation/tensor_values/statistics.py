@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fxlab.values.tensors import inner_tensors
-from fxlab.values.wide import wide_device
+from fxlab.values.tensors import inner_tensors, wide_device
 
 CHUNK = 2**17
 """Elements that are in float64 at once: as many as fit into a processor's cache."""

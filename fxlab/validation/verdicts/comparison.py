@@ -38,8 +38,7 @@ from fxlab.validation.verdicts.judgement import (
 from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
 from fxlab.validation.verdicts.random_numbers import random_numbers
 from fxlab.validation.verdicts.runs import Runs
-from fxlab.values.tensors import dense, is_floating
-from fxlab.values.wide import has_float64
+from fxlab.values.tensors import dense, has_float64, is_floating
 
 if TYPE_CHECKING:
     import pandas as pd

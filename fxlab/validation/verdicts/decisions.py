@@ -11,7 +11,7 @@ from torch.fx import Node
 from fxlab.operators import argument_of, operator_for, takes_steps
 from fxlab.torch_private import pytree
 from fxlab.validation.verdicts.draws import Draws, DrawsMode
-from fxlab.values.wide import to_float64
+from fxlab.values.tensors import to_float64
 
 Key: TypeAlias = tuple[str, str, int]
 """The name of the node, the name of the operator, and how often it was called in this node before."""

@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from fxlab.models.bodies import run_under
 from fxlab.torch_private import HigherOrderOperator, OpOverload, TorchDispatchMode, modes_disabled
-from fxlab.values.wide import to_float64
+from fxlab.values.tensors import to_float64
 
 _NAMES = {
     "rand": "uniform",

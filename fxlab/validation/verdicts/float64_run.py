@@ -29,8 +29,7 @@ from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draw
 from fxlab.validation.verdicts.own_run import Dtypes, Narrowed, OtherTensors, OwnNode, OwnRun
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import RequireParts
-from fxlab.values.tensors import is_floating, storage_of, tensors_by_path
-from fxlab.values.wide import to_float64, wide_device, wide_dtype
+from fxlab.values.tensors import is_floating, storage_of, tensors_by_path, to_float64, wide_device, wide_dtype
 
 Widen: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Takes a tensor that a module holds and returns its values in float64."""

@@ -27,8 +27,7 @@ from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.nested import Path, tensors_inside
-from fxlab.values.tensors import is_floating, same_bits, tensors_by_path
-from fxlab.values.wide import to_float64
+from fxlab.values.tensors import is_floating, same_bits, tensors_by_path, to_float64
 
 K = TypeVar("K")
 

@@ -28,8 +28,7 @@ from fxlab.validation.verdicts.float64_run import (
 from fxlab.validation.verdicts.gradients import Gradients, gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.validation.verdicts.wide_weights import WideWeights
-from fxlab.values.tensors import dense, is_floating, tensors_by_path
-from fxlab.values.wide import to_float64
+from fxlab.values.tensors import dense, is_floating, tensors_by_path, to_float64
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fxlab.models.module_tensors import place_of
-from fxlab.values.wide import to_float64
+from fxlab.values.tensors import to_float64
 
 MOST_BYTES = 2**30
 """Of copies that are kept: those of BERT-base are 0.9 GB."""
