@@ -44,12 +44,7 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
     """Tell whether there was an interrupt, which code in C may have made another exception of.
 
     One that comes while a context manager, torch's own among them, enters or leaves is noted only: it would
-    leave the mode of torch that this changes neither on nor off.
-
-    Yields
-    ------
-    callable
-        Returns whether there was one.
+    leave the mode of torch that this changes neither on nor off. Returns whether there was one.
     """
     handler = _handler()
     if handler is None:

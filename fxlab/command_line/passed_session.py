@@ -98,13 +98,8 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
     """Return the names of passes that a list, separated by commas, means.
 
     ``words``: names in any common spelling, or unambiguous prefixes of names (``fuse-bias`` for
-    ``fuse-bias-in-linear``); ``all`` for every pass. Raises CommandError if there is no
-    word, or one means no pass, or several.
-
-    Returns
-    -------
-    list of str
-        In the order of ``offered``, which is that of application.
+    ``fuse-bias-in-linear``); ``all`` for every pass. Raises CommandError if there is no word, or one means no
+    pass, or several. They are in the order of ``offered``, which is that of application.
 
     Examples
     --------

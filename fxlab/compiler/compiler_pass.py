@@ -37,12 +37,8 @@ CODE = "compiled code"
 class CompilerPass(Transformation):
     """A pass that torch's compiler has run. It takes stages of its :class:`fxlab.CompileSession` alone.
 
-    Attributes
-    ----------
-    name : str
-        The phase and the compiler's own name of it.
-    fixed : str
-        Why it cannot be switched off; empty if it can.
+    ``name``: the phase and the compiler's own name of it. ``fixed``: why it cannot be switched off; empty if
+    it can.
     """
 
     name: str

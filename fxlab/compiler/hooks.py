@@ -32,10 +32,7 @@ SCRIPT_IS_HEARD = threading.Event()
 def listening(listener: Recorder) -> Iterator[list[str]]:
     """Let a recorder hear of all that this thread compiles with Inductor inside.
 
-    Yields
-    ------
-    list of str
-        What it cannot hear of with this torch, in words.
+    Gives what it cannot hear of with this torch, in words.
     """
     if SCRIPT_IS_HEARD.is_set():
         raise RuntimeError(

@@ -33,13 +33,8 @@ def of_all_ranks(graph_module: fx.GraphModule) -> fx.GraphModule:
     The graph is that of one rank, and all are taken to run the same. Collectives become sums, concatenations
     and parts, in the order of the ranks, so that nothing waits for another process. ``graph_module``: the
     graph of one rank. Raises ValueError if it has a collective that is not known, or there are too many
-    nodes.
-
-    Returns
-    -------
-    torch.fx.GraphModule
-        It takes the inputs of :func:`inputs_of_all_ranks`, and returns the results of each rank under
-        ``rank 0``, ``rank 1``, ...; it shares the tensors of the other.
+    nodes. It takes the inputs of :func:`inputs_of_all_ranks`, and returns the results of each rank under
+    ``rank 0``, ``rank 1``, ...; it shares the tensors of the other.
     """
     ranks = range(dist.get_world_size())
     count = len(graph_module.graph.nodes) * len(ranks)

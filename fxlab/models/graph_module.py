@@ -101,12 +101,7 @@ def share_tensors_copy(
     Every submodule, the graph, its metadata and ``graph_module.meta`` are copied; every parameter, buffer and
     constant is the same object in both. What one copy's structure goes through, the other never sees.
     ``own``: tells which tensors the copy gets copies of. Left out, none. ``memo``: where the copies are
-    noted, by the ``id`` of what they are of.
-
-    Returns
-    -------
-    torch.fx.GraphModule
-        The copy, of the same class name.
+    noted, by the ``id`` of what they are of. Returns the copy, of the same class name.
     """
     memo = {} if memo is None else memo
     memo |= {id(tensor): tensor for tensor in _tensors_of(graph_module) if not own(tensor)}
@@ -154,12 +149,7 @@ def changed_copy(
     ``graph_module``: the module to copy; whatever ``change`` does or raises, it is not changed. ``change``:
     takes the copy and returns the changed module. ``writes_tensors``: whether ``change`` may write into
     tensors in place. If so it gets tensors of its own, and those that it leaves alone are replaced by the
-    originals afterwards, so that the two modules share them.
-
-    Returns
-    -------
-    torch.fx.GraphModule
-        What ``change`` returned.
+    originals afterwards, so that the two modules share them. Returns what ``change`` returned.
     """
     with deferred():  # weights that are made of those in files wait until they are used
         return _changed_copy(graph_module, change, writes_tensors)

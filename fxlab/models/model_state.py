@@ -42,12 +42,7 @@ def state_kept(
     ``model``: the module whose tree is kept. ``values``: whether to put back what tensors hold as well, for
     runs that compute on real tensors. ``watch``: whether to look out for calls that write into parameters;
     costs some microseconds for each call. ``parameters``: parameters that are known to be written, which are
-    copied at once.
-
-    Returns
-    -------
-    context manager
-        Gives a :class:`ModelState`, to be asked, before the end, what the run has written.
+    copied at once. Gives a :class:`ModelState`, to be asked, before the end, what the run has written.
     """
     return ModelState(model, values=values, parameters=parameters).put_back_after(watch=watch)
 

@@ -137,12 +137,7 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: 
     arguments (a mapping), positional arguments (a tuple or list) or one tensor. Tensors are cloned, so that a
     model that writes into its inputs does not change the next run. ``seed``: for dropout and the like; the
     generators of the caller are left as they were. ``gradients``: whether to run with gradients, if that is
-    known. Raises TypeError if ``inputs`` is none of these.
-
-    Returns
-    -------
-    Any
-        The output of the model.
+    known. Raises TypeError if ``inputs`` is none of these. Returns the output of the model.
     """
 
     def once(setting: AbstractContextManager[Any]) -> Any:

@@ -120,13 +120,7 @@ class Overlay:
         return math.fsum(numbers_) if self.combine == "sum" else max(numbers_)
 
     def on(self, graph_module: GraphModule) -> Overlay:
-        """Return the overlay with values of modules given to nodes: to single ones, or of a category to all.
-
-        Parameters
-        ----------
-        graph_module
-            The graph that is coloured.
-        """
+        """Return the overlay with values of modules given to single nodes, or to all of a category."""
         values, labels = dict[str, Any](self.values), dict[str, Any](self.labels)
         names = {node.name for node in graph_module.graph.nodes}
         called = set[str]()

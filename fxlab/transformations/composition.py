@@ -57,12 +57,8 @@ def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
 class Composition(Transformation):
     """Several transformations, one after the other.
 
-    Attributes
-    ----------
-    transformations : tuple of Transformation
-        The parts, in the order in which they are applied.
-    inplace : bool
-        Whether the module that is given is changed, or a copy of it.
+    ``transformations``: the parts, in the order in which they are applied. ``inplace``: whether the module
+    that is given is changed, or a copy of it.
     """
 
     transformations: tuple[Transformation, ...]

@@ -27,11 +27,7 @@ def digest(value: object) -> str:
     """Return a digest of a value's type and contents.
 
     ``value``: Anything: nested containers, tensors, arrays, modules, functions, enumerations, plain objects.
-
-    Returns
-    -------
-    str
-        32 hexadecimal digits, equal in every process for equal values.
+    Returns 32 hexadecimal digits, equal in every process for equal values.
 
     Examples
     --------

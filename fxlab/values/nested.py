@@ -23,13 +23,7 @@ class Attribute(str):
 
 
 class ObjectParts(dict[Attribute, Any]):
-    """The attributes of an object, such as a cache of keys and values, as a mapping.
-
-    Attributes
-    ----------
-    cls : type
-        The object's class.
-    """
+    """The attributes of an object, such as a cache of keys and values, as a mapping."""
 
     def __init__(self, cls: type, parts: Mapping[Attribute, Any]) -> None:
         super().__init__(parts)
@@ -195,12 +189,8 @@ class PartOf:
 class TensorOf:
     """Stands for a tensor.
 
-    Attributes
-    ----------
-    dtype : torch.dtype or None
-        What it has to be of, if that matters.
-    dimensions : int or None
-        How many it has to have, if that matters.
+    ``dtype``: what it has to be of, if that matters. ``dimensions``: how many it has to have, if that
+    matters.
     """
 
     dtype: torch.dtype | None = None
@@ -231,14 +221,8 @@ def is_same_constant(value: Any, other: Any) -> bool:
 class RequireParts:
     """The target of a node that raises ``AssertionError`` unless an input has certain parts.
 
-    Attributes
-    ----------
-    name : str
-        The name of the input.
-    parts : Any
-        What :func:`parted` gives for it, with :class:`TensorOf` in place of tensors.
-    refusal : str
-        How the message begins.
+    ``name``: the name of the input. ``parts``: what :func:`parted` gives for it, with :class:`TensorOf` in
+    place of tensors. ``refusal``: how the message begins.
     """
 
     name: str

@@ -23,13 +23,9 @@ def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
     """Return each tensor (and number) inside a model's output by its path.
 
     ``output``: a tensor or nested mappings (``ModelOutput`` is one), sequences, named tuples, dataclasses and
-    objects with attributes (such as the caches of transformers, of which only tensors count).
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        In the order of the output. Numbers come as tensors without dimensions. The path of a bare tensor is
-        ``"output"``.
+    objects with attributes (such as the caches of transformers, of which only tensors count). They are in the
+    order of the output. Numbers come as tensors without dimensions. The path of a bare tensor is
+    ``"output"``.
 
     Examples
     --------
@@ -186,12 +182,7 @@ def known_number(number: Any) -> int | float | bool | str:
     """Return a number of a traced value as it was in the run that was traced.
 
     ``number``: a number, or a symbolic one (``torch.SymInt`` and its like), as sizes in ``node.meta["val"]``
-    are.
-
-    Returns
-    -------
-    int, float, bool or str
-        The number; the symbol's name if it depends on data.
+    are. Returns the number; the symbol's name if it depends on data.
     """
     if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool):
         number = number.node.hint if number.node.has_hint() else str(number)

@@ -31,12 +31,8 @@ def generating(told: Callable[[Mapping[str, Sequence[str]], str], None]) -> Iter
 
     Files of compiled kernels are kept on disk by their content, as always; graphs are not read from caches.
     ``told``: is called after the code of a graph is there: by the name of a kernel, the nodes that went into
-    it; and the file of the code, empty if it is not known.
-
-    Yields
-    ------
-    list of str
-        What cannot be told with this torch, in words.
+    it; and the file of the code, empty if it is not known. Gives what cannot be told with this torch, in
+    words.
     """
     with LOCK, RestoringStack() as stack:
         patches = Patches(stack)

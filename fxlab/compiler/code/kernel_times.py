@@ -37,13 +37,8 @@ def seconds_of_kernels(
     """Run generated code, and measure each call of a kernel.
 
     ``files``: the files of the code. ``run``: runs it, once without being measured. ``rounds``: the number of
-    measured runs.
-
-    Returns
-    -------
-    dict
-        By file and kernel the median of the seconds, launch included. An accelerator is waited for before
-        and after each call. Kernels are missing whose calls the code does not tell.
+    measured runs. Returns by file and kernel the median of the seconds, launch included. An accelerator is
+    waited for before and after each call. Kernels are missing whose calls the code does not tell.
     """
     calls = {file: called for file in files if (called := _calls(file))}
     if not calls:

@@ -57,12 +57,7 @@ def compile_once(
     """Compile a model with Inductor, without generating code unless asked to, and tell a recorder all of it.
 
     Caches are neither read nor written, and what Dynamo has compiled for others stays. The model runs once,
-    eagerly, on the inputs.
-
-    Returns
-    -------
-    list of str
-        What the recorder could not hear of, in words.
+    eagerly, on the inputs. Returns what the recorder could not hear of, in words.
     """
     with warnings.catch_warnings():
         # Of torch about itself.

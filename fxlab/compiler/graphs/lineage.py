@@ -87,12 +87,8 @@ def origins(graph: Graph) -> dict[str, list[str]]:
 def same_values(captured: Graph, graph: Graph) -> dict[str, str]:
     """Return the nodes of a graph of ATen operators that compute what nodes of Dynamo's graph do.
 
-    Of the nodes that one became, that is the last that others read and that has its shape and dtype.
-
-    Returns
-    -------
-    dict of str to str
-        Name in the graph of ATen operators -> name in Dynamo's.
+    Of the nodes that one became, that is the last that others read and that has its shape and dtype. Returns
+    a mapping: name in the graph of ATen operators -> name in Dynamo's.
     """
     nodes = {node.name: node for node in graph.nodes}
     became = origins(graph)

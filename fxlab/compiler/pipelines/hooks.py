@@ -26,12 +26,8 @@ def listening_to_passes(
 ) -> Iterator[list[str]]:
     """Let a listener hear of all passes that this thread runs inside; of nested ones, of the outermost.
 
-    ``functions``: functions of a graph module that are passes as well.
-
-    Yields
-    ------
-    list of str
-        What it cannot hear of with this torch, in words.
+    ``functions``: functions of a graph module that are passes as well. Gives what it cannot hear of with this
+    torch, in words.
     """
     with RestoringStack() as stack:
         patches, around = Patches(stack), _Around(listener)

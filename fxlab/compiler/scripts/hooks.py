@@ -37,12 +37,7 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
 
     Caches of compiled graphs are not read while something is compiled, as what comes out of one goes through
     no pass; they are written as always. Backward graphs are compiled at once. ``story``: where the story of
-    its functions is written, of all threads.
-
-    Yields
-    ------
-    list of str
-        What it cannot hear of with this torch, in words.
+    its functions is written, of all threads. Gives what it cannot hear of with this torch, in words.
     """
     with RestoringStack() as stack:
         remarks = stack.enter_context(listening(listener))

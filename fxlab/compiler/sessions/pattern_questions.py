@@ -72,12 +72,7 @@ class PatternQuestions(SwitchedCompile):
         a value that nobody asks for is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
         ``pattern``: the name of a pattern (see :meth:`patterns`). Left out, all. ``pass_``: one pass. Left
         out, all passes that have run. Raises TypeError if ``pattern`` is no name; ValueError if there is no
-        such pattern or pass.
-
-        Returns
-        -------
-        list of torch.fx.GraphModule
-            One for each row of :meth:`patterns` that has the name, in their order.
+        such pattern or pass. Returns one for each row of :meth:`patterns` that has the name, in their order.
         """
         tried = self._tried(pass_)
         _check_pattern(pattern, tried)

@@ -24,12 +24,8 @@ def file_verdict(session: SessionLike, path: str | os.PathLike[str]) -> Verdict 
     """Judge a file that was written of the present model of a session, by the model without passes.
 
     A program of ``torch.export`` is judged as any model. What onnxruntime computes has no float64 run, so
-    that the graph that was written is judged first, and then whether the file rounds about as well.
-
-    Returns
-    -------
-    Verdict or None
-        ``None`` if what runs the file is not installed.
+    that the graph that was written is judged first, and then whether the file rounds about as well. Returns
+    ``None`` if what runs the file is not installed.
     """
     inputs = inputs_or_examples(session.inputs, session.original)
     graph = tensor_graph(session.graph_module, inputs)

@@ -50,12 +50,7 @@ def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: boo
 
     ``dynamic``: whether sizes that the graph follows are followed by the file; if not, it is for the sizes of
     these inputs alone. Raises ExportError if torch's exporter refuses the graph; OSError if the file cannot
-    be written.
-
-    Returns
-    -------
-    tuple of str
-        Its inputs in words, with symbols for sizes that may be any.
+    be written. Returns its inputs in words, with symbols for sizes that may be any.
     """
     program = exported(graph, dynamic=dynamic)
     if Path(path).suffix == ".pt2":

@@ -19,14 +19,8 @@ from fxlab.tracing.report import REFUSAL
 class ModeReads:
     """Notes reads of ``training``, which a graph does not repeat when it runs.
 
-    ``place``: returns ``file:line`` of the model's code that is running.
-
-    Attributes
-    ----------
-    places : dict of str to str
-        The line of the first read, by the path of the module.
-    modes : dict of str to bool
-        Whether each module is in training mode when the run begins.
+    ``place``: returns ``file:line`` of the model's code that is running. ``places``: the line of the first
+    read, by the path of the module. ``modes``: whether each module is in training mode when the run begins.
     """
 
     def __init__(self, model: nn.Module, place: Callable[[], str]) -> None:

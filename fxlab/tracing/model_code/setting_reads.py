@@ -35,14 +35,8 @@ class SettingReads:
     """Notes reads of settings, which a graph does not repeat when it runs.
 
     What the model has set otherwise by itself is its own choice, and not noted. ``is_seen``: tells whether
-    what runs now is recorded; a module that is one node reads again when the graph runs.
-
-    Attributes
-    ----------
-    held : dict of str to Setting
-        The first read of each setting.
-    reads_autocast : bool
-        Whether a setting of autocast has been read.
+    what runs now is recorded; a module that is one node reads again when the graph runs. ``held``: the first
+    read of each setting. ``reads_autocast``: whether a setting of autocast has been read.
     """
 
     def __init__(self, model: nn.Module, is_seen: Callable[[], bool]) -> None:
@@ -146,14 +140,9 @@ _PASSING_ON = (exchanged_file, os.__file__, "<frozen ")
 class OutsideReads:
     """Notes reads of environment variables, which a graph checks, and of numbers that are others each time.
 
-    ``files``: the files of the model. ``is_seen``: tells whether what runs now is recorded.
-
-    Attributes
-    ----------
-    environment : dict of str to Setting
-        The first read of each variable.
-    numbers : dict of str to str
-        The function that gave a number -> ``file:line`` of what has called it.
+    ``files``: the files of the model. ``is_seen``: tells whether what runs now is recorded. ``environment``:
+    the first read of each variable. ``numbers``: the function that gave a number -> ``file:line`` of what has
+    called it.
     """
 
     def __init__(self, files: list[ModuleType], is_seen: Callable[[], bool]) -> None:

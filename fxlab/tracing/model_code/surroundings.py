@@ -109,10 +109,7 @@ class _Slots:
 class _Snapshot:
     """The contents of some files and classes, and of all that can be reached from there.
 
-    Attributes
-    ----------
-    caches : list of tuple
-        The functions with a cache: what holds them, under which name, and the function.
+    ``caches``: the functions with a cache: what holds them, under which name, and the function.
     """
 
     def __init__(self, owners: Iterable[Any]) -> None:
@@ -200,13 +197,8 @@ class _Snapshot:
 class Surroundings:
     """The contents of the files around a model when this was made.
 
-    Attributes
-    ----------
-    owners : list
-        The files around it, and the classes in them.
-    caches : list of tuple
-        The functions with a cache that they hold, or the variables of decorators: where, its name there, and
-        the function.
+    ``owners``: the files around it, and the classes in them. ``caches``: the functions with a cache that they
+    hold, or the variables of decorators: where, its name there, and the function.
     """
 
     def __init__(self, model: nn.Module) -> None:

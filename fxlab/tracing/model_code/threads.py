@@ -12,11 +12,8 @@ class OneThread:
     """Knows the thread that is recorded, and notices work on tensors of the run in any other.
 
     Nothing is raised where it happens: nobody may be there to hear of it, and the model might wait for ever.
-
-    Attributes
-    ----------
-    is_paused : bool
-        Whether a module or function is running that is one node. It may use as many threads as it likes.
+    ``is_paused``: whether a module or function is running that is one node. It may use as many threads as it
+    likes.
     """
 
     def __init__(self) -> None:

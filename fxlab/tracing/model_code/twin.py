@@ -30,14 +30,8 @@ class Twin:
     partial functions, closures and weak references lead to the copies. Everything else is shared: what
     extensions in C hold, locks, classes, functions without such variables. ``replacement``: returns what
     stands for a tensor that a module holds, as attribute or in a list or dict. The same tensor is asked for
-    once. Tensors that lie deeper are shared.
-
-    Attributes
-    ----------
-    model : torch.nn.Module
-        The twin.
-    shared : list of tuple
-        What the model holds and could not be copied: its path, and the value.
+    once. Tensors that lie deeper are shared. ``model``: the twin. ``shared``: what the model holds and could
+    not be copied: its path, and the value.
     """
 
     def __init__(self, model: nn.Module, replacement: Callable[[torch.Tensor], torch.Tensor]) -> None:

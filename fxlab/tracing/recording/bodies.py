@@ -20,14 +20,8 @@ from fxlab.tracing.recording.output_objects import output_argument
 class RecordedBody:
     """The graph of a function while it runs; what it uses of the graph around it is given to it.
 
-    Attributes
-    ----------
-    graph : Graph
-        What is recorded.
-    given : list of torch.fx.Node or tensors
-        What the graph is to be called with.
-    branches : dict of str to GraphModule
-        The graphs of branches inside, by the name that ``get_attr`` nodes know them by.
+    ``graph``: what is recorded. ``given``: what the graph is to be called with. ``branches``: the graphs of
+    branches inside, by the name that ``get_attr`` nodes know them by.
     """
 
     has_values = False

@@ -21,14 +21,8 @@ _PLAIN = (type(None), *base_types)
 class ObjectOf:
     """The target of a node that builds an object with given attributes, such as a cache of keys and values.
 
-    Attributes
-    ----------
-    cls : type
-        The object's class; its constructor is not called.
-    names : tuple of str
-        The attributes, in their order.
-    constants : Mapping of str to Any
-        Those attributes that hold no tensor. Each object gets a copy.
+    ``cls``: the object's class; its constructor is not called. ``names``: the attributes, in their order.
+    ``constants``: those attributes that hold no tensor. Each object gets a copy.
     """
 
     cls: Any
@@ -51,14 +45,8 @@ class ObjectOf:
 class MappingOf:
     """The target of a node that builds a mapping which has attributes besides its items.
 
-    Attributes
-    ----------
-    cls : type
-        Its class, which is given the items.
-    constants : Mapping of str to Any
-        Those attributes that hold no tensor. Each mapping gets a copy.
-    factory : tuple
-        What makes the values of keys that are not there, for a ``defaultdict``.
+    ``cls``: its class, which is given the items. ``constants``: those attributes that hold no tensor. Each
+    mapping gets a copy. ``factory``: what makes the values of keys that are not there, for a ``defaultdict``.
     """
 
     cls: Any

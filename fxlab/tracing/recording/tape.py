@@ -54,12 +54,8 @@ class Tape:
 class Replay:
     """Gives the results of a tape to the same calls, and raises on the first other one.
 
-    ``calls``: the calls and what they have given.
-
-    Attributes
-    ----------
-    is_over : bool
-        Whether another call was made: the model may have caught the error.
+    ``calls``: the calls and what they have given. ``is_over``: whether another call was made: the model may
+    have caught the error.
     """
 
     def __init__(self, calls: list[tuple[Any, Any]]) -> None:

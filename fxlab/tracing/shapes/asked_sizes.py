@@ -132,10 +132,7 @@ class ModelSizes(ShapeEnv):
     def hold_since(self, progress: tuple[int, int, int]) -> bool:
         """Hold what a call has asked that becomes no node: whether two shapes are equal, say.
 
-        Returns
-        -------
-        bool
-            Whether it has asked anything.
+        Returns whether it has asked anything.
         """
         if progress == self.progress():
             return False

@@ -36,10 +36,7 @@ _MULTIPLES = 2, 3, 4
 class StandInError(TraceError):
     """A given size of one that the recorded graph does not hold for.
 
-    Attributes
-    ----------
-    sizes : set of Size
-        The sizes that have to stay ones, or that others may stand in for.
+    ``sizes``: the sizes that have to stay ones, or that others may stand in for.
     """
 
     code = "size-of-one"

@@ -88,10 +88,7 @@ def fake_twin(model: nn.Module, mode: FakeTensorMode, training: bool | None = No
 def data_in_place(module: nn.Module | None) -> Iterator[list[torch.Tensor]]:
     """Put the data that comes along with the fake tensors of a module in their place for a while.
 
-    Yields
-    ------
-    list of torch.Tensor
-        The data.
+    Gives the data.
     """
     fakes: dict[int, torch.Tensor] = {}
     data: list[torch.Tensor] = []

@@ -26,10 +26,7 @@ _MOST_SEARCHED = 50
 def put_back_after(around: Surroundings, mode: FakeTensorMode) -> Iterator[list[str]]:
     """Take fake tensors away, after a run, from what is around a model.
 
-    Yields
-    ------
-    list of str
-        What the run has changed there, once the block has ended.
+    Gives what the run has changed there, once the block has ended.
     """
 
     def is_of_run(value: Any) -> bool:
@@ -46,13 +43,7 @@ def put_back_after(around: Surroundings, mode: FakeTensorMode) -> Iterator[list[
 
 
 class TensorKeptError(TraceError):
-    """A tensor of a run is held by something from which it cannot be taken away.
-
-    Attributes
-    ----------
-    tensors : list of weakref.ref
-        The tensors.
-    """
+    """A tensor of a run is held by something from which it cannot be taken away."""
 
     code = "tensor-kept"
 

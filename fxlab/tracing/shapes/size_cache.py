@@ -53,12 +53,8 @@ operations in all; a network of convolutions and attention, of 200 in all its la
 class SizeWork:
     """The amount of costly symbolic arithmetic, counted so that it is the same on every machine.
 
-    Attributes
-    ----------
-    operations : int
-        The operations in all large expressions that were computed with.
-    of_symbol : Counter
-        The same for each symbol: those in the expressions that contain it.
+    ``operations``: the operations in all large expressions that were computed with. ``of_symbol``: the same
+    for each symbol: those in the expressions that contain it.
     """
 
     def __init__(self) -> None:

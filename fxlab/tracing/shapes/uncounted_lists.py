@@ -24,14 +24,8 @@ Count = Callable[[Any], bool]
 class Uncounted:
     """A list or tuple that notices when Python reads it.
 
-    Attributes
-    ----------
-    node : torch.fx.Node
-        What gives it.
-    size : torch.SymInt or Uncounted
-        How many items it has, or the list that has as many.
-    parted : tuple of torch.Tensor and int, optional
-        The tensor that the items are the parts of, and along which dimension.
+    ``node``: what gives it. ``size``: how many items it has, or the list that has as many. ``parted``: the
+    tensor that the items are the parts of, and along which dimension.
     """
 
     node: Node

@@ -40,14 +40,8 @@ class GraphFacts:
     def of_body(cls, body: GraphModule, prefix: str, around: GraphModule) -> "GraphFacts":
         """Return what is known of a graph that a node of another one calls.
 
-        Parameters
-        ----------
-        body
-            The module.
-        prefix
-            What comes before the names of its nodes; empty for the outermost graph itself.
-        around
-            The outermost module.
+        ``prefix``: what comes before the names of its nodes; empty for the outermost graph itself.
+        ``around``: the outermost module.
         """
         facts = cls(body)
         facts.prefix, facts._around = prefix, around

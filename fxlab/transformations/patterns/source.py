@@ -165,10 +165,8 @@ class Source:
     def written(self, name: str) -> str:
         """Return the source of the function.
 
-        Raises
-        ------
-        ValueError
-            If a node calls a function that is none of torch, or is given what cannot be written.
+        Raises ValueError if a node calls a function that is none of torch, or is given what cannot be
+        written.
         """
         lines = list[str]()
         for node in self.nodes:

@@ -16,10 +16,8 @@ from fxlab.transformations.journal.journal import Record
 class CandidatePass(Transformation):
     """A pass that can be limited to some of its candidates.
 
-    Attributes
-    ----------
-    limited_to : Limit or None
-        Which candidates it rewrites; ``None`` for all. :meth:`only` and :meth:`exclude` make limited passes.
+    ``limited_to``: which candidates it rewrites; ``None`` for all. :meth:`only` and :meth:`exclude` make
+    limited passes.
     """
 
     limited_to: Limit | None = field(default=None, init=False)

@@ -63,12 +63,8 @@ class Editor:
     def in_body(self, passing: Passing | None, beside: Callable[[GraphModule], "Editor"]) -> Self:
         """Return this editor, which may change graphs beside its own.
 
-        Parameters
-        ----------
-        passing
-            How tensors are passed to the graph, if it is a body that is given any.
-        beside
-            Returns what changes another graph: the one around the body, or another body of its call.
+        ``passing``: how tensors are passed to the graph, if it is a body that is given any. ``beside``:
+        returns what changes another graph: the one around the body, or another body of its call.
         """
         self._passing, self._beside = passing, beside
         return self

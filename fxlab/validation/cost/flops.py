@@ -24,12 +24,8 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     The formulas are those of ``torch.utils.flop_counter``, and some more. An operator without a formula makes
     no such operations if it computes each element by itself, reduces, moves or selects elements; torch's own
-    tags and schemas tell most of that. Of all others the operations are not known.
-
-    Attributes
-    ----------
-    unknown : dict of str to None
-        The operators whose operations are not known, in the order of their calls.
+    tags and schemas tell most of that. Of all others the operations are not known. ``unknown``: the operators
+    whose operations are not known, in the order of their calls.
 
     Examples
     --------

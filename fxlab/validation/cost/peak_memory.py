@@ -14,11 +14,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of tensors that operators return within it, as long as something refers to them.
 
     The same on every device: what an allocator keeps back, or a kernel takes for itself, does not count.
-
-    Attributes
-    ----------
-    peak : int
-        The most bytes that were alive at once since the mode was entered, or since :meth:`restart`.
+    ``peak``: the most bytes that were alive at once since the mode was entered, or since :meth:`restart`.
 
     Examples
     --------

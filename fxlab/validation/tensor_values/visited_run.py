@@ -77,10 +77,7 @@ class _Visiting(Interpreter):
 class FirstNonFinite:
     """The first nodes that hold NaN and infinite elements, of a node and all that it is computed from.
 
-    Attributes
-    ----------
-    nan, inf : str or None
-        The name of the node; ``None`` if there is none.
+    ``nan``, ``inf``: the name of the node; ``None`` if there is none.
     """
 
     nan: str | None

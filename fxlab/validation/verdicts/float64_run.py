@@ -81,13 +81,8 @@ def run_in_float64(
     :func:`~fxlab.validation.outputs.computed_tensors.observed` names them. ``drawn``: the random numbers that
     its operators drew when it ran as it is, which they are given. ``visit``: called with each node and its
     result. Raises ValueError if a node draws other random numbers than those that are given, or runs neither
-    in float64 nor in its own dtypes.
-
-    Returns
-    -------
-    Float64Result
-        The output, with float64 (complex128) where the module returns other floating-point tensors, what is
-        ``written``, and the nodes that have no float64.
+    in float64 nor in its own dtypes. Returns the output, with float64 (complex128) where the module returns
+    other floating-point tensors, what is ``written``, and the nodes that have no float64.
 
     Examples
     --------

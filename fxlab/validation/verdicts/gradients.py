@@ -52,12 +52,7 @@ def gradients_of(
     ``module``: the graph to run; it is left as it is. ``inputs``: as for :func:`fxlab.verdict`. Every
     floating-point tensor counts as one that a gradient is asked of. ``parameters``: names of parameters, and
     what they are called in the result. ``drawn``: the random numbers that its operators are given. Left out,
-    they draw some.
-
-    Returns
-    -------
-    Gradients
-        The gradients, and the outputs that they flow from.
+    they draw some. Returns the gradients, and the outputs that they flow from.
     """
     args, kwargs = _leaves(call_arguments(inputs))
     named = dict(module.named_parameters(remove_duplicate=False))
@@ -165,10 +160,7 @@ def value_gradients_in_float64(module: GraphModule, inputs: Inputs, outputs: Seq
 def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[str, str]:
     """Match trained parameters by what they are: the same memory, or the same name and the same values.
 
-    Returns
-    -------
-    dict of str to str
-        Name in the transformed module -> name in the original.
+    Returns a mapping: name in the transformed module -> name in the original.
     """
     ours, theirs = trained_parameters(original), trained_parameters(transformed)
     by_place = {place_of(parameter): name for name, parameter in ours.items()}
@@ -195,10 +187,8 @@ def parameters_apart(original: GraphModule, transformed: GraphModule) -> tuple[s
 def trained_in_one(first: GraphModule, second: GraphModule) -> dict[str, str]:
     """Return the parameters that one module trains, and another holds and does not train.
 
-    Returns
-    -------
-    dict of str to str
-        Name in the first module -> name in the second, of the same memory, the same name or the same values.
+    Returns a mapping: name in the first module -> name in the second, of the same memory, the same name or
+    the same values.
     """
     trained = trained_parameters(first)
     elsewhere = shared_parameters(second, first)

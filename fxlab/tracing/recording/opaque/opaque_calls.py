@@ -35,13 +35,7 @@ ANY_LIST = "a list"
 
 
 class CannotBeWholeError(TraceError):
-    """A part takes or gives what a graph cannot hold.
-
-    Attributes
-    ----------
-    part : Part
-        The part.
-    """
+    """A part takes or gives what a graph cannot hold."""
 
     code = "part-not-whole"
 
