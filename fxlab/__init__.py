@@ -95,17 +95,9 @@ _EXPORTS = {
 """Package -> the names that it exports here. Read without importing anything."""
 
 _MODULES = (
-    "comparison",
-    "compiler",
-    "drawing",
-    "notebook",
-    "overlays",
-    "rewriting",
-    "session",
-    "tracing",
-    "transformations",
-    "validation",
-)
+    "comparison", "compiler", "drawing", "notebook", "overlays", "rewriting", "session", "tracing",
+    "transformations", "validation",
+)  # fmt: skip
 """What can be reached after ``import fxlab`` beside these names."""
 
 _NAMES, _find = on_first_use(

@@ -10,12 +10,6 @@ from fxlab.comparison.recorded.recorded_run import RecordedRun as RecordedRun
 from fxlab.comparison.weights_table import compare_weights as compare_weights
 
 __all__ = [
-    "Comparison",
-    "FirstDifference",
-    "RecordedRun",
-    "assert_same",
-    "compare",
-    "compare_runs",
-    "compare_weights",
-    "record_run",
-]
+    "Comparison", "FirstDifference", "RecordedRun", "assert_same", "compare", "compare_runs",
+    "compare_weights", "record_run",
+]  # fmt: skip

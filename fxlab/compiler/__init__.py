@@ -6,10 +6,5 @@ from fxlab.compiler.scripts.record import CompileRecord, record_compile
 from fxlab.compiler.sessions.compile_session import CompileSession
 
 __all__ = [
-    "CompileRecord",
-    "CompileSession",
-    "PassRecord",
-    "compile_session",
-    "record_compile",
-    "record_passes",
-]
+    "CompileRecord", "CompileSession", "PassRecord", "compile_session", "record_compile", "record_passes",
+]  # fmt: skip

@@ -16,16 +16,6 @@ from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import View
 
 __all__ = [
-    "Drawing",
-    "Group",
-    "Hierarchy",
-    "LayoutError",
-    "LayoutTimeoutError",
-    "Leaf",
-    "View",
-    "build_hierarchy",
-    "draw",
-    "render",
-    "start_layout_worker",
-    "to_dot",
-]
+    "Drawing", "Group", "Hierarchy", "LayoutError", "LayoutTimeoutError", "Leaf", "View", "build_hierarchy",
+    "draw", "render", "start_layout_worker", "to_dot",
+]  # fmt: skip

@@ -22,17 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "change",
-    "differs",
-    "op_before",
-    "op",
-    "target_before",
-    "target",
-    "inputs_before",
-    "inputs",
-    "module_path",
-    "marked",
-)
+    "change", "differs", "op_before", "op", "target_before", "target", "inputs_before", "inputs",
+    "module_path", "marked",
+)  # fmt: skip
 
 
 def graph_diff(

@@ -8,14 +8,6 @@ from fxlab.tracing.report import TraceError, TraceReport, TraceWarning
 from fxlab.tracing.symbolic_trace import symbolic_trace
 
 __all__ = [
-    "Capture",
-    "CapturedGraph",
-    "GraphBreak",
-    "TraceError",
-    "TraceReport",
-    "TraceWarning",
-    "capture",
-    "example_inputs",
-    "from_exported",
-    "symbolic_trace",
-]
+    "Capture", "CapturedGraph", "GraphBreak", "TraceError", "TraceReport", "TraceWarning", "capture",
+    "example_inputs", "from_exported", "symbolic_trace",
+]  # fmt: skip

@@ -18,17 +18,8 @@ COMPILE, RECOMPILE, DISCARD = "compile", "recompile", "discard"
 BREAK, SKIP, LIMIT, ERROR = "break", "skip", "limit", "error"
 SYMBOL, SPECIALISE = "symbol", "specialise"
 COLUMNS = (
-    "compile",
-    "function",
-    "kind",
-    "reason",
-    "explanation",
-    "hint",
-    "place",
-    "code",
-    "seconds",
-    "graph",
-)
+    "compile", "function", "kind", "reason", "explanation", "hint", "place", "code", "seconds", "graph",
+)  # fmt: skip
 _OF_EVERYTHING = (
     "___check_global_state",
     "___check_torch_function_mode_stack",

@@ -59,39 +59,17 @@ from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
 
 HANDLERS: tuple[Handler, ...] = (
-    go_through_rows,
-    allow_numbers,
-    refuse_functions_of_functions,
-    refuse_backward,
-    require_of_data,
-    read_state,
-    read_one_number,
-    refuse_memory,
-    require_own_storages,
-    read_address,
-    leave_profiling,
-    leave_backward_hooks,
-    copy_array,
-    hand_on_uncounted,
-    join_uncounted,
-)
+    go_through_rows, allow_numbers, refuse_functions_of_functions, refuse_backward, require_of_data,
+    read_state, read_one_number, refuse_memory, require_own_storages, read_address, leave_profiling,
+    leave_backward_hooks, copy_array, hand_on_uncounted, join_uncounted,
+)  # fmt: skip
 """Tried in this order on each call that torch shows; one that nobody answers is made and recorded."""
 
 HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
-    modules_seen,
-    functions_seen,
-    autograd_functions_seen,
-    vmap_seen,
-    cond_seen,
-    flex_attention_seen,
-    derivatives_seen,
-    derivatives_refused,
-    gradients_turned_on_seen,
-    addresses_of_storages_seen,
-    storages_seen,
-    arrays_seen,
-    lists_seen,
-)
+    modules_seen, functions_seen, autograd_functions_seen, vmap_seen, cond_seen, flex_attention_seen,
+    derivatives_seen, derivatives_refused, gradients_turned_on_seen, addresses_of_storages_seen,
+    storages_seen, arrays_seen, lists_seen,
+)  # fmt: skip
 """What lets the recorder see, while the model runs, the calls that torch does not show."""
 
 

@@ -19,20 +19,8 @@ from fxlab.exchanged import exchanged
 from fxlab.tracing.torch_private import ShapeEnv, SymNode, functions
 
 _REMEMBERED = (
-    "add",
-    "sub",
-    "mul",
-    "eq",
-    "ne",
-    "ge",
-    "gt",
-    "le",
-    "lt",
-    "sym_max",
-    "sym_min",
-    "maybe_as_int",
-    "wrap_int",
-)
+    "add", "sub", "mul", "eq", "ne", "ge", "gt", "le", "lt", "sym_max", "sym_min", "maybe_as_int", "wrap_int",
+)  # fmt: skip
 """The methods of torch's symbolic numbers that are asked most, of those that tell the environment nothing."""
 
 LARGE_EXPRESSION = 100

@@ -12,14 +12,6 @@ from fxlab.transformations.inductor_patterns.tables import (
 )
 
 __all__ = [
-    "Attempt",
-    "Outcome",
-    "Pattern",
-    "Tried",
-    "attempts_at",
-    "attempts_table",
-    "near_misses",
-    "not_tried",
-    "patterns_table",
-    "told",
-]
+    "Attempt", "Outcome", "Pattern", "Tried", "attempts_at", "attempts_table", "near_misses", "not_tried",
+    "patterns_table", "told",
+]  # fmt: skip

@@ -90,23 +90,12 @@ def _makes_none(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
 
 
 _ASKED_OF_TENSORS = {
-    _aten.sym_is_contiguous.default,
-    _aten.is_contiguous.default,
-    _aten.is_contiguous.memory_format,
-    _aten.is_strides_like_format.default,
-    _aten.is_non_overlapping_and_dense.default,
-    _aten.size.default,
-    _aten.sym_size.default,
-    _aten.stride.default,
-    _aten.sym_stride.default,
-    _aten.storage_offset.default,
-    _aten.sym_storage_offset.default,
-    _aten.numel.default,
-    _aten.sym_numel.default,
-    _aten.dim.default,
-    torch.ops.prim.layout.default,
-    torch.ops.prim.device.default,
-}
+    _aten.sym_is_contiguous.default, _aten.is_contiguous.default, _aten.is_contiguous.memory_format,
+    _aten.is_strides_like_format.default, _aten.is_non_overlapping_and_dense.default, _aten.size.default,
+    _aten.sym_size.default, _aten.stride.default, _aten.sym_stride.default, _aten.storage_offset.default,
+    _aten.sym_storage_offset.default, _aten.numel.default, _aten.sym_numel.default, _aten.dim.default,
+    torch.ops.prim.layout.default, torch.ops.prim.device.default,
+}  # fmt: skip
 """What the dispatcher asks of tensors, which is no operation."""
 
 

@@ -32,17 +32,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "op",
-    "target",
-    "module_path",
-    "time",
-    "share",
-    "flops",
-    "parameters",
-    "bytes_in",
-    "bytes_out",
+    "op", "target", "module_path", "time", "share", "flops", "parameters", "bytes_in", "bytes_out",
     "peak_memory",
-)
+)  # fmt: skip
 
 
 def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "pd.DataFrame":

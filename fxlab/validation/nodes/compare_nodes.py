@@ -31,17 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "original",
-    "op",
-    "target",
-    "module_path",
-    "shape",
-    "dtype",
-    "accumulated",
-    "max_accumulated",
-    "introduced",
-    "max_introduced",
-)
+    "original", "op", "target", "module_path", "shape", "dtype", "accumulated", "max_accumulated",
+    "introduced", "max_introduced",
+)  # fmt: skip
 JUDGED = "status", "hidden", "reason"
 
 

@@ -19,22 +19,10 @@ if TYPE_CHECKING:
 
 
 COLUMNS = (
-    "shape",
-    "dtype",
-    "max_abs_diff",
-    "mean_abs_diff",
-    "max_rel_diff",
-    "max_ulp_diff",
-    "cosine_similarity",
-    "worst_index",
-    "mismatched",
-    "elements",
-    "compared",
-    "same_bits",
-    "allclose",
-    "nan_inf_disagreement",
+    "shape", "dtype", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity",
+    "worst_index", "mismatched", "elements", "compared", "same_bits", "allclose", "nan_inf_disagreement",
     "note",
-)
+)  # fmt: skip
 
 
 def compare_outputs(

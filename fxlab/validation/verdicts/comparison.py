@@ -44,18 +44,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    "status",
-    "ratio",
-    "own_error",
-    "transformed_error",
-    "function_error",
-    "new_values_error",
-    "hidden",
-    "elements",
-    "compared",
-    "max_abs_diff",
-    "reason",
-)
+    "status", "ratio", "own_error", "transformed_error", "function_error", "new_values_error", "hidden",
+    "elements", "compared", "max_abs_diff", "reason",
+)  # fmt: skip
 
 _NAMED = 3
 """How many nodes or parameters are named where there are more."""
