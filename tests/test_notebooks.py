@@ -1,6 +1,9 @@
 """Every notebook runs from top to bottom, and is stored with what it shows."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -23,21 +26,55 @@ LONG = (
 )
 """Those that take longest; the first of them is run by the tests in a browser."""
 
+IN_FORKS = """
+import os, sys, traceback
+import nbformat, torch, transformers
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=pytest.mark.weekly if path.stem in LONG else ())
-        for path in NOTEBOOKS
-    ],
-)
-def test_the_notebook_runs_without_errors_or_warnings(path):
+def run(path):
+    os.chdir(os.path.dirname(path))
+    shell, shown = InteractiveShell(), ""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code":
+            with capture_output() as captured:
+                shell.run_cell(cell.source).raise_error()
+            # A torch for GPUs says so where there is none.
+            if captured.stderr and "No CUDA runtime is found" not in captured.stderr:
+                raise RuntimeError(captured.stderr)
+            shown += captured.stdout
+    assert shown
+
+for path in sys.argv[1:]:
+    if os.fork() == 0:
+        try:
+            run(path)
+        except BaseException:
+            print(path, traceback.format_exc(), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit("the notebook above failed")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each notebook runs in a fork of one process")
+def test_short_notebooks_run_without_errors_or_warnings():
+    short = [str(path) for path in NOTEBOOKS if path.stem not in LONG]
+    ran = subprocess.run(
+        [sys.executable, "-c", IN_FORKS, *short], capture_output=True, text=True, timeout=600
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_notebook_runs_without_errors_or_warnings_in_a_kernel(path):
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert outputs
     complaints = [output.text for output in outputs if output.get("name") == "stderr"]
-    # A torch for GPUs says so where there is none.
     assert not [text for text in complaints if "No CUDA runtime is found" not in text]
 
 

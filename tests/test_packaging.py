@@ -156,19 +156,7 @@ def test_installed_it_draws_and_reports_without_node_graphviz_and_jupyter(instal
 
 
 def test_installed_the_command_is_on_the_path(installed, tmp_path):
-    (tmp_path / "config.json").write_text(
-        json.dumps(
-            {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-            | {"intermediate_size": 48, "vocab_size": 100}
-        )
-    )
     ran = subprocess.run(
-        ["fxlab", "report", "config.json", "--passes", "merge", "-o", "report.html"],
-        cwd=tmp_path,
-        env=environment(installed),
-        capture_output=True,
-        text=True,
+        ["fxlab", "--version"], cwd=tmp_path, env=environment(installed), capture_output=True, text=True
     )
-    assert ran.returncode == 0, ran.stderr
-    assert "merge-linears" in ran.stdout
-    assert (tmp_path / "report.html").stat().st_size > 500_000
+    assert (ran.returncode, ran.stdout.split()[0]) == (0, "fxlab"), ran.stderr

@@ -23,24 +23,24 @@ class Scaled(nn.Module):
         return torch.relu(self.first(x).clone()) * self.scale + self.second(more["y"]), x + 1
 
 
-@pytest.fixture(scope="module")
-def compiled():
+def recorded(**options):
     torch.manual_seed(0)
     model = Scaled().eval()
     inputs = (torch.randn(4, 8),), {"more": {"y": torch.randn(4, 8)}}
     program = torch.export.export(model, *inputs)
     with warnings.catch_warnings(), fxlab.record_compile() as record, torch.no_grad():
         warnings.simplefilter("ignore")  # of torch about itself
-        made = torch._inductor.aot_compile(program.module(), *inputs)
-        package = torch._inductor.aot_compile(
-            program.module(), *inputs, options={"aot_inductor.package": True}
-        )
-    return model, record, made, package
+        made = torch._inductor.aot_compile(program.module(), *inputs, **options)
+    return model, record.sessions["graph 1, inference"], made
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return recorded()
 
 
 def test_each_pass_is_a_stage_over_the_models_own_weights_and_inputs(compiled):
-    model, record, _, _ = compiled
-    session = record.sessions["graph 1, inference"]
+    model, session, _ = compiled
     assert [pass_.name for pass_ in session.passes] == ["AOTAutograd", "joint/remove_noop_ops"]
     assert len(session.unchanged) > 20
     assert [*session.inputs] == ["x", "more_y"]
@@ -53,7 +53,7 @@ def test_each_pass_is_a_stage_over_the_models_own_weights_and_inputs(compiled):
 
 
 def test_nodes_have_their_names_and_modules_in_every_stage(compiled):
-    session = compiled[1].sessions["graph 1, inference"]
+    session = compiled[1]
     assert session.original.meta["class_name"] == "Scaled"
     before, after = ({n.name: n for n in session.stages[k].graph.nodes} for k in (0, -1))
     assert {"relu", "mul", "first_weight", "second_bias", "scale"} <= before.keys() & after.keys()
@@ -61,16 +61,21 @@ def test_nodes_have_their_names_and_modules_in_every_stage(compiled):
     assert (path, kind) == ("first", "torch.nn.modules.linear.Linear")
 
 
-@pytest.mark.parametrize("number", [1, 2], ids=["library", "package"])
-def test_the_code_that_it_has_made_is_judged(compiled, number):
-    session = compiled[1].sessions[f"graph {number}, inference"]
+def check_code(session):
     session.generate_code()
     assert session.verdict().agrees
     assert session.verdict("compiled code").agrees
 
 
-def test_what_is_made_is_what_it_makes_without_a_record(compiled):
-    _, _, made, package = compiled
+def test_the_library_that_it_has_made_is_judged(compiled):
+    _, session, made = compiled
+    check_code(session)
     assert isinstance(made, str)
     assert made.endswith(".so")
-    assert isinstance(package, list)
+
+
+@pytest.mark.weekly
+def test_the_package_that_it_has_made_is_judged():
+    _, session, made = recorded(options={"aot_inductor.package": True})
+    check_code(session)
+    assert isinstance(made, list)
