@@ -15,8 +15,15 @@ from fxlab import example_inputs, symbolic_trace
 
 pytestmark = pytest.mark.slow
 
-TEXT = ["bert", "roberta", "distilbert", "gpt2", "llama", "t5"]
-IMAGES = ["vit", "resnet"]
+
+def often(names, *chosen):
+    """Return names of models, of which others than the chosen are tried weekly."""
+    return [pytest.param(name, marks=() if name in chosen else pytest.mark.weekly) for name in names]
+
+
+LIKE_BERT = ("roberta", "distilbert")
+EACH = often(TEN, *(name for name in TEN if name not in LIKE_BERT))
+TEXT = often(["bert", *LIKE_BERT, "gpt2", "llama", "t5"], "bert", "gpt2", "llama", "t5")
 
 
 @functools.cache
@@ -33,14 +40,14 @@ def text_inputs(model, batch_size, length, padding):
     return inputs
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", EACH)
 def test_traced_on_symbolic_sizes_and_right_on_the_given_inputs(name):
     model, traced = traced_of(name)
     assert traced.meta["trace"].rung == "dynamic shapes"
     assert_agree(traced, model, example_inputs(model))
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_right_at_other_batch_sizes(name, batch_size):
     model, traced = traced_of(name)
@@ -54,7 +61,7 @@ def test_right_at_other_lengths(name, batch_size, length):
     assert_agree(traced, model, text_inputs(model, batch_size, length, padding=0))
 
 
-@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("name", often(["bert", "gpt2", "llama", "t5"], "bert", "t5"))
 def test_trace_on_masks_of_ones_is_right_on_padded_inputs(name):
     model = tiny(name)
     traced = symbolic_trace(model, text_inputs(model, 2, 8, padding=0))
@@ -81,14 +88,14 @@ def test_resnet_takes_images_of_another_size():
     assert_agree(traced, model, {"pixel_values": torch.randn(1, 3, 96, 64)})
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", EACH)
 def test_forward_takes_the_model_s_own_parameter_names(name):
     model, traced = traced_of(name)
     own = inspect.signature(model.forward).parameters
     assert set(inspect.signature(traced.forward).parameters) <= set(own)
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", EACH)
 def test_parameters_are_the_same_objects_by_the_same_names(name):
     model, traced = traced_of(name)
     own = dict(model.named_parameters(remove_duplicate=False))
@@ -98,7 +105,7 @@ def test_parameters_are_the_same_objects_by_the_same_names(name):
     assert not traced.training
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", often(TEN, "bert", "t5", "resnet"))
 def test_no_weights_are_needed(name):
     traced = traced_of(name)[1]
     with torch.device("meta"):
@@ -121,7 +128,7 @@ def test_a_model_of_hundreds_of_billions_of_parameters_is_traced_without_them():
     assert head.meta["val"].shape[-1] == config.vocab_size
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", EACH)
 def test_nodes_say_shape_module_and_source_line(name):
     model, traced = traced_of(name)
     modules = dict(model.named_modules())
@@ -144,7 +151,7 @@ def test_nodes_say_shape_module_and_source_line(name):
         assert ", line " in node.meta["stack_trace"]
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", often(TEN, "bert", "t5", "resnet"))
 def test_copies_and_pickles_keep_the_graph(name):
     model, traced = traced_of(name)
     for twin in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
@@ -154,7 +161,7 @@ def test_copies_and_pickles_keep_the_graph(name):
         assert_agree(twin, model, example_inputs(model))
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "t5", "resnet"])
+@pytest.mark.parametrize("name", often(["bert", "gpt2", "t5", "resnet"], "bert", "resnet"))
 def test_training_mode_draws_the_same_random_numbers(name):
     model = tiny(name).train()
     traced = symbolic_trace(model)

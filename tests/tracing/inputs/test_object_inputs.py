@@ -49,7 +49,15 @@ def traced(llama):
     return symbolic_trace(llama, step_of(llama, 2, 5))
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "llama", "qwen3", "opt", "lfm2", "qwen3_next"])
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        "llama",
+        "lfm2",
+        "qwen3_next",
+        *(pytest.param(m, marks=pytest.mark.weekly) for m in ("gpt2", "qwen3", "opt")),
+    ],
+)
 def test_a_step_of_decoding_holds_for_texts_of_any_length_and_number(model_type):
     model = tiny_of_type(model_type, task="causal-lm")
     traced = symbolic_trace(model, step_of(model, 2, 5))
