@@ -22,7 +22,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 LONG = (
     *("quickstart", "from_switch_to_production", "too_big_for_the_machine", "what_torch_compile_does"),
-    *("judge_on_real_data", "quantize_and_leave_out"),
+    *("judge_on_real_data", "quantize_and_leave_out", "a_training_step", "find_a_bug"),
 )
 """Those that take longest; the first of them is run by the tests in a browser."""
 

@@ -400,10 +400,16 @@ CHANGES = {
     },
 }
 KINDS = [
-    pytest.param(cls, change, id=f"{cls.__name__}: {name}")
+    pytest.param(
+        cls,
+        change,
+        id=f"{cls.__name__}: {name}",
+        marks=pytest.mark.weekly if place % 3 and len(changes) > 9 else (),
+    )
     for cls, changes in CHANGES.items()
-    for name, change in changes.items()
+    for place, (name, change) in enumerate(changes.items())
 ]
+"""Of a class with many changes, each third is tried in every run: guards of Dynamo see all of them."""
 NO_PASSES = Switched(lambda: (), lambda: None)
 
 
