@@ -120,7 +120,10 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizer",
+    [pytest.param(n, marks=() if n in ("AdamW", "foreach") else pytest.mark.weekly) for n in OPTIMIZERS],
+)
 def test_a_compiled_optimizer_is_the_eager_one(optimizer):
     torch.manual_seed(0)
     torch._dynamo.reset()

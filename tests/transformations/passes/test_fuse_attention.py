@@ -499,9 +499,12 @@ def test_a_causal_fill_becomes_a_mask_of_truth_values(causal, number):
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.parametrize(
-    ("source", "number"), [("trace", LOWEST), ("export", INFINITE), ("decomposed", INFINITE)]
+    ("fill", "source", "number"),
+    [
+        *((fill, "trace", LOWEST) for fill in FILLS),
+        *(("where of a tensor", source, INFINITE) for source in ("export", "decomposed")),
+    ],
 )
-@pytest.mark.parametrize("fill", FILLS)
 def test_every_spelling_of_a_causal_fill_is_fused(fill, source, number):
     def attend(self, q, k, v, m):
         return FILLS[fill](q @ k.mT, CAUSAL["buffer"](self, q), number).softmax(-1) @ v
@@ -510,9 +513,12 @@ def test_every_spelling_of_a_causal_fill_is_fused(fill, source, number):
     check(FUSE, model, *given, marked=1, gm=gm)
 
 
-@pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize(
-    ("source", "dtype"), [("trace", torch.bfloat16), ("export", torch.float32), ("export", torch.float64)]
+    ("fill", "source", "dtype"),
+    [
+        *((fill, "trace", torch.bfloat16) for fill in FILLS),
+        *(("where", "export", dtype) for dtype in (torch.float32, torch.float64)),
+    ],
 )
 def test_the_smallest_number_of_a_dtype_may_exclude_every_key(fill, source, dtype):
     lowest = torch.finfo(dtype).min

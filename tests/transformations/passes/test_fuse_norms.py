@@ -86,7 +86,10 @@ RMS_NORMS = [llama, t5, gemma, divided]
 LAYER_NORMS = [textbook, by_var, by_unbiased, without_bias]
 
 
-@pytest.mark.parametrize("source", ["fx", "trace", "export", "decomposed"])
+SOURCES = ["fx", "trace", pytest.param("export", marks=pytest.mark.weekly), "decomposed"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     ("pass_", "function"),
     [*((RMS, f) for f in RMS_NORMS), *((LAYER, f) for f in LAYER_NORMS)],
@@ -102,7 +105,7 @@ def test_a_norm_becomes_one_call_and_is_written_out_again(pass_, function, sourc
     )
 
 
-@pytest.mark.parametrize("source", ["fx", "trace", "export", "decomposed"])
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("function", [llama, t5])
 def test_half_precision_is_rounded_once(function, source):
     model, x = Norm(function, torch.bfloat16).eval(), torch.randn(2, 3, 8).bfloat16()
