@@ -18,7 +18,7 @@ NAMES = (
     else st.lists(st.sampled_from(sorted(LAWS)), min_size=1, max_size=4, unique=True)
 )
 """The laws that are tried on one graph: all of them where there is time, since to export takes longest."""
-GRAPHS = settings.default.max_examples if IS_FUZZ else 3
+GRAPHS = settings.default.max_examples if IS_FUZZ else 2
 """How many graphs there are; the profile ``fuzz`` takes as many as are asked for."""
 
 
