@@ -4,6 +4,7 @@ import { Graphviz } from "@hpcc-js/wasm-graphviz";
 import { beforeAll, expect, it } from "vitest";
 import type { Picture } from "../src/base/protocol";
 import type { Layouts } from "../src/viewer/drawing/layout";
+import { LineStyles } from "../src/viewer/drawing/lines";
 import { pictureOf } from "../src/viewer/drawing/picture";
 import { PLAIN } from "../src/viewer/graphs/arrangement";
 import { Graphs } from "../src/viewer/graphs/graphs";
@@ -21,7 +22,8 @@ beforeAll(async () => {
 });
 
 async function drawn(panes: Panes): Promise<{ root: Element; picture: Picture }> {
-  const how = { compared: false, preview: false, matches: {}, arrangement: PLAIN };
+  const lines = new LineStyles([panes.shown.view], "alike", data.paints);
+  const how = { compared: false, preview: false, matches: {}, arrangement: PLAIN, lines };
   const picture = await pictureOf(data, layouts as Layouts, panes.shown, how);
   return { picture, root: new DOMParser().parseFromString(picture.svg, "image/svg+xml").documentElement };
 }

@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { cellText, percent, withUnit } from "../src/base/format";
+import { LineStyles } from "../src/viewer/drawing/lines";
 import { PLAIN } from "../src/viewer/graphs/arrangement";
 import { Data } from "../src/viewer/graphs/data";
 import { placeBoxes } from "../src/viewer/drawing/boxes";
@@ -174,6 +175,15 @@ function expectView(view: View, expected: GoldenView, { lines }: Vectors, data: 
     read.map(({ source, box }) => `${source.position}:${of(box)}`).join(" "),
   ]);
   expect(Object.fromEntries(chips)).toEqual(expected.chips);
+  expected.lines.forEach((lines, i) => {
+    const styles = new LineStyles([view], (["alike", "dtype", "bytes"] as const)[i]!, data.paints);
+    const drawn = view.edges.map((edge) => {
+      const { colour = "", thickness = 0 } = styles.look(view, edge);
+      return `${colour}:${thickness.toFixed(1)}`;
+    });
+    const { title = null, kinds = [] } = styles.legend ?? {};
+    expect([...drawn, ...(title === null ? [] : [title, ...kinds])].join(" ")).toBe(lines);
+  });
   const written = outline(view, placeBoxes(view, data, data.metrics), PLAIN)
     .replace(/[gn]-[0-9a-f]{12}/g, (id) => short.get(id)!)
     .split("\n");

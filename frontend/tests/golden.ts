@@ -22,6 +22,8 @@ export interface GoldenView {
   edges: string;
   chips: Record<string, string>;
   outline: string;
+  /** The looks of lines and their legend, for each thing that they are drawn by. */
+  lines: string[];
 }
 
 export interface Vectors {

@@ -36,6 +36,7 @@ export function column(ids: string[], rest: Record<string, Partial<Box>> = {}, c
     ),
     signatures: ["added", "removed", "changed", "rewired"],
     numbers: [null, null, null, null],
+    lines: null,
     matches: {},
     compared,
   };

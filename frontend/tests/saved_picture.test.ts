@@ -54,6 +54,15 @@ describe("a graph that is saved", () => {
     expect(root.getAttribute("height")).toBe(String(root.size[1]));
     expect(root.size[1]).toBeGreaterThan(AFTER.height);
   });
+
+  it("explains lines that are drawn by dtype, in the colours of paper", () => {
+    const lines = { title: "Lines: dtype", kinds: ["float32", "int64"] };
+    const paints: Paints = { ...PAINTS, kinds: Array(8).fill(["#eeeeee", "#123456"]) };
+    const { svg, height } = savedPicture([side({ ...AFTER, lines }, "after")], paints);
+    const root = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
+    expect(words(root)).toEqual(["x", "relu", "Lines: dtype", "float32", "int64"]);
+    expect(height).toBeGreaterThan(AFTER.height);
+  });
 });
 
 describe("two stages that are saved", () => {

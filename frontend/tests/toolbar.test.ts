@@ -36,14 +36,14 @@ describe("the legend", () => {
   const choose = (legend: Legend, name: string): void => {
     legend.choice.value = name;
     legend.choice.dispatchEvent(new Event("change"));
-    legend.offer({ ...offered, overlay: name ? overlay({}) : null });
+    legend.offer({ ...offered, overlay: name ? overlay({}) : null }, "alike");
     legend.choose(name ? overlay({}) : null);
   };
 
   it("opens with colours that are chosen, and goes with them", () => {
     const [asked, changed] = [vi.fn(), vi.fn()];
-    const legend = new Legend(asked, vi.fn(), changed);
-    legend.offer(offered);
+    const legend = new Legend(asked, vi.fn(), vi.fn(), changed);
+    legend.offer(offered, "alike");
     expect(legend.isOpen).toBe(false);
     choose(legend, "flops");
     expect([legend.isOpen, asked.mock.lastCall, changed.mock.calls.length]).toEqual([true, ["flops"], 1]);
@@ -52,30 +52,46 @@ describe("the legend", () => {
   });
 
   it("does not open for colours that did not come, nor for those of a script", () => {
-    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
-    legend.offer(offered);
+    const legend = new Legend(vi.fn(), vi.fn(), vi.fn(), vi.fn());
+    legend.offer(offered, "alike");
     legend.choice.value = "flops";
     legend.choice.dispatchEvent(new Event("change"));
     legend.choose(null);
     expect([legend.isOpen, legend.choice.value]).toEqual([false, ""]);
-    legend.offer({ ...offered, overlay: overlay({}) });
+    legend.offer({ ...offered, overlay: overlay({}) }, "alike");
     expect(legend.isOpen).toBe(false);
   });
 
   it("asks for a file, and keeps the colours until it comes", () => {
     const [asked, pick] = [vi.fn(), vi.fn()];
-    const legend = new Legend(asked, pick, vi.fn());
-    legend.offer({ ...offered, overlay: overlay({}) });
-    legend.choice.selectedIndex = legend.choice.options.length - 1;
+    const legend = new Legend(asked, pick, vi.fn(), vi.fn());
+    legend.offer({ ...offered, overlay: overlay({}) }, "alike");
+    legend.choice.querySelector<HTMLOptionElement>("[data-file]")!.selected = true;
     legend.choice.dispatchEvent(new Event("change"));
     expect(pick).toHaveBeenCalledOnce();
     expect(asked).not.toHaveBeenCalled();
     expect(legend.choice.value).toBe("flops");
   });
 
+  it("asks for lines by dtype beside any colours, and explains them", () => {
+    const [asked, draw] = [vi.fn(), vi.fn()];
+    const legend = new Legend(asked, vi.fn(), draw, vi.fn());
+    legend.offer({ ...offered, overlay: overlay({}) }, "alike");
+    legend.choice.querySelector<HTMLOptionElement>("[data-lines=dtype]")!.selected = true;
+    legend.choice.dispatchEvent(new Event("change"));
+    expect([draw.mock.lastCall, asked.mock.calls, legend.choice.value]).toEqual([["dtype"], [], "flops"]);
+    legend.offer({ ...offered, overlay: overlay({}) }, "dtype");
+    expect(legend.isOpen).toBe(true);
+    expect(legend.choice.querySelector("[data-lines=dtype]")!.textContent).toContain("✓");
+    const lines = { title: "Lines: dtype", kinds: ["float32", "int64"] };
+    legend.show([{ ...column(["x"]), lines }], [], []);
+    const words = [...legend.element.querySelectorAll("li")].map((item) => item.textContent);
+    expect(words.slice(0, 3)).toEqual(["Lines: dtype", "float32", "int64"]);
+  });
+
   it("stays open if a person has opened it", () => {
-    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
-    legend.offer(offered);
+    const legend = new Legend(vi.fn(), vi.fn(), vi.fn(), vi.fn());
+    legend.offer(offered, "alike");
     legend.setOpen(true);
     choose(legend, "flops");
     choose(legend, "");
@@ -88,7 +104,7 @@ describe("the legend", () => {
     [{ x: 0, y: 2 }, ["FLOPs", "02"]],
   ])("says in words when a scale has nothing to tell: %o", (values, words) => {
     const picture = column(["x", "y"]);
-    const legend = new Legend(vi.fn(), vi.fn(), vi.fn());
+    const legend = new Legend(vi.fn(), vi.fn(), vi.fn(), vi.fn());
     legend.show([picture], [], paintTogether([[overlay(values), picture]]));
     expect([...legend.element.querySelectorAll("li")].map((item) => item.textContent)).toEqual(words);
   });

@@ -11,7 +11,7 @@ const VIEWS: [words: string, view: Partial<ViewState>][] = [
   ["no group at all", { opened: [] }],
   ["a query and colours", { query: 'op:call_module "x = y" -name:a+b', overlay: "flops" }],
   ["a node of the other side", { selected: { kind: "node", name: "mul_1", pane: 1 } }],
-  ["an arrangement", { direction: "right", shapes: true, bookkeeping: true }],
+  ["an arrangement", { direction: "right", shapes: true, lines: "bytes", bookkeeping: true }],
   ["a group", { selected: { kind: "group", name: "encoder.layer.0", pane: 0 } }],
 ];
 
@@ -32,6 +32,7 @@ describe("a view in an address", () => {
     ["#stage=-1", 'The field "stage" must be the number of a stage.'],
     ["#compare=1e3", 'The field "compare" must be the number of a stage.'],
     ["#beside=yes", 'The field "beside" must be "1".'],
+    ["#styles=thick", 'The field "styles" must be "dtype" or "bytes".'],
     ["#node=a&group=b", "A view selects a node or a group, and not both."],
     ["#node=a&pane=left", 'The field "pane" must be the number of a pane.'],
     ["#between=1,x", 'The field "between" must be the number of a stage.'],

@@ -989,7 +989,7 @@ describe("the arrangement", () => {
     expect(outlined()).toContain('rankdir="LR"');
     expect(page.get("picture").svg).not.toContain("fx-flow");
     await page.sends({ type: "arrange", arrangement: { shapes: true } });
-    expect(page.get("arrangement")).toEqual({ direction: "right", shapes: true, bookkeeping: false });
+    expect(page.get("arrangement")).toEqual({ ...PLAIN, direction: "right", shapes: true });
     const { svg, edges } = page.get("picture");
     const said = [...svg.matchAll(/class="fx-flow"[^>]*>([^<]*)</g)].map(([, words]) => words);
     expect(said.sort()).toEqual(
@@ -1022,7 +1022,7 @@ describe("the arrangement", () => {
     expect(outlined()).toContain('rankdir="LR"');
     kernel.look({ direction: "down", shapes: true });
     await settled();
-    expect(page.get("arrangement")).toEqual({ direction: "down", shapes: true, bookkeeping: false });
+    expect(page.get("arrangement")).toEqual({ ...PLAIN, shapes: true });
   });
 
   it("opens and closes level by level", async () => {

@@ -15,6 +15,7 @@ from fxlab.checks import described, flag, items_of, number, positive_int
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
+from fxlab.drawing.rendering.lines import ALIKE
 from fxlab.drawing.rendering.render import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.graphs.nodes import SUFFIXES, network_file
@@ -151,6 +152,7 @@ def draw(
     budget: int = BUDGET,
     direction: str = DOWN,
     shapes: bool = False,
+    lines: str = ALIKE,
     **arguments: Any,
 ) -> Drawing:
     """Draw the graph of a model.
@@ -182,6 +184,9 @@ def draw(
         Where lines lead: ``"down"`` or ``"right"`` (``"TB"`` or ``"LR"`` in the words of Graphviz).
     shapes
         Whether lines say the shapes of what flows along them.
+    lines
+        ``"dtype"`` colours lines by the dtypes of what flows along them, ``"bytes"`` draws them thicker for
+        more bytes; ``"alike"``, as at first, does neither.
     **arguments
         Inputs by name, such as those of a tokenizer.
 
@@ -200,7 +205,7 @@ def draw(
     <Drawing: 4 nodes in 4 boxes, coloured by FLOPs>
     """
     positive_int(budget, "budget")
-    arrangement = Arrangement(_DIRECTIONS.get(direction, direction), flag(shapes, "shapes"))
+    arrangement = Arrangement(_DIRECTIONS.get(direction, direction), flag(shapes, "shapes"), lines)
     found = resolved(model, "model")
     module = found.module if isinstance(found, Source) else found.original
     given = inputs_of(found, given_inputs(inputs, arguments, module))

@@ -89,7 +89,7 @@ class DrawnView:
 
     @property
     def _arrangement(self) -> Arrangement:
-        return Arrangement(self._view["direction"], self._view["shapes"])
+        return Arrangement(self._view["direction"], self._view["shapes"], self._view["lines"])
 
     def _opened(self, number: int) -> View:
         opened, hierarchy = self._view["opened"], self._graphs.data.hierarchy(number)

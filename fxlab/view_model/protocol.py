@@ -687,6 +687,8 @@ class Arrangement(TypedDict):
     """Where lines lead."""
     shapes: bool
     """Whether lines say the shapes of what flows along them."""
+    lines: Literal["alike", "dtype", "bytes"]
+    """What lines are drawn by."""
     bookkeeping: bool
     """Whether nodes that only serve others are shown one by one."""
 

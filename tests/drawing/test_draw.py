@@ -1,5 +1,6 @@
 import copy
 import json
+import re
 import xml.etree.ElementTree as ET
 
 import networkx
@@ -49,6 +50,28 @@ def test_lines_lead_to_the_right_and_say_shapes(gm):
     assert draw(graph).source.count(f'label="{SHAPE}"') == 0
     with pytest.raises(ValueError, match='direction: expected "down" or "right", got \'up\''):
         draw(gm, direction="up")
+
+
+def test_lines_are_coloured_by_dtype_or_as_thick_as_their_bytes():
+    class Halved(nn.Module):
+        def forward(self, x, index):
+            return x[index].half() * 2, x + 1
+
+    graph = fxlab.symbolic_trace(Halved(), (torch.ones(64, 4), torch.tensor([0])))
+    by_dtype = draw(graph, lines="dtype")
+    edges = re.findall(r"-> .*edge-.*", by_dtype.source)
+    colours = [re.search(r'color="(#\w+)"', edge) for edge in edges]
+    assert len({found[1] for found in colours if found}) >= 3
+    for words in ("Lines: dtype", "float32", "float16", "int64"):
+        assert words in by_dtype.svg
+    by_bytes = draw(graph, lines="bytes", overlay="dtype")
+    edges = re.findall(r"-> .*edge-.*", by_bytes.source)
+    widths = [float(found[-1]) for edge in edges if (found := re.findall(r'penwidth="([\d.]+)"', edge))]
+    assert (min(widths), max(widths)) == (1.5, 5.0)
+    assert "Lines: up to 1 KiB" in by_bytes.svg
+    assert "Dtype" in by_bytes.svg
+    with pytest.raises(ValueError, match='lines: expected "alike", "dtype" or "bytes", got \'thick\''):
+        draw(graph, lines="thick")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from fxlab.drawing import Group, Hierarchy, Leaf, View
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
 from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
+from fxlab.drawing.rendering.lines import STYLES, LineStyles
 from fxlab.drawing.rendering.paint import module_alone, values_of
 from fxlab.graphs.provenance import Provenance
 from fxlab.overlays import Overlay
@@ -214,8 +215,18 @@ class _Maker:
                 number_of[reader]: " ".join(f"{c.source.position}:{number_of[c.box.id]}" for c in chips)
                 for reader, chips in view.chips.items()
             },
+            "lines": [self._lines(view, by) for by in STYLES] if self.name not in LARGE else [],
             "outline": _ranges(self.lines.setdefault(line, len(self.lines)) for line in short.split("\n")),
         }
+
+    @staticmethod
+    def _lines(view: View, by: str) -> str:
+        """Return the colour and the thickness of each line, and what they mean."""
+        styles = LineStyles([view], by)
+        looks = [styles.look(view, edge) for edge in view.edges]
+        legend = [] if styles.legend is None else [styles.legend.title, *(w for _, w in styles.legend.kinds)]
+        drawn = [f"{look.colour or ''}:{look.thickness or 0:.1f}" for look in looks]
+        return " ".join([*drawn, *legend])
 
     def _overlay(self, overlay: Overlay) -> Model:
         hierarchy = self.graphs.data.hierarchy(self.graphs.alone(2))

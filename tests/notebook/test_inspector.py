@@ -384,6 +384,7 @@ views = st.fixed_dictionaries(
         | st.just({"kind": "group", "name": "head", "pane": 0}),
         "direction": st.sampled_from(["down", "right"]),
         "shapes": st.booleans(),
+        "lines": st.sampled_from(["alike", "dtype", "bytes"]),
         "bookkeeping": st.booleans(),
     }
 )

@@ -107,6 +107,7 @@ export class App {
       (boxes, framed) => !this.state.fixed && this.bench.pick(boxes, this.selection.details, framed),
       (name) => this.connection.send({ type: "show-overlay", name }),
       (file) => void this.addOverlays(file),
+      (lines) => this.connection.send({ type: "arrange", arrangement: { lines } }),
       [
         this.arrangementTool("nodes", "Sizes, masks and checks one by one", "bookkeeping", [false, true]),
         this.arrangementTool("across", "Lines lead to the right", "direction", ["down", "right"]),

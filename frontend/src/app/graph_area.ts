@@ -12,7 +12,7 @@ import { Panes, type PaneActions } from "../graph/panes";
 import { savedPicture, type Drawing, type Side } from "../graph/saving/saved_picture";
 import { Toolbar, type Tool } from "../graph/toolbar";
 import { takeFiles } from "./overlay_files";
-import type { Pass } from "../base/wire";
+import type { Arrangement, Pass } from "../base/wire";
 
 export class GraphArea {
   readonly panes: Panes;
@@ -24,8 +24,8 @@ export class GraphArea {
   private chosen: string | null = null;
 
   /**
-   * `addToSelection` is called with a box that is added to the selection or taken out, or with those in a frame, which are added; `showOverlay` with the overlay that somebody chooses, `addOverlays` with a file of some; `tools` come
-   * last in the toolbar.
+   * `addToSelection` is called with a box that is added to the selection or taken out, or with those in a frame, which are added; `showOverlay` with the overlay that somebody chooses, `addOverlays` with a file of some, `drawLines` with what lines are to
+   * be drawn by; `tools` come last in the toolbar.
    */
   constructor(
     private readonly model: Model,
@@ -33,13 +33,14 @@ export class GraphArea {
     private readonly addToSelection: (boxes: Box[], framed: boolean) => void,
     showOverlay: (name: string) => void,
     addOverlays: (file: File) => void,
+    drawLines: (lines: Arrangement["lines"]) => void,
     tools: Tool[],
   ) {
     this.panes = new Panes({ ...actions, moved: () => this.showPercent() });
     const pick = takeFiles(this.panes.element, addOverlays);
     this.panes.element.addEventListener("pointerdown", (event) => this.pickAt(event), { capture: true });
     this.panes.element.addEventListener("keydown", (event) => this.pickByKey(event), { capture: true });
-    this.legend = new Legend(showOverlay, pick, () => this.toolbar.refresh());
+    this.legend = new Legend(showOverlay, pick, drawLines, () => this.toolbar.refresh());
     this.graph.element.append(this.legend.element);
     this.toolbar = new Toolbar(
       this.legend.choice,
@@ -91,7 +92,7 @@ export class GraphArea {
   showOverlays(): void {
     const overlays = this.model.get("overlays");
     if (!Array.isArray(overlays?.offered)) return;
-    this.legend.offer(overlays);
+    this.legend.offer(overlays, this.model.get("arrangement").lines);
     this.repaint();
   }
 

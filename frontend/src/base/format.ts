@@ -129,3 +129,10 @@ export function numbered(stage: number | null, name: string): string {
 export function counted(count: number, word: string, several = `${word}s`): string {
   return `${count.toLocaleString("en-US")} ${count === 1 ? word : several}`;
 }
+
+/** Returns the kinds of values in words, the most frequent first. */
+export function kindsOf(values: unknown[]): string[] {
+  const counts = new Map<string, number>();
+  for (const value of values) counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
+  return [...counts].sort(([a, m], [b, n]) => n - m || a.localeCompare(b)).map(([kind]) => kind);
+}

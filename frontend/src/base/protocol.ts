@@ -48,6 +48,12 @@ export interface Edge {
   label: string;
 }
 
+/** What lines are drawn by, and the kinds that have colours. */
+export interface LineKinds {
+  title: string;
+  kinds: string[];
+}
+
 export interface Picture {
   svg: string;
   width: number;
@@ -58,6 +64,8 @@ export interface Picture {
   signatures: string[];
   /** The number of the stage of the pass with each mark; null where it has none. */
   numbers: (number | null)[];
+  /** What the looks of lines mean; null where they are alike. */
+  lines: LineKinds | null;
   /** Signature of a pass -> box id -> how many nodes in it the pass would change. */
   matches: Record<string, Record<string, number>>;
   /** Two stages as one graph: the marks are not passes but what became of a node. */

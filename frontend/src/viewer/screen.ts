@@ -6,6 +6,7 @@ import { describe } from "./details/describe";
 import { Extras } from "./details/extras";
 import { NodeValues } from "./details/node_values";
 import type { Layouts } from "./drawing/layout";
+import { LineStyles } from "./drawing/lines";
 import { matchesIn, pictureOf } from "./drawing/picture";
 import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
 import type { Data } from "./graphs/data";
@@ -283,10 +284,13 @@ export abstract class Screen extends PageModel {
 
   /** Shows other graphs, or other groups of them opened; if that fails, everything stays as it was. */
   protected async draw(panes: Panes, choice = this.choice): Promise<void> {
+    const { arrangement } = this.state;
+    const views = panes.all.map(({ view }) => view);
     const how = {
       compared: isComparison(choice),
       preview: choice.preview !== null,
-      arrangement: this.state.arrangement,
+      arrangement,
+      lines: new LineStyles(views, arrangement.lines, this.data.paints),
     };
     const matches = matchesIn(this.data, panes.shown.view);
     const picture = await pictureOf(this.data, this.layouts, panes.shown, { ...how, matches });

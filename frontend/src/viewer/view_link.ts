@@ -22,6 +22,7 @@ const KEYS = [
   "pane",
   "lines",
   "shapes",
+  "styles",
   "all",
 ];
 const BELOW = "below";
@@ -50,6 +51,7 @@ export function fragmentOf(view: ViewState): string {
   if (selected?.pane) fields.set("pane", String(selected.pane));
   if (view.direction === "right") fields.set("lines", "right");
   if (view.shapes) fields.set("shapes", "1");
+  if (view.lines !== "alike") fields.set("styles", view.lines);
   if (view.bookkeeping) fields.set("all", "1");
   return fields.toString();
 }
@@ -85,6 +87,7 @@ export function viewOf(fragment: string): ViewState {
       : null,
     direction: flagIn(fields.get("lines"), "lines", "right") ? "right" : "down",
     shapes: flagIn(fields.get("shapes"), "shapes", "1"),
+    lines: stylesIn(fields.get("styles") ?? "alike"),
     bookkeeping: flagIn(fields.get("all"), "all", "1"),
   };
 }
@@ -93,6 +96,11 @@ function numberIn(text: string, field: string): number {
   if (!/^\d{1,9}$/.test(text))
     throw new Error(`The field "${field}" must be the number of a ${field === "pane" ? field : "stage"}.`);
   return Number(text);
+}
+
+function stylesIn(text: string): ViewState["lines"] {
+  if (text === "alike" || text === "dtype" || text === "bytes") return text;
+  throw new Error('The field "styles" must be "dtype" or "bytes".');
 }
 
 function flagIn(text: string | null, field: string, on: string): boolean {

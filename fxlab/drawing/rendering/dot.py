@@ -6,11 +6,9 @@ the same places with words, since cells have fixed sizes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from math import prod
 
 from graphviz.quoting import quote
 
@@ -25,12 +23,12 @@ from fxlab.drawing.rendering.labels import (
     legend_label,
     room_label,
 )
+from fxlab.drawing.rendering.lines import ALIKE, STYLES, LineStyles, values_text
 from fxlab.drawing.rendering.paint import Legend, Painting, paint, paint_together
 from fxlab.drawing.rendering.palette import (
     EDGE,
     INK,
     LANE,
-    SAVED,
     SOFT_INK,
     Colours,
     box_colours,
@@ -39,15 +37,10 @@ from fxlab.drawing.rendering.palette import (
 )
 from fxlab.drawing.rendering.typography import FONT, printable
 from fxlab.drawing.view import View, VisibleEdge
-from fxlab.node_info import result_text, value_rows
 from fxlab.overlays.overlay import Overlay
-from fxlab.units import counted, with_unit
+from fxlab.units import with_unit
 
 POINTS = 72.0
-FEW_SHAPES = 3
-"""A line that more shapes flow along says how many values do."""
-
-_NUMBER = re.compile(r"\d+")
 
 DOWN, RIGHT = "down", "right"
 
@@ -62,14 +55,19 @@ class Arrangement:
         Where lines lead: ``"down"`` or ``"right"``.
     shapes
         Whether lines say the shapes of the values that flow.
+    lines
+        What lines are drawn by: ``"alike"``; ``"dtype"``, in colours; or ``"bytes"``, in thickness.
     """
 
     direction: str = DOWN
     shapes: bool = False
+    lines: str = ALIKE
 
     def __post_init__(self) -> None:
         if self.direction not in (DOWN, RIGHT):
             raise ValueError(f'direction: expected "down" or "right", got {self.direction!r}.')
+        if self.lines not in STYLES:
+            raise ValueError(f'lines: expected "alike", "dtype" or "bytes", got {self.lines!r}.')
 
     @property
     def layout(self) -> dict[str, str]:
@@ -95,9 +93,6 @@ _COLUMNS = {"labelloc": "t", "labeljust": "l", "margin": "14"}
 _KEPT = {"arrowhead": "none"}
 COLUMNS_GAP = 4
 """Between boxes at the same height in two columns, in gaps between boxes: room for words on lines."""
-THINNEST, THICKEST = 1.2, 5.0
-"""Lines of values that are kept for the backward pass, by their bytes."""
-
 
 PLAIN = Arrangement()
 
@@ -157,14 +152,15 @@ def side_by_side(
     views = [side.view for side in sides]
     paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
     # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.
-    lines = [*_head(arrangement, paintings[0].legend if paintings else None)]
+    styles = LineStyles(views, arrangement.lines)
+    lines = [*_head(arrangement, paintings[0].legend if paintings else None, styles.legend)]
     packed = f'graph [pack="40" packmode="array_tu{len(sides)}"]'
     # Packed graphs have no columns, so those of steps are laid out together.
     ranked = _ranked(*views)
     lines += ranked or [packed]
     for number, (side, painting) in enumerate(zip_longest(sides, paintings)):
         boxes = make_boxes(side.view, side.marks, signatures_of(side.marks))
-        words = _Words(side.view, boxes, painting, arrangement, f"side-{number}-")
+        words = _Words(side.view, boxes, painting, styles, arrangement.shapes, f"side-{number}-")
         look = f'label={heading_label(side.name)} {_listed(_SIDES)} sortv="{number + 1}"'
         lines += [f'subgraph "cluster_side-{number}" {{', f"graph [{look}]", *_lines(side.view, words), "}"]
         if ranked and number:
@@ -185,8 +181,10 @@ def write_dot(
     arrangement: Arrangement = PLAIN,
 ) -> str:
     """Write a view whose boxes are made already."""
-    head = _head(arrangement, painting.legend if painting else None)
-    return "\n".join([*head, *_ranked(view), *_lines(view, _Words(view, boxes, painting, arrangement)), "}"])
+    styles = LineStyles([view], arrangement.lines)
+    head = _head(arrangement, painting.legend if painting else None, styles.legend)
+    words = _Words(view, boxes, painting, styles, arrangement.shapes)
+    return "\n".join([*head, *_ranked(view), *_lines(view, words), "}"])
 
 
 def outline(view: View, boxes: Mapping[str, Box]) -> str:
@@ -210,14 +208,14 @@ def _listed(attributes: Mapping[str, str]) -> str:
     return " ".join([f'{name}="{value}"' for name, value in attributes.items()])
 
 
-def _head(arrangement: Arrangement, legend: Legend | None) -> Iterator[str]:
+def _head(arrangement: Arrangement, *legends: Legend | None) -> Iterator[str]:
     font = {"fontname": FONT, "fontsize": str(LINE_SIZE), "fontcolor": SOFT_INK}
     yield "digraph fxlab {"
     yield f"graph [{_listed({'bgcolor': 'transparent', **font, **arrangement.layout})}]"
     yield f"node [{_listed({'style': 'rounded,filled', **font, **_BOXES})}]"
     yield f"edge [{_listed({'color': EDGE, **font, **_LINES})}]"
-    if legend is not None:
-        yield f'graph [label={legend_label(legend)} labelloc="b" labeljust="l"]'
+    if shown := [legend for legend in legends if legend is not None]:
+        yield f'graph [label={legend_label(shown)} labelloc="b" labeljust="l"]'
 
 
 def _ranked(*views: View) -> Sequence[str]:
@@ -258,14 +256,14 @@ class _Words(_Sizes):
         view: View,
         boxes: Mapping[str, Box],
         painting: Painting | None,
-        arrangement: Arrangement,
+        styles: LineStyles,
+        has_shapes: bool,
         prefix: str = "",
     ) -> None:
         self._painted: Mapping[str, Colours] = painting.colours if painting else {}
         labels = painting.labels if painting else {}
         super().__init__({id: with_line(box, labels.get(id, "")) for id, box in boxes.items()})
-        self._has_shapes, self.prefix = arrangement.shapes, prefix
-        self._saved = saved_bytes(view)
+        self._view, self._styles, self._has_shapes, self.prefix = view, styles, has_shapes, prefix
 
     def closed(self, box: Box) -> str:
         return f"{_listed(_node_attributes(box, self._painted.get(box.id)))} label={box_label(box)}"
@@ -280,18 +278,14 @@ class _Words(_Sizes):
 
     def line(self, edge: VisibleEdge) -> str:
         words = printable(values_text(edge)) if self._has_shapes else ""
-        kept = self._saved.get((edge.source.id, edge.target.id))
-        if kept is None:
-            return f" label={quote(words)}" if self._has_shapes else ""
-        share = (kept / max(self._saved.values())) ** 0.5 if kept else 0
-        looks = {
-            "class": "fx-saved",
-            "color": SAVED,
-            "penwidth": f"{THINNEST + (THICKEST - THINNEST) * share:.1f}",
-        }
+        look = self._styles.look(self._view, edge)
+        drawn = {"color": look.colour, "penwidth": look.thickness and f"{look.thickness:.1f}"}
+        written = "".join(f' {name}="{value}"' for name, value in drawn.items() if value)
+        if look.kept is None:
+            return f"{written} label={quote(words)}" if self._has_shapes else written
         # Words beside lines move no boxes.
-        said = " · ".join(filter(None, (with_unit(kept, "B"), words)))
-        return f" {_listed(looks)} xlabel={quote(said)}"
+        said = " · ".join(filter(None, (with_unit(look.kept, "B"), words)))
+        return f'{written} class="fx-saved" xlabel={quote(said)}'
 
 
 def _lines(view: View, looks: _Sizes) -> Iterator[str]:
@@ -371,32 +365,6 @@ def _node_attributes(box: Box, paint: Colours | None) -> dict[str, str]:
 
 def _size(box: Box) -> dict[str, str]:
     return {"width": f"{box.width / POINTS:.4f}", "height": f"{box.height / POINTS:.4f}"}
-
-
-def values_text(edge: VisibleEdge) -> str:
-    """Return the shapes of the values that flow, or how many values do."""
-    shapes = list(dict.fromkeys(text for leaf in edge.leaves if (text := result_text(leaf.node))))
-    return ", ".join(shapes) if len(shapes) <= FEW_SHAPES else counted(len(edge.leaves), "value")
-
-
-def saved_bytes(view: View) -> dict[tuple[str, str], int]:
-    """Return the bytes that a step keeps for its backward pass along each line, by the ids of its ends."""
-    return {
-        (edge.source.id, edge.target.id): sum(_bytes_of(leaf) for leaf in edge.leaves)
-        for edge in view.edges
-        if view.is_saved(edge)
-    }
-
-
-def _bytes_of(leaf: Leaf) -> int:
-    """Return the bytes of a value of known sizes."""
-    total = 0
-    for shape, dtype in value_rows(leaf.node):
-        sizes = shape.strip("()").replace(" ", "")
-        bits = 8 if dtype == "torch.bool" else int(next(iter(_NUMBER.findall(dtype)), 0))
-        if bits and shape.startswith("(") and not sizes.strip("0123456789,"):
-            total += prod(map(int, filter(None, sizes.split(",")))) * bits // 8
-    return total
 
 
 def _line_attributes(view: View, edge: VisibleEdge) -> dict[str, str]:

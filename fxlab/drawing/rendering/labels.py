@@ -100,8 +100,13 @@ def heading_label(words: str) -> str:
     return f"<{_table([_row(heading)])}>"
 
 
-def legend_label(legend: Legend) -> str:
+def legend_label(legends: Sequence[Legend]) -> str:
     """Return what the colours of a picture mean."""
+    rows = [row for legend in legends for row in _legend_rows(legend)]
+    return f"<{_table(rows, spacing=LEGEND_GAP)}>"
+
+
+def _legend_rows(legend: Legend) -> list[str]:
     title = _text(legend.title, TITLE_POINTS, INK, bold=True)
     rows = [_row(_td(title, LEGEND_WIDTH, TITLE_HEIGHT, _TO_THE_LEFT))]
     if legend.ends is not None:
@@ -122,7 +127,7 @@ def legend_label(legend: Legend) -> str:
                 _td(_line(words), room, SCALE_HEIGHT, _TO_THE_LEFT),
             )
         )
-    return f"<{_table(rows, spacing=LEGEND_GAP)}>"
+    return rows
 
 
 def _chip_row(chips: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 from fxlab.drawing.rendering.palette import KINDS, PLAIN, Colours, heat_colours
@@ -100,10 +99,9 @@ def paint_together(sides: Sequence[tuple[View, Overlay]]) -> list[Painting]:
         colours = [{box: heat_colours(level(float(value))) for box, value in own.items()} for own in known]
         legend = Legend(title, ends)
     else:
-        kinds = _kinds(map(str, values))
-        of_kind = dict(zip_longest(kinds, KINDS[: len(kinds)], fillvalue=KINDS[-1]))
+        of_kind = kind_colours(map(str, values))
         colours = [{box: of_kind[str(value)] for box, value in own.items()} for own in known]
-        legend = Legend(title, None, _kind_words(kinds))
+        legend = Legend(title, None, kind_words(of_kind))
     return [
         Painting(
             {item.id: own.get(item.id, PLAIN) for item in view.boxes}, legend, _short_labels(view, overlay)
@@ -156,14 +154,17 @@ def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], flo
     return lambda value: (value - low) / (high - low) if high > low else float(value > 0), words(low, high)
 
 
-def _kinds(values: Iterable[str]) -> list[str]:
-    """Return the kinds, the most frequent first."""
+def kind_colours(values: Iterable[str]) -> dict[str, Colours]:
+    """Return the colours of kinds, the most frequent first."""
     counts = Counter(values)
-    return sorted(counts, key=lambda kind: (-counts[kind], kind))
+    kinds = sorted(counts, key=lambda kind: (-counts[kind], kind))
+    last = len(KINDS) - 1
+    return {kind: KINDS[min(number, last)] for number, kind in enumerate(kinds)}
 
 
-def _kind_words(kinds: list[str]) -> tuple[tuple[Colours, str], ...]:
-    words = [shorten(kind, LONGEST_WORDS) for kind in kinds[: len(KINDS)]]
-    if len(kinds) > len(KINDS):
+def kind_words(colours: Mapping[str, Colours]) -> tuple[tuple[Colours, str], ...]:
+    """Return what colours of kinds mean, in few words."""
+    words = [shorten(kind, LONGEST_WORDS) for kind in colours][: len(KINDS)]
+    if len(colours) > len(KINDS):
         words[-1] = "others"
     return tuple(zip(KINDS, words, strict=False))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fxlab.drawing.rendering.box import Box, Marks, make_boxes
-from fxlab.drawing.rendering.dot import PLAIN, Arrangement, signatures_of, values_text, write_dot
+from fxlab.drawing.rendering.dot import PLAIN, Arrangement, signatures_of, write_dot
 from fxlab.drawing.rendering.layout import lay_out
+from fxlab.drawing.rendering.lines import values_text
 from fxlab.drawing.rendering.paint import paint
 from fxlab.drawing.rendering.safe_svg import safe_svg
 from fxlab.drawing.view import View

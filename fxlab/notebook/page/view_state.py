@@ -26,6 +26,7 @@ AT_FIRST: ViewState = {
     "selected": None,
     "direction": "down",
     "shapes": False,
+    "lines": "alike",
     "bookkeeping": False,
 }
 """The last stage, its overview, and nothing selected."""

@@ -2,9 +2,15 @@
 
 import { fill, h } from "../../base/dom";
 import { markColour, markSign } from "../live_picture";
-import type { Painted } from "./overlay";
+import { NUMBER_OF_KINDS, type Painted } from "./overlay";
 import type { Overlay, Overlays, Picture } from "../../base/protocol";
-import type { Pass } from "../../base/wire";
+import type { Arrangement, Pass } from "../../base/wire";
+
+const LINES: [by: Arrangement["lines"], words: string][] = [
+  ["alike", "All alike"],
+  ["dtype", "Coloured by dtype"],
+  ["bytes", "Thicker for more bytes"],
+];
 
 const KINDS: [className: string, words: string][] = [
   ["fx-call_module", "Module"],
@@ -28,14 +34,16 @@ export class Legend {
   private shown = "";
   /** Colours that were chosen and have not come yet. */
   private wanted: string | null = null;
+  private wantedLines: Arrangement["lines"] = "alike";
 
   /**
-   * `choose` is called with the name of an overlay, `pick` to choose a file, and `changed` when it was opened or
-   * closed by a choice of colours.
+   * `choose` is called with the name of an overlay, `pick` to choose a file, `draw` with what lines are to be
+   * drawn by, and `changed` when it was opened or closed by a choice of colours.
    */
   constructor(
     choose: (overlay: string) => void,
     pick: () => void,
+    draw: (lines: Arrangement["lines"]) => void,
     private readonly changed: () => void,
   ) {
     this.choice = h("select", {
@@ -44,9 +52,12 @@ export class Legend {
       title: "Colour the graph by",
       onchange: () => {
         const { choice, shown } = this;
-        if (choice.selectedIndex === choice.options.length - 1) {
+        const { file, lines } = choice.selectedOptions[0]!.dataset;
+        if (file || lines) {
           choice.value = shown;
-          return pick();
+          if (file) return pick();
+          this.wantedLines = lines as Arrangement["lines"];
+          return draw(this.wantedLines);
         }
         this.wanted = choice.value;
         choose(choice.value);
@@ -69,24 +80,32 @@ export class Legend {
   }
 
   /** Colours that were chosen are explained; the legend goes with them if it came with them. */
-  private openFor(overlay: Overlay | null): void {
-    if (overlay && overlay.name === this.wanted && !this.isOpen) {
+  private openFor(isChosen: boolean, isPlain: boolean): void {
+    if (isChosen && !this.isOpen) {
       this.setOpen(true);
       this.wasOpenedByColours = true;
-    } else if (!overlay && this.wasOpenedByColours) this.setOpen(false);
+    } else if (isPlain && this.wasOpenedByColours) this.setOpen(false);
     else return;
     this.changed();
   }
 
-  /** Shows what the graph can be coloured by. */
-  offer({ offered, overlay }: Overlays): void {
-    this.openFor(overlay);
+  /** Shows what the graph, and its lines, can be coloured by. */
+  offer({ offered, overlay }: Overlays, lines: Arrangement["lines"]): void {
+    const isPlain = !overlay && lines === "alike";
+    const areLinesWanted = lines !== "alike" && lines === this.wantedLines;
+    this.openFor((overlay !== null && overlay.name === this.wanted) || areLinesWanted, isPlain);
+    if (areLinesWanted) this.wantedLines = "alike";
     this.shown = overlay?.name ?? "";
     fill(
       this.choice,
       h("option", { value: "" }, "Colour by kind"),
       offered.map(({ name, title }) => h("option", { value: name, selected: name === this.shown }, title)),
-      h("option", {}, "From a file …"),
+      h("option", { "data-file": "1" }, "From a file …"),
+      h(
+        "optgroup",
+        { label: "Lines" },
+        LINES.map(([by, words]) => h("option", { "data-lines": by }, by === lines ? `${words} ✓` : words)),
+      ),
     );
   }
 
@@ -115,6 +134,10 @@ export class Legend {
           painted[0],
           painted.every(({ boxes }) => boxes.size === 0),
         ),
+      picture.lines && [
+        h("li", { class: "fxi-legend-title" }, picture.lines.title),
+        swatches(picture.lines.kinds),
+      ],
       present.map(([name, text]) => h("li", {}, h("span", { class: `fxi-swatch ${name}` }), text)),
       picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
@@ -145,18 +168,19 @@ export class Legend {
           h("span", {}, ends[1]),
         ),
       ];
-    return [
-      heading,
-      ...kinds
-        .slice(0, 8)
-        .map((kind, i) =>
-          h(
-            "li",
-            {},
-            h("span", { class: `fxi-swatch fxi-kind-${i}` }),
-            i === 7 && kinds.length > 8 ? "others" : kind,
-          ),
-        ),
-    ];
+    return [heading, ...swatches(kinds)];
   }
+}
+
+function swatches(kinds: string[]): HTMLElement[] {
+  return kinds
+    .slice(0, NUMBER_OF_KINDS)
+    .map((kind, i) =>
+      h(
+        "li",
+        {},
+        h("span", { class: `fxi-swatch fxi-kind-${i}` }),
+        i === NUMBER_OF_KINDS - 1 && kinds.length > NUMBER_OF_KINDS ? "others" : kind,
+      ),
+    );
 }

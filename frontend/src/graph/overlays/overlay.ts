@@ -2,7 +2,7 @@
 
 import type { Overlay, Picture } from "../../base/protocol";
 import type { Cell } from "../../base/wire";
-import { percent, withUnit } from "../../base/format";
+import { kindsOf, percent, withUnit } from "../../base/format";
 
 export const NUMBER_OF_KINDS = 8;
 
@@ -113,13 +113,6 @@ function numbers(overlay: Overlay, values: (number | null)[]): Scale {
       withUnit(finite.length ? Math.max(...finite) : 0, overlay.unit),
     ],
   };
-}
-
-/** The kinds, the most frequent first. */
-function kindsOf(values: Cell[]): string[] {
-  const counts = new Map<string, number>();
-  for (const value of values) counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
-  return [...counts].sort(([a, m], [b, n]) => n - m || a.localeCompare(b)).map(([kind]) => kind);
 }
 
 function asNumber(value: Cell | undefined): number | null {

@@ -46,9 +46,12 @@ export function savedPicture(sides: Side[], paints: Paints): Drawing {
   const roots = sides.map(({ picture }) => drawn(picture, painted.get(picture), paints));
   const [root, size] = sides.length === 1 ? [roots[0]!, sides[0]!.picture] : abreast(roots, sides, paints);
   const [overlay, picture] = overlays[0] ?? [];
-  const { width, height } = overlay
-    ? addLegend(root, size, legendOf(overlay, painted.get(picture!)!, paints), paints)
-    : size;
+  const lines = sides.at(-1)?.picture.lines;
+  const legends: Legend[] = [
+    ...(overlay ? [legendOf(overlay, painted.get(picture!)!, paints)] : []),
+    ...(lines ? [{ title: lines.title, ends: null, kinds: coloursOfKinds(lines.kinds, paints) }] : []),
+  ];
+  const { width, height } = legends.length > 0 ? addLegend(root, size, legends, paints) : size;
   return { svg: new XMLSerializer().serializeToString(root), width, height };
 }
 
@@ -107,12 +110,18 @@ function abreast(roots: Element[], sides: Side[], paints: Paints): [Element, Siz
   return [around, size];
 }
 
-/** Adds a legend below a picture and returns the size of both. */
-function addLegend(root: Element, size: Size, legend: Legend, paints: Paints): Size {
+/** Adds legends below a picture and returns the size of all. */
+function addLegend(root: Element, size: Size, legends: Legend[], paints: Paints): Size {
   const width = Math.max(size.width, WIDTH);
   const left = (size.width - width) / 2;
-  const [group, bottom] = drawLegend(legend, left + MARGIN, size.height + ROW, paints);
-  root.append(group);
+  const around = s("g", { id: "fx-legend", class: "fx-legend" });
+  let bottom = size.height;
+  for (const legend of legends) {
+    const [group, end] = drawLegend(legend, left + MARGIN, bottom + ROW, paints);
+    around.append(group);
+    bottom = end;
+  }
+  root.append(around);
   const whole = { width, height: bottom + MARGIN };
   setSize(root, whole, left);
   return whole;
@@ -142,11 +151,14 @@ function coloursOf(own: Paint | undefined, paints: Paints): Colours {
 }
 
 function legendOf({ title }: Overlay, { ends, kinds }: Painted, paints: Paints): Legend {
-  const shown = paints.kinds.slice(0, kinds.length).map(([fill, border], i): [Colours, string] => {
+  return { title: shortened(title), ends, kinds: coloursOfKinds(kinds, paints) };
+}
+
+function coloursOfKinds(kinds: string[], paints: Paints): [Colours, string][] {
+  return paints.kinds.slice(0, kinds.length).map(([fill, border], i): [Colours, string] => {
     const others = i === paints.kinds.length - 1 && kinds.length > paints.kinds.length;
     return [{ fill, border, dashed: false }, others ? "others" : shortened(kinds[i]!)];
   });
-  return { title: shortened(title), ends, kinds: shown };
 }
 
 /** Returns the elements and where they end. */
@@ -196,7 +208,7 @@ function drawLegend(
     );
   const group = s(
     "g",
-    { id: "fx-legend", class: "fx-legend" },
+    {},
     words(title, x, top, { class: "fx-title", "font-size": TITLE_SIZE, "font-weight": "bold" }),
   );
   let y = top;

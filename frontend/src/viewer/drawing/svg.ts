@@ -8,6 +8,7 @@ import { holds, type Rectangle } from "../../base/rectangles";
 import type { PlacedBox, PlacedChip } from "./boxes";
 import { withUnit } from "../../base/format";
 import { escaped } from "./dot";
+import type { LineLook } from "./lines";
 import type { Metrics, Word } from "../../base/wire";
 
 interface Layout {
@@ -28,15 +29,10 @@ export interface Drawn {
 }
 
 /** A line along which so many values flow. */
-export type DrawnEdge = Edge & {
-  count: number;
-  /** How many bytes a step keeps along it for its backward pass. */
-  saved?: number;
-};
+export type DrawnEdge = Edge & LineLook & { count: number };
 
 /** On paper. */
-const [LANE, SAVED] = ["#e4e8ef", "#7aa7c7"];
-const [THINNEST, THICKEST] = [1.2, 5];
+const LANE = "#e4e8ef";
 /** Points of the headings of columns of a step. */
 const HEADING_SIZE = 12;
 
@@ -123,7 +119,6 @@ class Writer {
       const area = areas.get(`column-${number}`);
       if (area) parts.push(this.column(heading, area));
     });
-    const most = Math.max(...[...edges.values()].map(({ saved }) => saved ?? 0));
     for (const [id, area] of areas) {
       const box = boxes.get(id);
       if (!box || !clusters.has(id)) continue;
@@ -133,7 +128,7 @@ class Writer {
     }
     for (const [id, [line, arrow]] of layout.edges) {
       const edge = edges.get(id);
-      if (edge) parts.push(this.edge(id, edge, boxes, line, arrow, most));
+      if (edge) parts.push(this.edge(id, edge, boxes, line, arrow));
     }
     for (const [id, area] of areas) {
       const box = boxes.get(id);
@@ -188,14 +183,12 @@ class Writer {
     boxes: Map<string, PlacedBox>,
     line: string,
     arrow: string,
-    most: number,
   ): string {
-    const isSaved = edge.saved !== undefined;
-    const share = Math.sqrt((edge.saved ?? 0) / (most || 1));
-    const thickness = THINNEST + (THICKEST - THINNEST) * share;
-    const stroke = isSaved ? SAVED : this.m.edge;
+    const { saved, kind, colour: stroke = this.m.edge } = edge;
+    const isSaved = saved !== undefined;
     const several = edge.count > 1 && !isSaved;
-    const kept = isSaved ? withUnit(edge.saved!, "B") : "";
+    const thickness = edge.thickness ?? (several ? 1.8 : 1.1);
+    const kept = isSaved ? withUnit(saved, "B") : "";
     const words = [kept, (this.shapes && edge.label) || ""].filter(Boolean).join(" · ");
     const title = `${boxes.get(edge.source)?.look.title[0]} → ${boxes.get(edge.target)?.look.title[0]}`;
     const parts = [
@@ -204,7 +197,7 @@ class Writer {
         d: line,
         fill: "none",
         stroke,
-        "stroke-width": isSaved ? n(thickness) : several ? 1.8 : 1.1,
+        "stroke-width": n(thickness),
       }),
       arrow && element("polygon", { points: arrow, fill: stroke, stroke: "none" }),
       words && this.words(words, line, isSaved ? -thickness / 2 - 6 : 0),
@@ -213,7 +206,14 @@ class Writer {
       "g",
       {
         id,
-        class: `edge${several ? " fx-several" : ""}${isSaved ? " fx-saved" : ""}`,
+        class: [
+          "edge",
+          several && "fx-several",
+          isSaved && "fx-saved",
+          kind !== undefined && `fxi-kind-${kind}`,
+        ]
+          .filter(Boolean)
+          .join(" "),
         "data-source": edge.source,
         "data-target": edge.target,
       },

@@ -3,12 +3,12 @@
 import type { Panes } from "./panes";
 import type { Arrangement, ViewState } from "../../base/wire";
 
-export const PLAIN: Arrangement = { direction: "down", shapes: false, bookkeeping: false };
+export const PLAIN: Arrangement = { direction: "down", shapes: false, lines: "alike", bookkeeping: false };
 
 /** Returns the arrangement in a view, or what a view changes of it. */
 export function arrangementIn(view: Partial<ViewState>, was: Arrangement): Arrangement {
-  const { direction = was.direction, shapes = was.shapes, bookkeeping = was.bookkeeping } = view;
-  return { direction, shapes, bookkeeping };
+  const { direction, shapes, lines, bookkeeping } = { ...was, ...view };
+  return { direction, shapes, lines, bookkeeping };
 }
 
 /** Opens the groups of nodes that only serve others, or closes them. */
