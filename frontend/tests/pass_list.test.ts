@@ -198,6 +198,8 @@ describe("a card", () => {
       nodes,
     };
     show([pass("a", { reasons: [reason] })]);
+    expect(names(".fxi-reason-words")).toEqual([]);
+    find(".fxi-reasons > summary")[0]!.click();
     expect(names(".fxi-reason-words")).toEqual(["36 linears: one with …0_query"]);
     const links = (): HTMLElement[] => find(".fxi-reason-node > .fxi-link");
     expect(links()).toHaveLength(8);

@@ -146,7 +146,7 @@ export class App {
       setOption: (name, on) => this.connection.send({ type: "set-option", name, on }),
       preview: (signature) =>
         this.connection.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
-      choose: (signature) => this.choose(signature, true),
+      choose: (signature) => this.choose(signature),
       limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name, stage) => this.selection.jump(name, 0, stage),
       step: (pass) => this.bench.step(pass),
@@ -403,11 +403,11 @@ export class App {
     this.connection.send({ type: again ? "include" : "exclude", signature, node });
   }
 
-  private choose(signature: string | null, show: boolean): void {
+  private choose(signature: string | null): void {
     this.chosen = signature;
     this.passes.setChosen(signature);
     this.graphs.choose(signature);
-    if (show && signature && !this.graphs.focusPass(signature))
+    if (signature && !this.graphs.focusPass(signature))
       this.connection.send({ type: "reveal-pass", signature });
   }
 
@@ -440,13 +440,12 @@ export class App {
         ?.signature ?? null;
     this.state = state;
     this.element.classList.toggle("fxi-fixed", state.fixed === true);
-    this.passes.setChosen(this.chosen, false);
+    if (changed(true)) this.chosen = changed(true)!.signature;
+    else if (changed(false)?.signature === this.chosen) this.chosen = null;
     this.graphs.setPasses(state.passes);
-    this.passes.show(state);
+    this.passes.show(state, this.chosen);
     this.bench.follow(state.passes);
-    if (changed(true)) this.choose(changed(true)!.signature, false);
-    else if (changed(false)?.signature === this.chosen) this.choose(null, false);
-    else this.graphs.choose(this.chosen);
+    this.graphs.choose(this.chosen);
   }
 
   private showDetails(details: State["details"]): void {

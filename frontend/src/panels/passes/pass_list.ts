@@ -85,7 +85,8 @@ export class PassList {
     );
   }
 
-  show(state: Passes): void {
+  /** `chosen` is the signature of the pass that is open, brought into view if it is another one. */
+  show(state: Passes, chosen = this.chosen): void {
     const known = new Set(this.state.passes.map(({ key }) => key));
     const added = known.size > 0 ? state.passes.find(({ key }) => !known.has(key)) : undefined;
     const failed = state.passes.find(
@@ -99,11 +100,13 @@ export class PassList {
     this.options.settle();
     if (!state.passes.some(({ isLooking }) => isLooking))
       this.idle = new Set(state.passes.filter(({ matched }) => matched === 0).map(({ key }) => key));
+    const isOther = chosen !== this.chosen;
+    this.chosen = chosen;
     this.showMade();
     this.render();
     if (added) this.offers.close();
-    const changed = failed ?? added;
-    if (changed) this.bringIntoView(changed.signature);
+    const changed = (failed ?? added)?.signature ?? (isOther ? chosen : null);
+    if (changed) this.bringIntoView(changed);
   }
 
   /** Shows what could be added. */
@@ -111,14 +114,15 @@ export class PassList {
     this.offers.show(offers);
   }
 
-  setChosen(signature: string | null, show = true): void {
+  setChosen(signature: string | null): void {
     this.chosen = signature;
     this.render();
-    if (signature && show) this.bringIntoView(signature);
+    if (signature) this.bringIntoView(signature);
   }
 
   /** Says which pass is previewed. */
   setPreviewed(signature: string | null): void {
+    if (signature === this.previewed) return;
     this.previewed = signature;
     this.render();
   }

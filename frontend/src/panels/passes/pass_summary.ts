@@ -57,15 +57,24 @@ export class PassSummaries {
       pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} refused`) : null,
       mayDiffer,
     );
+    // Cards are drawn with every change, and few are ever opened.
+    const unfold = (): void => {
+      if (details.children.length === 1)
+        details.append(
+          elidedList(
+            pass.reasons.map((reason) => h("li", {}, this.reason(pass, reason, busy, fixed))),
+            REASON_ENDS,
+          ),
+        );
+    };
+    const summary = { "data-focus": `why-${pass.key}`, onclick: unfold };
     const details = h(
       "details",
       { class: "fxi-reasons", ...foldable(this.expanded, pass.key) },
-      h("summary", { "data-focus": `why-${pass.key}` }, icon("chevron"), words),
-      elidedList(
-        pass.reasons.map((reason) => h("li", {}, this.reason(pass, reason, busy, fixed))),
-        REASON_ENDS,
-      ),
+      h("summary", summary, icon("chevron"), words),
     );
+    details.addEventListener("toggle", unfold);
+    if (details.open) unfold();
     return details;
   }
 
