@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fxlab.garbage import is_frozen, only_new_garbage
+from fxlab.garbage import is_frozen, making_what_stays, only_new_garbage
 
 
 class _Cycle:
@@ -49,3 +49,13 @@ def test_what_somebody_else_has_frozen_stays_frozen() -> None:
     with only_new_garbage():
         pass
     assert is_frozen()
+
+
+def test_objects_that_stay_are_old_at_once() -> None:
+    with making_what_stays():
+        kept = [_Cycle() for _ in range(5_000)]
+        assert not gc.isenabled()
+    young = gc.get_objects(generation=0)
+    assert gc.isenabled()
+    assert not {id(each) for each in kept} & {id(each) for each in young}
+    assert not is_frozen()

@@ -25,7 +25,7 @@ from fxlab.drawing.rendering.labels import COLUMN_POINTS
 from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import labels_of, module_alone, values_of_groups
 from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
-from fxlab.garbage import without_collecting
+from fxlab.garbage import making_what_stays, without_collecting
 from fxlab.graphs.provenance import Provenance
 from fxlab.node_info import result_text
 from fxlab.overlays import Overlay
@@ -151,7 +151,7 @@ class GraphData:
         """Add some of the groups of a graph that were left out; return whether that were the last."""
         written = self._of(number)
         room = MOST_AT_ONCE
-        with without_collecting():
+        with making_what_stays():
             writer = _TreeWriter(self, written.hierarchy, written.shown, number)
             while written.missing and room > 0:
                 place, group = written.missing.pop(0)
