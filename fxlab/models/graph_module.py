@@ -6,6 +6,7 @@ of the nodes and all of ``node.meta``, and with them every mark a transformation
 """
 
 import copy
+import copyreg
 import functools
 import linecache
 import pickle
@@ -13,6 +14,7 @@ import pkgutil
 import types
 import warnings
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
 import torch
+from torch import nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx import graph_module as graph_module_of_torch
 
@@ -99,11 +102,51 @@ def share_tensors_copy(
     noted, by the ``id`` of what they are of. Returns the copy, of the same class name.
     """
     memo = {} if memo is None else memo
-    memo |= {id(tensor): tensor for tensor in _tensors_of(graph_module) if not own(tensor)}
+    modules = [module for module in graph_module.modules() if id(module) not in memo]
+    plain = [m for m in modules if _is_plain(type(m)) and "__deepcopy__" not in vars(m)]
+    tensors = _tensors_of(graph_module, {id(module) for module in plain})
+    memo |= {id(tensor): tensor for tensor in tensors if not own(tensor)}
     # Process groups and the like, which torch cannot copy.
-    held = (value for module in graph_module.modules() for value in vars(module).values())
+    held = (value for module in modules for value in vars(module).values())
     memo |= {id(value): value for value in held if isinstance(value, torch.ScriptObject)}
+    memo |= {id(module): type(module).__new__(type(module)) for module in plain}
+    for module in plain:
+        state: dict[str, Any] = module.__getstate__()  # type: ignore[no-untyped-call]
+        copied = {name: _part_copied(value, memo, own) for name, value in state.items()}
+        memo[id(module)].__setstate__(copied)
     return _structural_copy(graph_module, memo)
+
+
+def _is_plain(cls: type[nn.Module]) -> bool:
+    """Tell whether a deep copy of a module is a new object with copies of the attributes, and no more."""
+    if cls not in _PLAIN_MODULES:
+        names = "__reduce_ex__", "__reduce__", "__new__", "__getstate__", "__setstate__"
+        _PLAIN_MODULES[cls] = (
+            all(getattr(cls, name, None) == getattr(nn.Module, name, None) for name in names)
+            and not hasattr(cls, "__deepcopy__")
+            and cls not in copyreg.dispatch_table
+            and not any(map(_slots, cls.__mro__))
+        )
+    return _PLAIN_MODULES[cls]
+
+
+_PLAIN_MODULES: weakref.WeakKeyDictionary[type[nn.Module], bool] = weakref.WeakKeyDictionary()
+_UNCOPIED = (type(None), bool, int, float, str)
+
+
+def _part_copied(value: Any, memo: dict[int, Any], own: Callable[[torch.Tensor], bool]) -> Any:
+    """Return a deep copy of an attribute, with the same tensors but for ``own`` ones."""
+    kind = type(value)
+    if kind in _UNCOPIED:
+        return value
+    if id(value) in memo:
+        return memo[id(value)]
+    if kind is dict or (kind is OrderedDict and not value):
+        result = memo[id(value)] = kind()
+        result.update((copy.deepcopy(k, memo), _part_copied(item, memo, own)) for k, item in value.items())
+        return result
+    memo.update((id(tensor), tensor) for tensor in _tensors_of(value) if not own(tensor))
+    return copy.deepcopy(value, memo)
 
 
 T = TypeVar("T")
@@ -138,25 +181,28 @@ def changed_copy(
     change: Callable[[GraphModule], GraphModule],
     *,
     writes_tensors: bool = True,
+    code_when_asked: bool = False,
 ) -> GraphModule:
     """Apply a change to a copy of a module; the module itself and its tensors stay as they are.
 
     ``graph_module``: the module to copy; whatever ``change`` does or raises, it is not changed. ``change``:
     takes the copy and returns the changed module. ``writes_tensors``: whether ``change`` may write into
     tensors in place. If so it gets tensors of its own, and those that it leaves alone are replaced by the
-    originals afterwards, so that the two modules share them. Returns what ``change`` returned.
+    originals afterwards, so that the two modules share them. ``code_when_asked``: whether code of the graph
+    that ``change`` generates waits until the module is called, or its code read; for a change that makes no
+    graph without code. Returns what ``change`` returned.
     """
     with deferred():  # weights that are made of those in files wait until they are used
-        return _changed_copy(graph_module, change, writes_tensors)
-
-
-def _changed_copy(
-    graph_module: GraphModule, change: Callable[[GraphModule], GraphModule], writes_tensors: bool
-) -> GraphModule:
-    if not writes_tensors:
-        with _code_when_asked():  # a pass writes it anew
+        if writes_tensors:
+            return _written_copy(graph_module, change)
+        with _code_when_asked():
             copied = share_tensors_copy(graph_module)
+            if code_when_asked:
+                return change(copied)
         return change(copied)
+
+
+def _written_copy(graph_module: GraphModule, change: Callable[[GraphModule], GraphModule]) -> GraphModule:
     originals = list(_tensors_of(graph_module))
     memo: dict[int, Any] = {}
     result = change(_structural_copy(graph_module, memo))
@@ -187,6 +233,9 @@ def _code_when_asked() -> Iterator[None]:
 class _CodeWhenAsked:
     """Stands for ``forward`` in the class of one graph module until somebody asks for it."""
 
+    is_bounded = False
+    """Whether torch is to forget the source with the code."""
+
     def __init__(self, graph_module: GraphModule) -> None:
         self._of = weakref.ref(graph_module)
 
@@ -203,6 +252,8 @@ class _CodeWhenAsked:
             graph_module.recompile()
         finally:
             _CODE_WHEN_ASKED.reset(token)
+        if self.is_bounded:
+            _forget_with(type(graph_module).forward.__code__)
 
 
 @contextmanager
@@ -221,12 +272,25 @@ def sources_bounded() -> Iterator[list[GraphModule]]:
     finally:
         new = set(getattr(sources, "eval_cache", ())) - known
         for graph_module in kept:
+            if (waiting := _waiting(graph_module)) is not None:
+                waiting.is_bounded = True
+                continue
             code = type(graph_module).forward.__code__
             if code.co_filename in new:
                 new.remove(code.co_filename)
-                weakref.finalize(code, _forget_source, code.co_filename).atexit = False
+                _forget_with(code)
         for filename in new:
             _forget_source(filename)
+
+
+def _waiting(graph_module: GraphModule) -> _CodeWhenAsked | None:
+    """Return what stands for the code of a graph module that was not asked for yet."""
+    forward = vars(type(graph_module)).get("forward")
+    return forward if isinstance(forward, _CodeWhenAsked) else None
+
+
+def _forget_with(code: types.CodeType) -> None:
+    weakref.finalize(code, _forget_source, code.co_filename).atexit = False
 
 
 def _forget_source(filename: str) -> None:
@@ -234,10 +298,13 @@ def _forget_source(filename: str) -> None:
     linecache.cache.pop(filename, None)
 
 
-def _tensors_of(graph_module: GraphModule) -> Iterator[torch.Tensor]:
-    """Yield each tensor that a deep copy of a module would come to: in modules, containers and objects."""
-    seen: set[int] = set()
-    pending: list[Any] = [graph_module]
+def _tensors_of(whole: Any, apart_from: Iterable[int] = ()) -> Iterator[torch.Tensor]:
+    """Yield each tensor that a deep copy would come to: in modules, containers and objects.
+
+    ``apart_from``: the ``id`` of objects that are not looked into.
+    """
+    seen = set(apart_from)
+    pending: list[Any] = [whole]
     while pending:
         value = pending.pop()
         if id(value) in seen:
@@ -293,7 +360,7 @@ class _PicklesItsGraph:
         return super().__str__()
 
     def _generate_if_asked_for(self) -> None:
-        if isinstance(waiting := vars(type(self)).get("forward"), _CodeWhenAsked):
+        if (waiting := _waiting(cast(GraphModule, self))) is not None:
             waiting.generate()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
@@ -463,14 +530,14 @@ def _fake_values_state(graph: Graph) -> bytes | None:
     for index, node in enumerate(graph.nodes):
         value = node.meta.get("val")
         if not is_picklable(value):
-            same = alike.setdefault(_description(value), [])
+            same = alike.setdefault(description(value), [])
             if not same:
                 values[index] = value
             same.append(index)
     return dumped((values, list(alike.values()))) if values else None
 
 
-def _description(value: Any) -> object:
+def description(value: Any) -> object:
     """Return what is equal for fake tensors that nothing tells apart; for other values, the value itself.
 
     A graph has few kinds of them, and torch takes a millisecond for each that it makes again.

@@ -92,10 +92,10 @@ class ModuleState:
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the parameters, buffers and other tensors of a module, by all of their names."""
     for path, child in module.named_modules():
-        for holder in (child._parameters, child._buffers, vars(child)):
-            for name, value in holder.items():
-                if isinstance(value, torch.Tensor):
-                    yield f"{path}.{name}" if path else name, value
+        own = ((name, value) for name, value in vars(child).items() if name not in _REGISTRIES)
+        for name, value in (*child._parameters.items(), *child._buffers.items(), *own):
+            if isinstance(value, torch.Tensor):
+                yield f"{path}.{name}" if path else name, value
 
 
 class ModelNoted:
@@ -156,8 +156,9 @@ def _settings(module: nn.Module) -> dict[str, object]:
         start = f"{path}." if path else ""
         if not is_a(child, GraphModule):  # torch makes that of a graph anew
             found[f"{start}forward()"] = type(child).forward
+        ignored = _ignored(child)
         for name, value in vars(child).items():
-            if name not in _ignored(child) and not is_a(value, torch.Tensor, nn.Module):
+            if name not in ignored and not is_a(value, torch.Tensor, nn.Module):
                 found[f"{start}{name}"] = noted(value)
         found |= {f"{start}{name}": _setting(value, 1) for name in _HOOKS if (value := vars(child)[name])}
     return found

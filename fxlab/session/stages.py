@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable
 from torch.fx import GraphModule
 
 from fxlab.author_frames import from_author_on
+from fxlab.garbage import without_collecting
 from fxlab.graphs.matching import note_below
 from fxlab.models.graph_module import changed_copy, sources_bounded
 from fxlab.models.tensor_state import ModuleState
 from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, Stack
-from fxlab.transformations import Transformation
+from fxlab.transformations import RewritePass, Transformation
+from fxlab.transformations.signature import code_of
 
 
 class Stages:
@@ -42,7 +44,7 @@ class Stages:
         Raises TransformationError if a transformation raises.
         """
         stages: dict[Stack, GraphModule] = {}
-        with sources_bounded() as kept:
+        with sources_bounded() as kept, without_collecting():
             for prefix in prefixes(stack):
                 stage = self._made.get(prefix) or self._applied_to(stages[prefix[:-1]], *prefix[-1])
                 stages[prefix] = stage
@@ -91,7 +93,13 @@ class Stages:
             if pass_.makes_new_module:
                 stage = pass_(below)
             else:
-                stage = changed_copy(below, pass_, writes_tensors=not pass_.copies_on_write)
+                stage = changed_copy(
+                    below,
+                    pass_,
+                    writes_tensors=not pass_.copies_on_write,
+                    # A pass of somebody else may make a graph that is no Python: that is to be said at once.
+                    code_when_asked=isinstance(pass_, RewritePass) and not code_of(type(pass_)),
+                )
         except Exception as error:
             failure = TransformationError(pass_, error)
             # What the author of the pass can change comes first, and not what called it.

@@ -1,6 +1,7 @@
 """Exact pickles and tensor-sharing copies."""
 
 import copy
+import gc
 import inspect
 import io
 import operator
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from fxlab import symbolic_trace
-from fxlab.models.graph_module import changed_copy, ensure_picklable, share_tensors_copy
+from fxlab.models.graph_module import changed_copy, ensure_picklable, share_tensors_copy, sources_bounded
 
 
 class Model(nn.Module):
@@ -152,6 +153,9 @@ def test_a_change_that_writes_no_tensors_gets_the_tensors_themselves(traced):
         lambda graph_module: str(inspect.signature(type(graph_module).forward)),
         lambda graph_module: through_pickle(graph_module)(torch.ones(2, 4))["sum"].tolist(),
         lambda graph_module: copy.deepcopy(graph_module)(torch.ones(2, 4))["sum"].tolist(),
+        lambda graph_module: copy.copy(graph_module)(torch.ones(2, 4))["sum"].tolist(),
+        lambda graph_module: graph_module.print_readable(print_output=False),
+        lambda graph_module: torch.compile(graph_module, backend="eager")(torch.ones(2, 4))["sum"].tolist(),
     ],
 )
 def test_a_change_may_ask_for_the_code_of_the_copy_that_it_gets(traced, asked):
@@ -167,6 +171,64 @@ def test_a_change_may_ask_for_the_code_of_the_copy_that_it_gets(traced, asked):
     assert seen == [expected]
     assert result.code == traced.code
     assert torch.equal(result(torch.ones(2, 4))["sum"], traced(torch.ones(2, 4))["sum"])
+
+    with sources_bounded() as kept:
+        later = changed_copy(traced, recompiled, writes_tensors=False, code_when_asked=True)
+        kept.append(later)
+    assert not has_code(later)
+    assert asked(later) == expected
+
+
+def recompiled(graph_module):
+    graph_module.recompile()
+    return graph_module
+
+
+def has_code(graph_module):
+    return inspect.isfunction(vars(type(graph_module))["forward"])
+
+
+def test_code_that_is_made_late_is_forgotten_with_its_module(traced):
+    ensure_picklable(traced)
+    sources = torch.fx.graph_module._loader.eval_cache
+    with sources_bounded() as kept:
+        kept.append(changed_copy(traced, recompiled, writes_tensors=False, code_when_asked=True))
+    before = set(sources)
+    kept[0](torch.ones(2, 4))
+    (made,) = sources.keys() - before
+    kept.clear()
+    gc.collect()
+    assert made not in sources
+
+
+def test_a_sharing_copy_is_a_deep_copy_but_for_the_tensors(traced):
+    class Own(nn.Module):
+        def __deepcopy__(self, memo):
+            return Own()
+
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights, self.tagged = [nn.Parameter(torch.ones(2))], {"a": {"b": torch.zeros(2)}}
+            self.again, self.itself = self.tagged, self
+            self.register_forward_hook(print)
+            self.own = Own()
+            self.inner = torch.fx.symbolic_trace(nn.ReLU())
+
+    odd = traced.odd = Odd()
+    twin = share_tensors_copy(traced).odd
+    assert type(twin) is Odd
+    assert twin.weights is not odd.weights
+    assert twin.weights[0] is odd.weights[0]
+    assert twin.tagged is twin.again
+    assert twin.tagged["a"] is not odd.tagged["a"]
+    assert twin.tagged["a"]["b"] is odd.tagged["a"]["b"]
+    assert twin.itself is twin
+    assert [*twin._forward_hooks.values()] == [print]
+    assert twin._forward_hooks is not odd._forward_hooks
+    assert twin.own is not odd.own
+    assert twin.inner is not odd.inner
+    assert [str(node) for node in twin.inner.graph.nodes] == [str(node) for node in odd.inner.graph.nodes]
 
 
 @pytest.mark.parametrize("through", [through_pickle, through_torch_save])

@@ -3,6 +3,7 @@
 import operator
 import threading
 import traceback
+from types import FunctionType
 
 import pandas as pd
 import pytest
@@ -20,7 +21,7 @@ from fxlab import (
     TransformationError,
     from_callable,
 )
-from fxlab.transformations import base
+from fxlab.transformations import RewritePass, base
 from fxlab.validation import Status
 
 
@@ -882,3 +883,29 @@ def test_digests_are_linear_in_the_passes_on_offer(monkeypatch):
         return len(counted)
 
     assert digests(40) <= 2.2 * digests(20)
+
+
+class Named(RewritePass[torch.fx.Node]):
+    """Marks a node, and is of nobody at fxlab."""
+
+    def match(self, facts):
+        yield from facts.graph_module.graph.find_nodes(op="call_function", target=operator.truediv)
+
+    def rewrite(self, node, edit):
+        edit.change(node)
+        return node
+
+
+def test_the_code_of_a_stage_waits_until_it_is_called_if_the_pass_is_known_to_leave_python():
+    def has_code():
+        return isinstance(vars(type(session.graph_module))["forward"], FunctionType)
+
+    original = torch.fx.symbolic_trace(lambda x: x / 2)
+    session = Session(original, passes=[Named(), ChangeTrueDivToMulByInverse()])
+    session.apply("change-true-div-to-mul-by-inverse")
+    assert not has_code()
+    assert session.graph_module(torch.ones(1)).item() == 0.5
+    assert has_code()
+    session.revert_all()
+    session.apply("named")
+    assert has_code()

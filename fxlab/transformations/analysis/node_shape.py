@@ -1,11 +1,13 @@
 """Dtypes and numbers as far as they are known without running a graph."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
+from fxlab.models.graph_module import description
 from fxlab.node_info import known_result
 from fxlab.operators import is_of_python, returns_number, told_dtype
 from fxlab.torch_private import statically_known_true
@@ -13,15 +15,26 @@ from fxlab.torch_private import statically_known_true
 _NUMBER_TYPES = (bool, int, float, complex)
 
 
-def with_last_size(value: torch.Tensor, size: int) -> torch.Tensor:
-    """Return what is known of a tensor like another, but for the size of its last dimension.
+_LIKE: weakref.WeakKeyDictionary[Graph, dict[object, torch.Tensor]] = weakref.WeakKeyDictionary()
+"""Fake tensors that were made for a graph, by what they are like: torch takes a while for each."""
+
+
+def with_last_size(node: Node, size: int) -> dict[str, torch.Tensor]:
+    """Return the ``meta`` that tells a tensor like a node's result, but for the size of its last dimension.
 
     The sizes before it are taken over as they are: a symbolic one is not compared with anything, so that
-    nothing is fixed that the graph leaves open. ``value``: a fake tensor of shape ``(*, n)``. ``size``: the
-    last size of what is returned.
+    nothing is fixed that the graph leaves open. ``node``: one whose result has the shape ``(*, n)``; where
+    that is not known, nothing is returned. ``size``: the last size of what is returned.
     """
-    with torch.no_grad():
-        return value.new_empty((*value.shape[:-1], size))
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return {}
+    told = description(value)
+    known = {} if isinstance(told, int) else _LIKE.setdefault(node.graph, {})  # nothing else is like it
+    if (likeness := (told, size)) not in known:
+        with torch.no_grad():
+            known[likeness] = value.new_empty((*value.shape[:-1], size))
+    return {"val": known[likeness]}
 
 
 def is_same_size(a: Any, b: Any) -> bool:

@@ -91,8 +91,4 @@ class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
 
 def _padded_meta(layer: Layer[nn.Linear]) -> dict[str, object]:
     """Return where the padding is in the model and what is known of its result."""
-    meta = place_of(layer.node)
-    value = layer.input.meta.get("val")
-    if isinstance(value, torch.Tensor):
-        meta["val"] = with_last_size(value, layer.module.in_features + 1)
-    return meta
+    return place_of(layer.node) | with_last_size(layer.input, layer.module.in_features + 1)

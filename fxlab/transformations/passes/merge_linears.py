@@ -257,6 +257,4 @@ def _merged_meta(candidate: LinearGroup, at: str) -> dict[str, object]:
         if stack_entry(*outer[-1])[0] == candidate.layers[0].path:
             del outer[-1]
         meta["nn_module_stack"] = type(stack)([*outer, (at, (at, nn.Linear))])
-    if isinstance(value := first.get("val"), torch.Tensor):
-        meta["val"] = with_last_size(value, sum(linear.out_features for linear in candidate.linears))
-    return meta
+    return meta | with_last_size(candidate.nodes[0], sum(linear.out_features for linear in candidate.linears))
