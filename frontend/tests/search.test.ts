@@ -9,8 +9,11 @@ const node = (name: string, target: string): Facts => ({
   ...{ values: [], frames: [], inputs: [], marks: [], parameters: 0 },
 });
 
-const searchIn = (nodes: Facts[]): Search =>
-  new Search({ hierarchy: { groups: new Map(), nodes, isComplete: true }, frames: [], passes: () => [] });
+const searchIn = (nodes: Facts[], errors: (number | null)[] | null = null): Search =>
+  new Search({
+    hierarchy: { groups: new Map(), nodes, isComplete: true },
+    ...{ frames: [], passes: () => [], errors: () => errors },
+  });
 
 describe("results", () => {
   it("whose names begin with the query come before those that contain it, and others last", () => {
@@ -47,6 +50,32 @@ describe("results", () => {
     for (const [query, names] of Object.entries(found))
       expect(search.names(query).join(""), query).toBe(names);
     expect(search.find("params:many").message).toBe("params: needs a number, such as params:>1e6");
+  });
+
+  it("fit a regular expression between slashes, in capitals or not", () => {
+    const names = ["layer_1_query", "layer_12_query", "layer_1_key", "query"];
+    const search = searchIn(names.map((name) => node(name, "torch.nn.Linear")));
+    const found: Record<string, string[]> = {
+      "name:/layer_\\d_/": ["layer_1_query", "layer_1_key"],
+      "name:/^query$/ OR name:/_KEY$/": ["layer_1_key", "query"],
+      "/^layer_\\d\\d_/": ["layer_12_query"],
+      'name:"/1_(query|key)/" -/key/': ["layer_1_query"],
+      "target:/^torch\\.nn\\.L/ name:/\\D12\\D/": ["layer_12_query"],
+      "name:/layer": [],
+    };
+    for (const [query, expected] of Object.entries(found))
+      expect(search.names(query), query).toEqual(expected);
+    expect(search.find("name:/(/").message).toBe('"/(/" is no regular expression.');
+  });
+
+  it("are nodes whose output error is as large as asked for, once that is known", () => {
+    const nodes = ["a", "b", "c"].map((name) => node(name, "relu"));
+    const search = searchIn(nodes, [2e-3, 1e-5, null]);
+    expect(search.names("error:>1e-3")).toEqual(["a"]);
+    expect(search.names("error:<=1E-5")).toEqual(["b"]);
+    expect(searchIn(nodes).find("error:>1e-3").message).toBe(
+      "error: is known once the graph is coloured by the output error.",
+    );
   });
 
   it("that are none come with the terms that find nothing by themselves", () => {

@@ -136,3 +136,9 @@ export function kindsOf(values: unknown[]): string[] {
   for (const value of values) counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
   return [...counts].sort(([a, m], [b, n]) => n - m || a.localeCompare(b)).map(([kind]) => kind);
 }
+
+/** Returns a value of a table as a number, null if it is none. */
+export function numberOf(value: unknown): number | null {
+  if (typeof value === "number") return value;
+  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : null;
+}

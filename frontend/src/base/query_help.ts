@@ -7,7 +7,7 @@ export interface Field {
 }
 
 export const FIELDS: readonly Field[] = [
-  { field: "name", example: "name:attention", words: "part of the name" },
+  { field: "name", example: "name:attention", words: "part of the name; name:/layer_[0-3]_/ a pattern" },
   { field: "op", example: "op:call_module", words: "kind of node" },
   { field: "target", example: "target:linear", words: "called function or module" },
   { field: "module", example: "module:encoder.layer.0", words: "module path" },
@@ -16,6 +16,7 @@ export const FIELDS: readonly Field[] = [
   { field: "dtype", example: "dtype:float32", words: "of the result; f32 for short" },
   { field: "params", example: "params:>1e6", words: "elements of the parameters that it holds" },
   { field: "elements", example: "elements:>=4096", words: "of the largest result" },
+  { field: "error", example: "error:>1e-3", words: "output error, once the graph is coloured by it" },
   { field: "source", example: "source:model.py:120", words: "file, line, or text of the line" },
   { field: "by", example: "by:merge-linears", words: "changed by this pass" },
   { field: "inputs", example: "inputs:output", words: "everything upstream of a node" },

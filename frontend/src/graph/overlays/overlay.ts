@@ -2,7 +2,7 @@
 
 import type { Overlay, Picture } from "../../base/protocol";
 import type { Cell } from "../../base/wire";
-import { kindsOf, percent, withUnit } from "../../base/format";
+import { kindsOf, numberOf, percent, withUnit } from "../../base/format";
 
 export const NUMBER_OF_KINDS = 8;
 
@@ -37,10 +37,10 @@ export function paintTogether(graphs: [Overlay, Picture][]): Painted[] {
     ),
   );
   const isNumeric = graphs.every(([overlay]) => overlay.numeric);
-  const scale = graphs[0] && isNumeric ? numbers(graphs[0][0], values.map(asNumber)) : null;
+  const scale = graphs[0] && isNumeric ? numbers(graphs[0][0], values.map(numberOf)) : null;
   const kinds = scale || graphs.some(([overlay]) => overlay.isText) ? [] : kindsOf(values);
   const known = values.filter((value) => value !== null);
-  const isAllZero = isNumeric && known.length > 0 && known.every((value) => asNumber(value) === 0);
+  const isAllZero = isNumeric && known.length > 0 && known.every((value) => numberOf(value) === 0);
   return graphs.map(([overlay, picture]) => ({
     title: overlay.title,
     boxes: paints(overlay, picture, scale, kinds),
@@ -64,7 +64,7 @@ function paints(
     const label = overlay.labels?.[id] ?? "";
     if (box.kind === "cluster") boxes.set(id, { words, label: "" });
     else if (overlay.isText) boxes.set(id, { words, label });
-    else if (scale) boxes.set(id, { level: scale.level(asNumber(value)!), words, label });
+    else if (scale) boxes.set(id, { level: scale.level(numberOf(value)!), words, label });
     else boxes.set(id, { kind: Math.min(kinds.indexOf(String(value)), NUMBER_OF_KINDS - 1), words, label });
   }
   return boxes;
@@ -72,9 +72,9 @@ function paints(
 
 /** Returns a value with its unit, and its share of all where values add up. */
 export function wordsOf(value: Cell, overlay: Overlay): string {
-  const number = overlay.numeric ? asNumber(value) : null;
+  const number = overlay.numeric ? numberOf(value) : null;
   if (number === null) return String(value);
-  const total = asNumber(overlay.total);
+  const total = numberOf(overlay.total);
   const share = overlay.combine === "sum" && total ? ` (${percent(number / total)})` : "";
   return withUnit(number, overlay.unit) + share;
 }
@@ -113,11 +113,6 @@ function numbers(overlay: Overlay, values: (number | null)[]): Scale {
       withUnit(finite.length ? Math.max(...finite) : 0, overlay.unit),
     ],
   };
-}
-
-function asNumber(value: Cell | undefined): number | null {
-  if (typeof value === "number") return value;
-  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : null;
 }
 
 function clamp(level: number): number {

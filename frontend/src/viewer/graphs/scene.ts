@@ -1,5 +1,6 @@
 /** One graph, with what is looked up in it; made when it is first shown. */
 
+import { numberOf } from "../../base/format";
 import type { Data, Facts } from "./data";
 import { Hierarchy, type Leaf } from "./hierarchy";
 import { Search } from "../search/search";
@@ -36,7 +37,13 @@ export class Scene {
 
   get search(): Search {
     const { hierarchy, data, passes } = this;
-    this.found ??= new Search({ hierarchy, frames: data.frames, passes });
+    const errors = (): (number | null)[] | null => {
+      const overlay = data.overlays.findLast(
+        ({ graph, name }) => graph === this.number && name === "output-error",
+      );
+      return overlay ? overlay.values.map(numberOf) : null;
+    };
+    this.found ??= new Search({ hierarchy, frames: data.frames, passes, errors });
     return this.found;
   }
 

@@ -50,6 +50,8 @@ interface Known {
   hierarchy: Pick<Hierarchy, "groups" | "nodes" | "isComplete">;
   frames: SourceFrame[];
   passes: () => readonly Pick<Pass, "signature" | "name" | "className">[];
+  /** How far the result of each node is from the original's; null until it is measured. */
+  errors: () => readonly (number | null)[] | null;
 }
 
 export class Search {
@@ -76,7 +78,7 @@ export class Search {
       const alternatives = parseQuery(query);
       const positions = this.positionsOf(alternatives);
       const words = alternatives[0]!
-        .filter(({ field, negated }) => !field && !negated)
+        .filter((term) => !term.field && !term.negated && !isPattern(term))
         .map(({ value }) => value.toLowerCase());
       const found = [
         ...this.groupsWith(alternatives).map((result): Found => ({
@@ -147,8 +149,10 @@ export class Search {
     const { facts } = this;
     const value = term.value.toLowerCase();
     const on = (test: Test, text: (facts: Entry) => string) => (i: number) => test(text(facts[i]!));
+    const has = textTest(term);
     switch (term.field) {
       case "":
+        if (isPattern(term)) return (i) => has(facts[i]!.text) || has(facts[i]!.madeAt);
         return (i) =>
           [value, withShortNames(value)].some((text) => facts[i]!.text.includes(text)) ||
           facts[i]!.madeAt.includes(value);
@@ -156,15 +160,15 @@ export class Search {
       case "op":
       case "module": {
         const { field } = term;
-        return on(part(value), (node) => node[field]);
+        return on(has, (node) => node[field]);
       }
       case "target":
-        return on(part(withShortNames(value)), ({ target }) => target);
+        return on(isPattern(term) ? has : part(withShortNames(value)), ({ target }) => target);
       case "class":
-        return on(part(value), value.includes(".") ? ({ owner }) => owner : ({ classes }) => classes);
+        return on(has, value.includes(".") ? ({ owner }) => owner : ({ classes }) => classes);
       case "shape": {
-        const has = shapeTest(value);
-        return (i) => facts[i]!.shapes.some(has);
+        const isThere = shapeTest(value);
+        return (i) => facts[i]!.shapes.some(isThere);
       }
       case "dtype": {
         const wanted = value.replace(/^torch\./, "");
@@ -178,9 +182,13 @@ export class Search {
         const holds = numberTest(term);
         return (i) => facts[i]!.shapes.some((shape) => holds(elementsOf(shape)));
       }
+      case "error": {
+        const [holds, errors] = [numberTest(term), this.known.errors()];
+        if (!errors) throw new QueryError("error: is known once the graph is coloured by the output error.");
+        return (i) => holds(errors[i] ?? NaN);
+      }
       case "source": {
-        const isThere = part(value);
-        const lines = this.lines.map(isThere);
+        const lines = this.lines.map(has);
         return (i) => facts[i]!.places.some((place) => lines[place]!);
       }
       case "by": {
@@ -314,9 +322,24 @@ export function shapeTest(value: string): Test {
   return (shape) => `×${shape}×`.includes(`×${sizes}×`);
 }
 
+function isPattern({ value }: Term): boolean {
+  return /^\/.+\/$/.test(value);
+}
+
+/** Returns whether a text has a value in it, or fits a regular expression between two slashes. */
+function textTest(term: Term): Test {
+  if (!isPattern(term)) return part(term.value.toLowerCase());
+  try {
+    const pattern = new RegExp(term.value.slice(1, -1), "im");
+    return (text) => pattern.test(text);
+  } catch {
+    throw new QueryError(`${quoted(term.value)} is no regular expression.`);
+  }
+}
+
 /** Returns whether a number is as large as a term wants it, such as `>1e6`. */
 function numberTest({ field, value }: Term): (number: number) => boolean {
-  const [, sign = "", digits] = /^([<>]?=?)(\d+(?:\.\d*)?(?:e\d+)?)$/i.exec(value) ?? [];
+  const [, sign = "", digits] = /^([<>]?=?)(\d+(?:\.\d*)?(?:e[-+]?\d+)?)$/i.exec(value) ?? [];
   if (digits === undefined) throw new QueryError(`${field}: needs a number, such as ${field}:>1e6`);
   const limit = Number(digits);
   return (number) =>
@@ -329,10 +352,11 @@ function elementsOf(shape: string): number {
   return shape.split("×").reduce((product, size) => product * Number(size || 1), 1);
 }
 
-function holdsOfGroup({ field, value }: Term, path: string, className: string): boolean {
-  const small = value.toLowerCase();
-  if (field === "") return `${path} ${className} group`.includes(small);
-  return part(small)(field === "module" ? path : className);
+function holdsOfGroup(term: Term, path: string, className: string): boolean {
+  const { field, value } = term;
+  if (field !== "") return textTest(term)(field === "module" ? path : className);
+  const text = `${path} ${className} group`;
+  return isPattern(term) ? textTest(term)(text) : text.includes(value.toLowerCase());
 }
 
 function lineOf({ line, function: name, code }: SourceFrame, file: string): string {
