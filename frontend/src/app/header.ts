@@ -7,6 +7,7 @@ import type { Details } from "../base/protocol";
 const KEYS: [string, string][] = [
   ["↑ ↓ ← →", "follow edges, go to neighbours"],
   ["Shift + arrows", "move the graph"],
+  ["Arrows in toolbar and passes", "go from one control to the next"],
   ["Enter", "open or close a group"],
   ["f", "show all"],
   ["+ −", "zoom"],

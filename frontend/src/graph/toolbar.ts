@@ -1,6 +1,7 @@
 /** The line above the graph: tools for looking at it. */
 
 import { button, h, icon, type IconName } from "../base/dom";
+import { rove } from "../base/roving";
 
 export interface Tool {
   icon: IconName;
@@ -22,9 +23,10 @@ export class Toolbar {
   constructor(...items: (Tool | HTMLElement)[]) {
     this.element = h(
       "div",
-      { class: "fxi-toolbar", role: "group", "aria-label": "Graph" },
+      { class: "fxi-toolbar", role: "toolbar", "aria-label": "Graph" },
       items.map((item) => (item instanceof HTMLElement ? item : this.button(item))),
     );
+    rove(this.element, "button, select");
     this.refresh();
   }
 

@@ -5,6 +5,7 @@
 
 import { button, fill, focusedIn, h, icon, iconButton, type IconName } from "../../base/dom";
 import { counted } from "../../base/format";
+import { rove } from "../../base/roving";
 import { markColour } from "../../graph/live_picture";
 import { dragCard } from "./card_drag";
 import { OptionSwitches } from "./option_switches";
@@ -34,9 +35,13 @@ export interface PassActions extends OfferActions {
 }
 
 const GAP = 10;
+/** What a closed card has. */
+const OF_CARDS = ".fxi-card-head button, .fxi-reasons > summary, .fxi-preview-button";
+
 export class PassList {
   readonly element: HTMLElement;
   private readonly list = h("div", { class: "fxi-cards" });
+  private readonly drawn: () => void;
   private readonly made = h("div", { class: "fxi-made", role: "note", hidden: true });
   private readonly undo: HTMLButtonElement;
   private readonly redo: HTMLButtonElement;
@@ -66,6 +71,7 @@ export class PassList {
     this.summaries = new PassSummaries(actions);
     this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
     this.options = new OptionSwitches((name, on) => actions.setOption(name, on));
+    this.drawn = rove(this.list, OF_CARDS, ".fxi-card-name");
     this.element = h(
       "section",
       { class: "fxi-panel fxi-column fxi-passes", "aria-label": "Passes" },
@@ -162,6 +168,7 @@ export class PassList {
       folded.length > 0 && this.fold(folded),
       this.options.of(this.state, this.busy),
     );
+    this.drawn();
     if (this.focused) this.find(this.focused)?.focus({ preventScroll: true });
   }
 
