@@ -103,7 +103,12 @@ def share_tensors_copy(
     """
     memo = {} if memo is None else memo
     modules = [module for module in graph_module.modules() if id(module) not in memo]
-    plain = [m for m in modules if _is_plain(type(m)) and "__deepcopy__" not in vars(m)]
+    known: dict[int, bool] = {}
+    plain = [
+        module
+        for module in reversed(modules)  # what a module holds is there when others copy it
+        if _is_plain(type(module)) and not _holds_modules_elsewhere(module, known)
+    ]
     tensors = _tensors_of(graph_module, {id(module) for module in plain})
     memo |= {id(tensor): tensor for tensor in tensors if not own(tensor)}
     # Process groups and the like, which torch cannot copy.
@@ -130,8 +135,26 @@ def _is_plain(cls: type[nn.Module]) -> bool:
     return _PLAIN_MODULES[cls]
 
 
+def _holds_modules_elsewhere(module: nn.Module, known: dict[int, bool]) -> bool:
+    """Tell whether an attribute leads to modules, or makes a copy: one of them could be copied too early.
+
+    ``known``: the answer for values of other modules, by their ``id``.
+    """
+    if "__deepcopy__" in vars(module):
+        return True
+    for name, value in vars(module).items():
+        if name in _REGISTRIES or type(value) in _UNCOPIED or (isinstance(value, dict | set) and not value):
+            continue
+        if id(value) not in known:
+            known[id(value)] = any(isinstance(each, nn.Module) for each in _inside(value))
+        if known[id(value)]:
+            return True
+    return False
+
+
 _PLAIN_MODULES: weakref.WeakKeyDictionary[type[nn.Module], bool] = weakref.WeakKeyDictionary()
 _UNCOPIED = (type(None), bool, int, float, str)
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 def _part_copied(value: Any, memo: dict[int, Any], own: Callable[[torch.Tensor], bool]) -> Any:
@@ -303,19 +326,22 @@ def _tensors_of(whole: Any, apart_from: Iterable[int] = ()) -> Iterator[torch.Te
 
     ``apart_from``: the ``id`` of objects that are not looked into.
     """
-    seen = set(apart_from)
-    pending: list[Any] = [whole]
-    while pending:
-        value = pending.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
+    for value in _inside(whole, apart_from):
         if isinstance(value, torch.Tensor):
             yield value
             if value.is_leaf and value.grad is not None:
                 yield value.grad
-        else:
-            pending.extend(_parts(value))
+
+
+def _inside(whole: Any, apart_from: Iterable[int] = ()) -> Iterator[Any]:
+    seen = set(apart_from)
+    pending: list[Any] = [whole]
+    while pending:
+        value = pending.pop()
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield value
+            pending.extend(() if isinstance(value, torch.Tensor) else _parts(value))
 
 
 def _parts(value: Any) -> Iterable[Any]:

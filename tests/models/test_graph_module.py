@@ -289,3 +289,25 @@ def test_what_is_known_of_results_is_kept_though_it_is_written_once_for_those_al
 def test_the_pickle_of_a_long_graph_grows_by_little_for_each_node():
     sizes = [len(pickle.dumps(symbolic_trace(Chain(n), torch.ones(4, 3), check=False))) for n in (20, 60)]
     assert (sizes[1] - sizes[0]) / 80 < 400
+
+
+def test_modules_that_hold_graphs_and_modules_elsewhere_are_copied_whole():
+    class Holds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+            self.linear = self.graph.get_submodule("0")
+            self.others = [self.graph, self.linear]
+
+        def forward(self, x):
+            return self.graph(x) + self.linear(x)
+
+    model, x = nn.Sequential(Holds(), nn.Linear(4, 4)), torch.randn(2, 4)
+    graph = symbolic_trace(model, x, leaf_modules=[Holds])
+    copied = share_tensors_copy(graph)
+    held = copied.get_submodule("0")
+    assert torch.equal(copied(x), model(x))
+    assert held is not model[0]
+    assert held.others == [held.graph, held.linear]
+    assert held.linear is held.graph.get_submodule("0")
+    assert held.linear.weight is model[0].linear.weight
