@@ -67,3 +67,23 @@ def test_what_the_graph_shares_with_the_model_may_change():
         warnings.simplefilter("error")
         session.verdict()
     assert torch.equal(session.original(x), model(x))
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.linear = 0, nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x)
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+def test_what_a_run_of_the_model_sets_is_no_change():
+    model, x = nn.Sequential(Counts(), nn.ReLU()).eval(), torch.randn(2, 4)
+    session = fxlab.Session(model, x)
+    model(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.verdict()
