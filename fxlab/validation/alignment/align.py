@@ -177,35 +177,36 @@ def _made_otherwise(
     A constant in another form, such as a mask, is right as far as it shows. But a step that both graphs take
     on the same values, or on weights of their own, is what differs: in a table of rotary positions, say.
     """
-    odd: dict[Node, None] = {}
+    odd: set[Node] = set()
     ahead = [*parted]
     while ahead:
-        read = ahead.pop().all_input_nodes
-        new = [n for n in read if n in theirs.values and n in theirs.constant and n not in partners | odd]
-        odd.update(dict.fromkeys(new))
+        read = (n for n in ahead.pop().all_input_nodes if n in theirs.values and n in theirs.constant)
+        new = {node for node in read if node not in partners and node not in odd}
+        odd |= new
         ahead += new
+    made = [node for node in theirs.values if node in odd]
+    if not made:
+        return {}
+    constants = sorted((n for n in ours.values if n in ours.constant), key=lambda node: node not in back)
+    modules = {side: modules_by_path(side.module) for side in (ours, theirs)}
 
     def steps(side: Side, nodes: Iterable[Node], known: Mapping[Node, Node | None]) -> dict[Hashable, Node]:
         """Return the nodes by what they do to what."""
-        modules = modules_by_path(side.module)
         return {
-            (kind_text(node, modules), side.elements(node), *map(known.get, node.all_input_nodes)): node
+            (kind_text(node, modules[side]), side.elements(node), *map(known.get, node.all_input_nodes)): node
             for node in nodes
             if node.op != "get_attr" and all(n in known or n.op == "get_attr" for n in node.all_input_nodes)
         }
 
-    made = [node for node in theirs.values if node in odd]
-    constants = sorted((n for n in ours.values if n in ours.constant), key=lambda node: node not in back)
     same = {node: partners.get(other) for node, other in back.items()}
     taken = steps(ours, constants, same)
     again = {node: same.get(other) for node, other in partners.items()}
     found = {node: taken[step] for step, node in steps(theirs, made, again).items() if step in taken}
-    if found or not made:
+    if found:
         return found
     # What one of them reads is made in another way: a module gives the other values for it.
-    kinds = [modules_by_path(side.module) for side in (ours, theirs)]
-    places = {(kind_text(n, kinds[0]), module_path(n)): n for n in constants if n not in back}
-    pairs = ((node, places.get((kind_text(node, kinds[1]), module_path(node)))) for node in made)
+    places = {(kind_text(n, modules[ours]), module_path(n)): n for n in constants if n not in back}
+    pairs = ((node, places.get((kind_text(node, modules[theirs]), module_path(node)))) for node in made)
     return dict([(node, other) for node, other in pairs if other is not None and other.op != "get_attr"][:1])
 
 
