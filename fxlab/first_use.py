@@ -16,14 +16,6 @@ def on_first_use(
     ``homes``: module of the package -> the names that it has, separated by blanks. None may be that of a
     module of the package, since Python puts the module there as soon as anybody imports it. ``change``: what
     a name stands for here, of what it is there.
-
-    Examples
-    --------
-    >>> names, find = on_first_use("fxlab.values", {"nested": "map_tensors", "tensors": "same_bits"})
-    >>> names
-    ['map_tensors', 'same_bits']
-    >>> find("map_tensors").__module__
-    'fxlab.values.nested'
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 

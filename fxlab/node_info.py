@@ -55,14 +55,7 @@ _DIMENSIONS = re.compile(r"(?<=[a-z]) ?[123]d$")
 
 
 def target_text(node: fx.Node) -> str:
-    """Return a node's target: a path, the name of a method, or a function as :func:`function_text` does.
-
-    Examples
-    --------
-    >>> graph = fx.symbolic_trace(lambda x: torch._C._nn.gelu(x) + 1).graph
-    >>> [target_text(node) for node in graph.nodes]
-    ['x', 'F.gelu', 'operator.add', 'output']
-    """
+    """Return a node's target: a path, the name of a method, or a function as :func:`function_text` does."""
     if not isinstance(node.target, str):
         return function_text(node.target)
     if node.op == "placeholder" and isinstance(lifted := _lifted_from(node), str):
@@ -115,13 +108,7 @@ def short_name(path: str) -> str:
 
 
 def model_path(path: str) -> str:
-    """Return a path without what tools put before it, such as ``L['self'].``.
-
-    Examples
-    --------
-    >>> model_path("L['self'].encoder.layer"), model_path("L__self___encoder"), model_path("encoder")
-    ('encoder.layer', 'encoder', 'encoder')
-    """
+    """Return a path without what tools put before it, such as ``L['self'].`` and ``L__self___``."""
     return _CAPTURED_ROOT.sub("", path)
 
 
@@ -290,13 +277,7 @@ def _stack_of(path: str) -> dict[str, Any]:
 
 
 def modules_around(path: str) -> list[str]:
-    """Return the paths of the modules around a tensor, but of lists, in which each module has a number.
-
-    Examples
-    --------
-    >>> modules_around("model.layers.0.mlp.weight")
-    ['model', 'model.layers.0', 'model.layers.0.mlp']
-    """
+    """Return the paths of the modules around a tensor, but of lists, in which each module has a number."""
     names = path.split(".")[:-1]
     return [
         ".".join(names[:length])

@@ -97,12 +97,6 @@ def source_of(model: Any, name: str = "model") -> Source:
     ``torch.export.save`` wrote; or the result of a tracer of training steps that has a graph ``gm`` and
     ``state_fqns``, the paths of its first inputs. Raises TypeError if it is none of these, or ``torch.jit``
     made it; OSError or ValueError if the file cannot be read, is broken, or could run code when it is loaded.
-
-    Examples
-    --------
-    >>> program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
-    >>> source_of(program).inputs[0].shape
-    torch.Size([3, 4])
     """
     if isinstance(model, Source):
         return model

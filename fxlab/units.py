@@ -17,16 +17,7 @@ _ELEMENTS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
 def with_unit(value: float, unit: str = "") -> str:
-    """Return a number with its unit, in the multiple that keeps it short.
-
-    ``value``: the number, in the unit itself; it may be infinite or NaN. ``unit``: ``"s"``, ``"B"`` or
-    nothing.
-
-    Examples
-    --------
-    >>> with_unit(0.00125, "s"), with_unit(3 * 2**20, "B"), with_unit(2_500_000), with_unit(0.25)
-    ('1.25 ms', '3 MiB', '2.5 M', '0.25')
-    """
+    """Return a number with its unit, in the multiple that keeps it short: ``1.25 ms``, ``3 MiB``."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"  # noqa: RUF001
     if unit in _MULTIPLES and value == 0:
@@ -40,25 +31,13 @@ def with_unit(value: float, unit: str = "") -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of one in percent.
-
-    Examples
-    --------
-    >>> percent(0.1234), percent(1)
-    ('12.3 %', '100.0 %')
-    """
+    """Return a share of one in percent: ``12.3 %``."""
     tenths = Decimal(100 * float(share)).quantize(Decimal("0.1"), rounding=ROUND_HALF_UP)
     return f"{tenths} %"
 
 
 def short_count(count: int) -> str:
-    """Return a number of elements as parameters are counted.
-
-    Examples
-    --------
-    >>> short_count(7_087_872), short_count(640)
-    ('7.1M', '640')
-    """
+    """Return a number of elements as parameters are counted: ``7.1M``, ``640``."""
     for limit, letter in _ELEMENTS:
         if count >= limit:
             value = count / limit
@@ -67,13 +46,7 @@ def short_count(count: int) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Return a count of something.
-
-    Examples
-    --------
-    >>> counted(1, "node"), counted(2_000, "node"), counted(2, "identity"), counted(3, "softmax")
-    ('1 node', '2,000 nodes', '2 identities', '3 softmaxes')
-    """
+    """Return a count of something: ``1 node``, ``2,000 nodes``, ``2 identities``, ``3 softmaxes``."""
     return f"{count:,} {word if count == 1 else _plural(word)}"
 
 
@@ -93,12 +66,6 @@ def _plain(value: float) -> str:
 
 
 def listed(names: Collection[str], most: int = 3) -> str:
-    """Return names in words, of many the first and how many more there are.
-
-    Examples
-    --------
-    >>> listed(["a", "b", "c", "d", "e"]), listed(["a"])
-    ('a, b, c and 2 more', 'a')
-    """
+    """Return names in words, of many the first and how many more there are: ``a, b, c and 2 more``."""
     shown = ", ".join(itertools.islice(names, most))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -253,3 +253,13 @@ def test_the_kind_of_a_call_of_a_module_is_its_class_in_words(module: nn.Module,
 def test_the_kind_of_a_call_of_a_function_is_its_name_in_words(function, kind: str):
     graph_module = fx.symbolic_trace(function)
     assert node_info.kind_text(list(graph_module.graph.nodes)[1], {}) == kind
+
+
+def test_paths_have_no_prefix_of_a_tool():
+    paths = "L['self'].encoder.layer", "L__self___encoder", "encoder"
+    assert [*map(node_info.model_path, paths)] == ["encoder.layer", "encoder", "encoder"]
+
+
+def test_modules_around_a_tensor_are_no_lists():
+    found = node_info.modules_around("model.layers.0.mlp.weight")
+    assert found == ["model", "model.layers.0", "model.layers.0.mlp"]

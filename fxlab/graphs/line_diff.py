@@ -58,13 +58,7 @@ def line_runs(
 
 
 def in_order(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Return places of equal values that are unique in both sequences, as many as keep their order.
-
-    Examples
-    --------
-    >>> in_order("abcde", "cabed")
-    [(0, 1), (1, 2), (4, 3)]
-    """
+    """Return places of equal values that are unique in both sequences, as many as keep their order."""
     return _matched(before, after, range(len(before)), range(len(after)))
 
 

@@ -37,17 +37,6 @@ def lineage(original: GraphModule, transformed: GraphModule) -> Lineage:
     they were made in the same call of a module by the same line; of several, those of one kind, in their
     order. Two graphs of which one was made of the other by passes have a lineage only where names say
     nothing.
-
-    Examples
-    --------
-    >>> import torch, warnings
-    >>> from fxlab import from_exported
-    >>> warnings.simplefilter("ignore", FutureWarning)
-    >>> program = torch.export.export(torch.nn.Linear(4, 2), (torch.ones(3, 4),))
-    >>> before, after = from_exported(program), from_exported(program.run_decompositions())
-    >>> origins = lineage(before, after).origins
-    >>> {str(new): str(*old) for new, old in origins.items() if "aten" in str(new.target)}
-    {'permute': 'linear', 'addmm': 'linear'}
     """
     found = _by_ancestry(original, transformed)
     _by_place(original, transformed, found)

@@ -52,24 +52,10 @@ def matched(
 ) -> Matching:
     """Match the nodes of two graphs.
 
-    Inputs match by their order, other nodes by name; two captures of one model, such as an exported program
-    before and after it is decomposed, by what torch has noted of them (:func:`lineage`). A node that was
-    erased matches the one that is read in its stead: where an unchanged reader, such as an activation, now
-    reads ``conv`` and not ``norm`` any more, and ``conv`` has changed, then ``conv`` computes what ``norm``
-    did. That holds for every pass, whether it keeps a journal or not. ``original``, ``transformed``: two
-    graph modules, the second made from the first or a copy of it. ``inputs``: the inputs that match, where
-    that is known, as of bodies, which a pass may give others. Left out, they match by their order.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch import nn
-    >>> from fxlab import FuseBatchNorm2dInConv2d
-    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
-    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
-    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
-    >>> {str(node): str(other) for node, other in matched(graph, fused).originals.items()}
-    {'input_1': 'input_1', '_0': '_1', '_2': '_2', 'output': 'output'}
+    Inputs match by their order (or as ``inputs`` says), other nodes by name; two captures of one model by
+    what torch has noted of them (:func:`lineage`). A node that was erased matches the one that is read in its
+    stead: where an unchanged reader, such as an activation, now reads ``conv`` and not ``norm`` any more, and
+    ``conv`` has changed, then ``conv`` computes what ``norm`` did, whether the pass keeps a journal or not.
     """
     named = {node.name: node for node in original.graph.nodes}
     if (known := _known_pairs(original, transformed)) is not None:

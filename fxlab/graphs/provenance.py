@@ -12,18 +12,7 @@ class Provenance:
     """Knows for each node of a transformed graph the nodes of the original that it stands for.
 
     The journal knows it, where passes have kept one: a merged linear stands for all that were merged. Else a
-    node stands for the one that it matches. ``original``, ``transformed``: the module before and after.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch import nn
-    >>> from fxlab import FuseBatchNorm2dInConv2d
-    >>> graph = torch.fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval())
-    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
-    >>> convolution = fused.graph.find_nodes(op="call_module", target="0")[0]
-    >>> [node.name for node in Provenance(graph, fused).of(convolution)]
-    ['_0', '_1']
+    node stands for the one that it matches.
     """
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:

@@ -48,16 +48,6 @@ def unfolded(graph_module: GraphModule) -> GraphModule:
     call passes to them, where the two correspond one to one; the call reads the outputs of its bodies. The
     journals of the bodies are joined to that of the graph. The result shares all modules and tensors, and
     cannot be run.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch.fx.experimental.proxy_tensor import make_fx
-    >>> def either(x):
-    ...     return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
-    >>> gm = unfolded(make_fx(either)(torch.ones(2)))
-    >>> [node.name for node in gm.graph.nodes if node.op == "call_function"]
-    ['sum_1', 'gt', 'true_graph_0/sin', 'false_graph_0/cos', 'cond', 'getitem']
     """
     return _Unfolding(graph_module).result() if all_bodies(graph_module) else graph_module
 

@@ -28,23 +28,7 @@ class Body:
 
 
 def bodies_called(node: Node, graph_module: GraphModule) -> list[Body]:
-    """Return the bodies that a node calls, in the order of its arguments.
-
-    A higher-order operator is given them by ``get_attr`` nodes; a ``call_module`` node may call one.
-    ``graph_module``: the module whose graph it is in.
-
-    Examples
-    --------
-    >>> import torch
-    >>> inner = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
-    >>> class Tracer(torch.fx.Tracer):
-    ...     def is_leaf_module(self, module, path):
-    ...         return isinstance(module, GraphModule)
-    >>> outer = torch.nn.Sequential(inner)
-    >>> gm = GraphModule(outer, Tracer().trace(outer))
-    >>> [(node.name, body.path) for node in gm.graph.nodes for body in bodies_called(node, gm)]
-    [('_0', '0')]
-    """
+    """Return the bodies that a node calls, a higher-order operator or ``call_module``, in argument order."""
     if node.op == "call_module":
         called = attribute_at(graph_module, str(node.target), None)
         return [Body(str(node.target), called, None)] if isinstance(called, GraphModule) else []

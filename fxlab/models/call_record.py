@@ -57,19 +57,7 @@ class CallRecord:
         state: Mapping[str, torch.Tensor],
         generators: Generators,
     ) -> CallRecord:
-        """Record a call that has just ended.
-
-        Parameters
-        ----------
-        output
-            What it has returned.
-        arguments
-            What it was given, by name.
-        state
-            The tensors of the model, by name.
-        generators
-            The states of the random number generators before.
-        """
+        """Record a call that has just ended; ``generators``: the states of the generators before it."""
         # To ask a tensor for its memory is no call of the model, whoever watches these.
         with torch._C.DisableTorchFunction():
             outputs = {Place("output", path): tensor for path, tensor in tensors_by_path(output).items()}

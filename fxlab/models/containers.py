@@ -6,17 +6,7 @@ from torch import nn
 
 
 class Container(nn.Module):
-    """A module that stands where a traced model has one whose ``forward`` is nodes of the graph by now.
-
-    A hook on it would never run, so it takes none.
-
-    Examples
-    --------
-    >>> Container().register_forward_hook(print)
-    Traceback (most recent call last):
-        ...
-    RuntimeError: The graph does not call this module, so a hook would never run: ...
-    """
+    """A module whose ``forward`` is nodes of the graph by now, so it takes no hook, which would never run."""
 
     def _refuse_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError(

@@ -14,13 +14,7 @@ from fxlab.models.safe_code import protect
 
 
 def free_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Return where a graph module can hold what a model has at some paths: where nothing of its own hides it.
-
-    Examples
-    --------
-    >>> free_paths(["linear.weight", "graph.weight", "graph_1.bias"])
-    {'linear.weight': 'linear.weight', 'graph.weight': 'graph_2.weight', 'graph_1.bias': 'graph_1.bias'}
-    """
+    """Return where a graph module can hold the tensors of a model: where nothing of its own hides them."""
     split = [path.split(".") for path in paths]
     taken = {tuple(names[:depth]) for names in split for depth in range(1, len(names) + 1)}
     found: dict[str, str] = {}

@@ -28,20 +28,9 @@ class GeneratedCode:
 
 
 def generated_code(graph_module: GraphModule) -> GeneratedCode:
-    """Return the Python of a graph as it is now; ``graph_module.code`` is that of its last ``recompile``.
+    """Return the Python of a graph as it is now, and of its bodies, whose nodes are named as everywhere.
 
-    That of its bodies follows. Their nodes are called as everywhere, such as ``true_graph_0/mul``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> code = generated_code(torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1))
-    >>> for line, nodes in zip(code.lines, code.nodes):
-    ...     print(f"{line:<40} {nodes}")
-    def forward(self, x):                    ('x',)
-        relu = torch.relu(x);  x = None      ('relu',)
-        add = relu + 1;  relu = None         ('add',)
-        return add                           ('output',)
+    ``graph_module.code`` is that of its last ``recompile``.
     """
     found = _code_of_graph(graph_module, "")
     lines, nodes, is_linked = list(found.lines), list(found.nodes), found.is_linked

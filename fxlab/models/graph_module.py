@@ -67,18 +67,8 @@ def ensure_picklable(graph_module: GraphModule) -> None:
     """Make ``pickle``, ``torch.save`` and ``copy.deepcopy`` keep the graph of a module exactly.
 
     Nodes keep their names, order, targets, arguments and every entry of ``node.meta`` that can be pickled;
-    the same holds for ``graph_module.meta``. The change is in place and is inherited by copies.
-    ``graph_module``: the module. Its class changes to a subclass of the one it has; calling it twice does
-    nothing more.
-
-    Examples
-    --------
-    >>> import pickle, torch
-    >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
-    >>> next(iter(traced.graph.nodes)).meta["note"] = "kept"
-    >>> ensure_picklable(traced)
-    >>> next(iter(pickle.loads(pickle.dumps(traced)).graph.nodes)).meta["note"]
-    'kept'
+    the same holds for ``graph_module.meta``. The class of the module changes to a subclass of the one it has,
+    which copies inherit; a second call does nothing.
     """
     # torch gives every GraphModule a class of its own, so changing its base concerns this module alone.
     protect(graph_module.graph)

@@ -9,16 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def after_inputs(items: Iterable[T], inputs: Callable[[T], Iterable[T]]) -> Iterator[T]:
-    """Yield items as they stand, but none before one that it reads.
-
-    Raises ValueError if items read each other in a circle.
-
-    Examples
-    --------
-    >>> reads = {"a": ["c"], "b": [], "c": []}
-    >>> list(after_inputs(reads, reads.__getitem__))
-    ['b', 'c', 'a']
-    """
+    """Yield items as they stand, but none before one that it reads; ValueError if they read in a circle."""
     done: set[T] = set()
     waiting: dict[T, list[T]] = {}
     pending = list(items)[::-1]

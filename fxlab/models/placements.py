@@ -62,16 +62,7 @@ def whole_of(tensor: Any) -> Any:
 
 
 def placement_words(mesh: Any, placements: Sequence[Any], shape: Sequence[int]) -> str:
-    """Return placements in words, such as ``Shard(0) over dp of (64, 32)``.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> from torch.distributed.tensor import Replicate, Shard
-    >>> mesh = SimpleNamespace(mesh_dim_names=("dp", "tp"), ndim=2)
-    >>> placement_words(mesh, (Replicate(), Shard(0)), (64, 32))
-    'Replicate over dp, Shard(0) over tp of (64, 32)'
-    """
+    """Return placements in words, such as ``Replicate over dp, Shard(0) over tp of (64, 32)``."""
     names = mesh.mesh_dim_names or [f"dimension {at}" for at in range(mesh.ndim)]
     words = [f"{_word(placement)} over {name}" for placement, name in zip(placements, names, strict=True)]
     return f"{', '.join(words)} of {tuple(map(int, shape))}"

@@ -43,22 +43,7 @@ _FIXED = custom_builtins.keys() | {"slice", "getattr", "range", "Ellipsis"}
 
 
 def protect(graph: Graph) -> Graph:
-    """Let nothing shadow the names in the code of a graph, from when it is next generated; return the graph.
-
-    Examples
-    --------
-    >>> import torch
-    >>> def clear(x, nan):
-    ...     return torch.where(nan, x, float("nan"))
-    >>> graph = protect(torch.fx.Tracer().trace(clear))
-    >>> print(graph.python_code("self").src.strip())
-    def forward(self, x, nan):
-        nan_1 = nan
-        where = torch.where(nan_1, x, nan_2);  nan_1 = x = None
-        return where
-    >>> graph.python_code("self").globals["nan_2"]
-    nan
-    """
+    """Let nothing shadow the names in the code of a graph when it is next generated; return the graph."""
     codegen = graph._codegen
     safe = _SAFE.get(type(codegen))
     if safe is not None:

@@ -78,15 +78,7 @@ class LookedAtValues:
         return Asked(node, shown.stage, compared, title, inputs)
 
     def value(self, asked: Asked, busy: Callable[[str], AbstractContextManager[None]]) -> ValueAnswer:
-        """Compute and describe the values of a node; why that failed is said in their place.
-
-        Parameters
-        ----------
-        asked
-            What to compute.
-        busy
-            Shows what is going on as long as it does.
-        """
+        """Compute and describe the values of a node, or why that failed; ``busy`` shows what is going on."""
         self._kept = None
         with interrupts_noted() as interrupted:
             try:

@@ -23,17 +23,7 @@ _FUNCTIONS: dict[Any, Any] = {
 
 
 def function_of(module_class: type[nn.Module]) -> Operator | None:
-    """Return the function that a module of ``torch.nn`` calls on its input, and nothing else, or ``None``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from fxlab.operators import function_of
-    >>> function_of(torch.nn.ConvTranspose2d).name
-    'conv_transpose2d'
-    >>> function_of(torch.nn.LSTM) is None
-    True
-    """
+    """Return the function that a module of ``torch.nn`` calls on its input, and nothing else, or ``None``."""
     return _function_of(module_class) if getattr(nn, module_class.__name__, None) is module_class else None
 
 

@@ -29,13 +29,7 @@ class Batch:
 
     @classmethod
     def of(cls, model: nn.Module, inputs: Inputs, *, copied: bool = True) -> Batch:
-        """Take inputs apart.
-
-        Raises
-        ------
-        TypeError
-            If they are no inputs.
-        """
+        """Take inputs apart; TypeError if they are no inputs."""
         args, kwargs = (call_arguments if copied else given_arguments)(inputs)
         given: Any = inputs
         if isinstance(inputs, Mapping):

@@ -16,16 +16,9 @@ else:
 
 
 class Passes(_Tuple):
-    """A tuple of passes that are found by name, in any common spelling.
+    """A tuple of passes that are found by name, in any common spelling; called, it is itself.
 
-    A list is compared with it item by item: names, or the passes. Called, it is itself.
-
-    Examples
-    --------
-    >>> from fxlab import MergeLinears
-    >>> passes = Passes([MergeLinears()])
-    >>> "MergeLinears" in passes, passes == ["merge-linears"], passes["merge_linears"].name
-    (True, True, 'merge-linears')
+    A list is compared with it item by item: names, or the passes.
     """
 
     __hash__ = tuple.__hash__

@@ -1,8 +1,4 @@
-"""A digest of any value that is the same in every process: what tells one transformation from another.
-
-Python's ``hash`` changes with ``PYTHONHASHSEED``, fails on lists and falls back to addresses. Here a value is
-written out canonically instead, by its type and contents, and what is written is digested.
-"""
+"""A digest of any value that is the same in every process: what tells one transformation from another."""
 
 import copyreg
 import dataclasses
@@ -24,18 +20,7 @@ that runs.
 
 
 def digest(value: object) -> str:
-    """Return a digest of a value's type and contents.
-
-    ``value``: Anything: nested containers, tensors, arrays, modules, functions, enumerations, plain objects.
-    Returns 32 hexadecimal digits, equal in every process for equal values.
-
-    Examples
-    --------
-    >>> digest({"a": [1, 2.0], "b": {3}}) == digest({"b": {3}, "a": [1, 2.0]})
-    True
-    >>> digest(0.0) == digest(-0.0)
-    False
-    """
+    """Return 32 hexadecimal digits of a value's type and contents, the same in every process."""
     return hashlib.blake2b(_written(value, {}), digest_size=16).hexdigest()
 
 

@@ -30,16 +30,9 @@ def overlapping(
 ) -> Iterator[tuple[K, K]]:
     """Yield the names of each two tensors of which an element of one lies in the memory of the other.
 
-    With ``others``, each of these is looked at beside ``tensors``, and not beside the others.
-
-    Halves of one tensor have a storage in common and no element, so that no write tells them from copies.
-    Addresses are compared: tensors made from one NumPy array overlap as well. The tensors have to be alive.
-
-    Examples
-    --------
-    >>> x = torch.zeros(4, 2)
-    >>> list(overlapping({"x": x, "first": x[:, 0], "second": x[:, 1], "copy": x.clone()}))
-    [('x', 'first'), ('x', 'second')]
+    With ``others``, each of these is compared with ``tensors`` alone. Halves of one tensor have a storage in
+    common and no element, so that no write tells them from copies. Addresses are compared: tensors made from
+    one NumPy array overlap as well. The tensors have to be alive.
     """
     both = {**tensors, **(others or {})}
     order = {name: place for place, name in enumerate(both)}

@@ -72,17 +72,7 @@ def _is_found(value: Any) -> bool:
 
 
 def for_protocol(value: Any, protocol: int) -> Any:
-    """Return a value, or what unpickles to it where the protocol cannot hold the value itself.
-
-    ``torch.save`` uses protocol 2, which cannot hold a ``torch.memory_format``, for one. ``value``: the
-    value; one that no protocol can hold is returned as it is. ``protocol``: what ``__reduce_ex__`` is given.
-
-    Examples
-    --------
-    >>> import pickle, torch
-    >>> pickle.loads(pickle.dumps(for_protocol(torch.channels_last, 2), protocol=2))
-    torch.channels_last
-    """
+    """Return a value, or what unpickles to it where the protocol cannot hold it, as 2 no memory format."""
     if is_picklable(value, protocol) or not is_picklable(value):
         return value
     return _Pickled(pickle.dumps(value))

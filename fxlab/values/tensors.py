@@ -20,17 +20,11 @@ LEAVES = (torch.Tensor, *NUMBERS, *SIMPLE, ModuleType)
 
 
 def tensors_by_path(output: Any) -> dict[str, torch.Tensor]:
-    """Return each tensor (and number) inside a model's output by its path.
+    """Return each tensor (and number) inside a model's output by its path, in the order of the output.
 
     ``output``: a tensor or nested mappings (``ModelOutput`` is one), sequences, named tuples, dataclasses and
-    objects with attributes (such as the caches of transformers, of which only tensors count). They are in the
-    order of the output. Numbers come as tensors without dimensions. The path of a bare tensor is
-    ``"output"``.
-
-    Examples
-    --------
-    >>> list(tensors_by_path({"logits": torch.ones(2), "states": [torch.ones(1), None]}))
-    ['logits', 'states.0']
+    objects with attributes (such as the caches of transformers, of which only tensors count). Numbers come as
+    tensors without dimensions. The path of a bare tensor is ``"output"``.
     """
     found = {}
     for path, value in walk(output, "", set()):

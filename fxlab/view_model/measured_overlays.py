@@ -38,13 +38,7 @@ class MeasuredOverlays:
         return [{"name": overlay.name, "title": clip(overlay.title, 80)} for overlay in known]
 
     def of(self, stage: fx.GraphModule, name: str) -> Overlay:
-        """Return an overlay of a stage; measured if it is one that is.
-
-        Raises
-        ------
-        ValueError
-            If there is no overlay of that name, or it cannot be measured.
-        """
+        """Return an overlay of a stage, which may be measured; ValueError if there is none of that name."""
         if (known := self._known().get(name)) is not None:
             return known
         stages = set(self._session.stages)

@@ -29,12 +29,8 @@ _OF_NODE = ("value", "original", "difference")
 class Axes:
     """Two dimensions of a tensor, and an index in each dimension, which counts for the others alone.
 
-    Attributes
-    ----------
-    rows, columns : int or None
-        Left out, the last two that have more than one element.
-    index : sequence of int
-        As long as the tensor has dimensions; empty for zero in each.
+    ``rows``, ``columns``: left out, the last two that have more than one element. ``index``: as long as the
+    tensor has dimensions; empty for zero in each.
     """
 
     rows: int | None = None

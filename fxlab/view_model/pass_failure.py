@@ -20,15 +20,7 @@ _LONGEST_STRETCH = 8_000
 def failure_state(error: Exception, pressed: Transformation, below: int = 0) -> PassError:
     """Describe what went wrong when somebody pressed the switch of a pass.
 
-    ``pressed``: the pass; it may be another one, above it, that raised. ``below``: the number of the stage
-    that the pass is applied to.
-
-    Returns
-    -------
-    dict
-        ``text`` in words; ``place``, ``file`` and ``code`` of the author's line, and the ``node`` that it had
-        at hand, empty where there is none; its ``stage``; and the ``traceback`` in stretches: how many frames
-        of fxlab or torch each ``hides``, and its text.
+    Another pass, above the one that was ``pressed``, may have raised. ``below``: the stage it is applied to.
     """
     cause = error.__cause__ if isinstance(error, TransformationError) and error.__cause__ else error
     line = error.line if isinstance(error, TransformationError) else author_line(error)

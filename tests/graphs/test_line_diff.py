@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxlab.graphs.line_diff import Run, line_runs
+from fxlab.graphs.line_diff import Run, in_order, line_runs
 
 TEXTS = st.lists(st.sampled_from("abcdefg"), max_size=12)
 NAMES = st.lists(st.sampled_from(["", "1", "2", "3", "4"]), min_size=12, max_size=12)
@@ -79,3 +79,7 @@ def test_every_second_line_changed_takes_no_square_of_time():
     # With difflib it takes minutes.
     assert time.perf_counter() - start < 10
     assert sum(run.length for run in runs if run.kind == "changed") == count // 2
+
+
+def test_unique_values_correspond_as_far_as_they_keep_their_order():
+    assert in_order("abcde", "cabed") == [(0, 1), (1, 2), (4, 3)]

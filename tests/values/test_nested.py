@@ -18,6 +18,7 @@ from fxlab.values.nested import (
     Attribute,
     ObjectParts,
     is_object,
+    is_same_constant,
     map_tensors,
     name_of_part,
     parted,
@@ -110,3 +111,11 @@ def test_an_object_that_holds_itself_is_left_whole_inside():
 def test_a_symbolic_number_holds_no_text_though_it_leads_to_all_that_is_known_of_sizes():
     size = ShapeEnv().create_unbacked_symint()
     assert list(texts_inside({"a": ["b", (size, size > 3)]})) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "same"),
+    [(2, 2.0, False), (0.0, -0.0, False), (float("nan"), float("nan"), True), (2, 2, True)],
+)
+def test_plain_values_are_the_same_if_no_model_tells_them_apart(value, other, same):
+    assert is_same_constant(value, other) is same

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from fxlab.values.plain_parts import plain_parts
+from fxlab.values.row_digests import row_digests
 from fxlab.values.tensors import bits_of, same_bits
 
 
@@ -65,3 +67,15 @@ def test_what_is_stored_differently_is_not_the_same():
     assert not same_bits(quantized([0.2]), quantized([0.4], scale=0.2))  # the same integers
     assert not same_bits(quantized_by_row([0.2]), quantized_by_row([0.2], scales=(0.1, 0.1)))
     assert not same_bits(torch.eye(2), torch.eye(2).to_sparse())
+
+
+def test_plain_parts_of_an_output_have_classes_and_values():
+    found = plain_parts({"text": "a", "state": torch.nn.Parameter(torch.ones(1))})
+    parts = {path: (part.cls.__name__, part.value) for path, part in found.items()}
+    assert parts == {"": ("dict", None), "text": ("str", "a"), "state": ("Tensor", None)}
+
+
+def test_rows_are_equal_if_their_elements_and_dtypes_are():
+    matrix = torch.arange(6.0).reshape(2, 3)
+    assert row_digests(matrix, 1) == row_digests(matrix.T.contiguous(), 0)
+    assert row_digests(matrix)[0] not in row_digests(matrix.double())

@@ -62,25 +62,7 @@ _OF_DATA = _TOUCHED | _DATA
 
 
 class Bookkeeping:
-    """Finds the nodes of a graph that only serve the others.
-
-    Parameters
-    ----------
-    graph_module
-        Any graph. Where results are not known, less is recognised.
-    modules
-        Its modules by path.
-
-    Examples
-    --------
-    >>> class Masked(nn.Module):
-    ...     def forward(self, x):
-    ...         rows = torch.arange(x.size(1))
-    ...         return x.masked_fill(rows[:, None] < rows, 0.0)
-    >>> found = Bookkeeping(fx.symbolic_trace(Masked()), {})
-    >>> {node.name: kind for node, kind in found.kinds.items()}
-    {'lt': 'mask', 'getitem': 'mask', 'arange': 'mask', 'size': 'sizes'}
-    """
+    """Finds the nodes of a graph that only serve the others; fewer where results are not known."""
 
     def __init__(self, graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> None:
         self._modules = modules

@@ -16,32 +16,9 @@ CHANGES = ("added", "removed", "changed", "rewired")
 def merged_graph(
     before: fx.GraphModule, after: fx.GraphModule
 ) -> tuple[fx.GraphModule, dict[str, tuple[str, ...]]]:
-    """Return a graph to look at that holds the nodes of two, and what became of those that differ.
+    """Return a graph of the nodes of two stages, which cannot be run, and what became of those that differ.
 
-    Nodes of the same name are one node; it is that of the graph after. The result cannot be run: a node that
-    was removed reads what it read before.
-
-    Parameters
-    ----------
-    before, after
-        Two graphs of one model, such as two stages of a session.
-
-    Returns
-    -------
-    tuple
-        The graph, and node name -> one of :data:`CHANGES`, in a tuple as marks are.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch import nn
-    >>> from fxlab import FuseBatchNorm2dInConv2d
-    >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
-    >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
-    >>> fused = FuseBatchNorm2dInConv2d()(torch.fx.symbolic_trace(graph))
-    >>> merged, changes = merged_graph(graph, fused)
-    >>> [node.name for node in merged.graph.nodes], changes["_1"]
-    (['input_1', 'evaluation_mode', '_0', '_1', '_2', 'output'], ('removed',))
+    Nodes of one name are one node, that of the graph after; a removed node reads what it read before.
     """
     before, after = unfolded(before), unfolded(after)
     old, new = ({node.name: node for node in graph_module.graph.nodes} for graph_module in (before, after))

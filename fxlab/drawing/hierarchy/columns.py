@@ -18,15 +18,7 @@ FEWEST_LOOSE = 6
 
 
 def columns_of(root: Draft, backward: AbstractSet[fx.Node]) -> tuple[int, ...]:
-    """Return the column of each child of the root; none for a graph that is no step.
-
-    Parameters
-    ----------
-    root
-        The whole graph.
-    backward
-        The nodes of the backward pass.
-    """
+    """Return the column of each child of the root; none for a graph that is no step."""
     if not backward:
         return ()
     place = {node: number for number, child in enumerate(root.children) for node in _nodes_in(child)}

@@ -102,16 +102,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A graph's tree of groups, with what views need to look up quickly.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from fxlab.drawing import build_hierarchy
-    >>> graph_module = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
-    >>> [leaf.name for leaf in build_hierarchy(graph_module).leaves]
-    ['input_1', '_0', '_1', 'output']
-    """
+    """A graph's tree of groups, with what views need to look up quickly."""
 
     root: Group
     leaves: tuple[Leaf, ...] = field(repr=False)
@@ -244,14 +235,7 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
     Module calls are read from ``node.meta["nn_module_stack"]``; without it, from the targets of
     ``call_module`` and ``get_attr`` nodes; nodes that have neither go to the group that holds both their
     inputs and their users. Equal consecutive blocks (``layer.0`` to ``layer.11``) are folded into a run,
-    which opens as its first block and one box for all others; a block whose marks differ stands apart.
-
-    Parameters
-    ----------
-    graph_module
-        Any traced module. It is not changed; the hierarchy must be built anew after its graph changes.
-    marks
-        Node name -> labels of what is marked about the node, such as passes that changed it.
+    which opens as its first block and one box for all others; a block whose ``marks`` differ stands apart.
     """
     with without_collecting():
         placement = Placement(graph_module)

@@ -47,17 +47,7 @@ DOWN, RIGHT = "down", "right"
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The arrangement of boxes.
-
-    Parameters
-    ----------
-    direction
-        Where lines lead: ``"down"`` or ``"right"``.
-    shapes
-        Whether lines say the shapes of the values that flow.
-    lines
-        What lines are drawn by: ``"alike"``; ``"dtype"``, in colours; or ``"bytes"``, in thickness.
-    """
+    """The arrangement of boxes."""
 
     direction: str = DOWN
     shapes: bool = False
@@ -104,22 +94,7 @@ def to_dot(
     overlay: Overlay | None = None,
     arrangement: Arrangement = PLAIN,
 ) -> str:
-    """Write a view in the DOT language.
-
-    Node names are the box ids; boxes have fixed sizes, so that the layout is the same on every machine,
-    whatever fonts it has.
-
-    Parameters
-    ----------
-    view
-        What is visible.
-    marks
-        Node name -> signatures of the transformations that changed the node.
-    overlay
-        What to colour boxes by. The graph's label is a legend then.
-    arrangement
-        How the boxes are arranged.
-    """
+    """Write a view in the DOT language: node names are box ids, and sizes of boxes depend on no fonts."""
     marks = marks or {}
     painting = paint(view, overlay) if overlay is not None else None
     return write_dot(view, make_boxes(view, marks, signatures_of(marks)), painting, arrangement)
@@ -138,17 +113,7 @@ class Side:
 def side_by_side(
     sides: Sequence[Side], overlays: Sequence[Overlay] = (), arrangement: Arrangement = PLAIN
 ) -> str:
-    """Write views in the DOT language, from left to right as one graph, each in a cluster with a heading.
-
-    Parameters
-    ----------
-    sides
-        The views. Node names are the box ids after the number of the side.
-    overlays
-        One for each side, if boxes are coloured; all are painted on one scale.
-    arrangement
-        How the boxes of each are arranged.
-    """
+    """Write views from left to right as one graph; ids of boxes begin with the number of their side."""
     views = [side.view for side in sides]
     paintings = paint_together(list(zip(views, overlays, strict=True))) if overlays else []
     # Each side is laid out alone; they are put in a row in the order of their numbers, aligned at the top.

@@ -156,26 +156,7 @@ def start_layout_worker() -> None:
 
 
 def lay_out(dot: str, output_format: LayoutFormat = "svg", *, timeout: float = TIMEOUT) -> bytes:
-    """Lay out a graph with Graphviz's ``dot``.
-
-    Graphviz comes from the ``pygraphviz`` package; where that cannot be imported, from a ``dot`` on ``PATH``.
-
-    Parameters
-    ----------
-    dot
-        The graph in the DOT language.
-    output_format
-        ``"svg"``, ``"png"``, ``"pdf"`` or ``"dot"`` (with positions).
-    timeout
-        Seconds after which the layout is given up.
-
-    Raises
-    ------
-    LayoutError
-        If Graphviz fails, is missing, or is cancelled.
-    LayoutTimeoutError
-        If it takes too long.
-    """
+    """Lay out a graph with Graphviz's ``dot``: that of ``pygraphviz``, or else one on ``PATH``."""
     key = hashlib.blake2b(f"{output_format}\0{dot}".encode("utf-8", "replace")).digest()
     found = _cache.get(key)
     if found is not None:

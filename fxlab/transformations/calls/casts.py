@@ -9,14 +9,7 @@ from fxlab.operators import casts, computed_by, told_dtype
 
 
 def is_cast(node: Node) -> bool:
-    """Tell whether a node casts a tensor to a dtype, and moves it nowhere.
-
-    Examples
-    --------
-    >>> graph = torch.fx.symbolic_trace(lambda x: x.float().to("cpu")).graph
-    >>> [is_cast(node) for node in graph.nodes]
-    [False, True, False, False]
-    """
+    """Tell whether a node casts a tensor to a dtype, and moves it nowhere."""
     if not casts(node) or set(node.kwargs) - {"dtype"}:
         return False
     to = [*node.args[1:], *node.kwargs.values()]

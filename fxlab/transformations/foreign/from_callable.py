@@ -67,14 +67,7 @@ class CallableTransformation(JournaledTransformation):
         return graph_module
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
-        """Tell what the function would change, by applying it to a copy.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As of :meth:`Transformation.explain`: a row for each node that would be changed or removed, and
-            where a pattern of Inductor begins to match, and why it does not.
-        """
+        """Try the function on a copy: the changes, and where a pattern of Inductor nearly matches."""
         known = len(Journal.of(graph_module).records)
         copied, tried = self._tried_on_copy(graph_module)
         words: dict[str, str] = {}

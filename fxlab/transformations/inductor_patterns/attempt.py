@@ -39,13 +39,7 @@ class Outcome(Enum):
 
 
 def any_of(names: Sequence[str]) -> str:
-    """Write a choice of names, of many only the first.
-
-    Examples
-    --------
-    >>> any_of("abc"), any_of("abcdefg")
-    ('a or b or c', 'a or b or c or 4 others')
-    """
+    """Write a choice of names, of many only the first: ``a or b or c or 4 others``."""
     most = 5
     shown, left = (names, 0) if len(names) <= most else (names[:3], len(names) - 3)
     return " or ".join(shown) + (f" or {left} others" if left else "")

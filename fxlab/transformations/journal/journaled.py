@@ -27,13 +27,8 @@ class JournaledTransformation(ReversibleTransformation):
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         """Take back all that passes with this signature did, in this module or one that it is a copy of.
 
-        Later passes that built on it are taken back first, and applied again.
-
-        Raises
-        ------
-        ValueError
-            If the module has this pass's marks, but has lost what reversing needs; or if a later pass that
-            built on it was lost, and cannot be applied again.
+        Later passes that built on it are taken back first, and applied again. Raises ValueError if what
+        reversing needs was lost, or a later pass that built on it was lost and cannot be applied again.
         """
         graphs = graphs_of(graph_module).values()
         above: dict[str, Recorded] = {}
@@ -83,18 +78,6 @@ class JournaledTransformation(ReversibleTransformation):
         to does not reach the weights that it made. Reverse the pass and apply it again. A
         :class:`~fxlab.Session` does so by itself. Passes made of functions do not know what they compute
         new weights from, and have no such nodes.
-
-        Examples
-        --------
-        >>> from fxlab import FuseBiasInLinear
-        >>> linear = torch.nn.Linear(2, 2)
-        >>> fuse = FuseBiasInLinear()
-        >>> fused = fuse(torch.fx.symbolic_trace(torch.nn.Sequential(linear)))
-        >>> fuse.get_stale_nodes(fused)
-        []
-        >>> _ = torch.nn.init.zeros_(linear.bias)
-        >>> fuse.get_stale_nodes(fused)
-        [_0]
         """
         self._check_graph_module(graph_module)
         signature = self.signature

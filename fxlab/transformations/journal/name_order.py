@@ -8,15 +8,9 @@ from torch.fx import Graph, Node
 
 
 def merged_order(known: Sequence[str], present: Sequence[str]) -> list[str]:
-    """Return the names that are present in their order, and the absent ones that are known where they stood.
+    """Return the present names in their order, and known absent ones behind their last present predecessor.
 
-    An absent name stands right behind the last of its known predecessors that is present: what has been
-    inserted since was inserted for what follows it.
-
-    Examples
-    --------
-    >>> merged_order(["a", "b", "c", "d"], ["a", "new", "d"])
-    ['a', 'b', 'c', 'new', 'd']
+    So what has been inserted since was inserted for what follows it.
     """
     is_present = set(present)
     behind: dict[str | None, list[str]] = defaultdict(list)
@@ -39,13 +33,7 @@ def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
 
 
 def moved(before: Sequence[str], now: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of both that stand elsewhere, as few as tell one order from the other.
-
-    Examples
-    --------
-    >>> moved(["a", "b", "c", "d"], ["b", "c", "new", "a", "d"])
-    ('a',)
-    """
+    """Return the names of both that stand elsewhere, as few as tell one order from the other."""
     place = {name: number for number, name in enumerate(before)}
     common = [name for name in now if name in place]
     kept = _longest_rise([place[name] for name in common])

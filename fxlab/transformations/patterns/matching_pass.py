@@ -79,14 +79,7 @@ class MatchingPass(RewritePass[C]):
         return called is not None and called.computes in self.around
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
-        """Tell what the pass would change, what it would not, and why. Changes nothing.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As of :meth:`RewritePass.explain`. Rows of places at which the pattern nearly matches follow those
-            of the candidates; passes of fxlab have them where there is no candidate.
-        """
+        """As :meth:`RewritePass.explain`; rows of near misses follow those of the candidates."""
         numbers = itertools.count()
         rows: list[tuple[str, bool, str, str, int]] = []
         missed: list[tuple[GraphFacts, Miss]] = []

@@ -24,19 +24,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     The formulas are those of ``torch.utils.flop_counter``, and some more. An operator without a formula makes
     no such operations if it computes each element by itself, reduces, moves or selects elements; torch's own
-    tags and schemas tell most of that. Of all others the operations are not known. ``unknown``: the operators
-    whose operations are not known, in the order of their calls.
-
-    Examples
-    --------
-    >>> with FlopCount() as count:
-    ...     _ = torch.ones(2, 3) @ torch.ones(3, 4)
-    >>> count.total
-    48.0
-    >>> with FlopCount() as count:
-    ...     _ = torch.fft.rfft(torch.ones(8))
-    >>> count.total, list(count.unknown)
-    (nan, ['aten::_fft_r2c'])
+    tags and schemas tell most of that. The ``total`` is NaN if there are others, which ``unknown`` lists.
     """
 
     supports_higher_order_operators = True

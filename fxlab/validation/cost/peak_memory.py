@@ -15,13 +15,6 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     The same on every device: what an allocator keeps back, or a kernel takes for itself, does not count.
     ``peak``: the most bytes that were alive at once since the mode was entered, or since :meth:`restart`.
-
-    Examples
-    --------
-    >>> with PeakMemory() as memory:
-    ...     total = (torch.zeros(1000) + 1).sum()
-    >>> memory.peak  # two vectors of 1,000 numbers
-    8000
     """
 
     supports_higher_order_operators = True

@@ -22,18 +22,9 @@ _OF_TORCH = ("torch", "_operator", "math")
 class TracedFlops:
     """Counts operations as :class:`FlopCount` does, at the sizes that a graph was traced with.
 
-    What a node calls is called once on the meta device, which computes shapes alone; equal calls are counted
-    once. Only what torch itself has is called: a function or module of others might notice. ``modules``: the
-    graph's modules by their paths. ``known``: operations of calls that are known, to which others are added:
-    for graphs that have calls in common.
-
-    Examples
-    --------
-    >>> import fxlab
-    >>> gm = fxlab.symbolic_trace(nn.Linear(4, 8), torch.ones(2, 4))
-    >>> counted = TracedFlops(dict(gm.named_modules()))
-    >>> counted.of(gm.graph.nodes)
-    128
+    What a node calls is called once on the meta device, which computes shapes alone. Only what torch itself
+    has is called: a function or module of others might notice. ``known``: operations of calls, which graphs
+    that have calls in common share.
     """
 
     def __init__(

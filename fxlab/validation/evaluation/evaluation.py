@@ -303,13 +303,6 @@ def wilson(successes: float, count: float) -> tuple[float, float]:
     It holds near 0 and 1 too: if all of ``n`` agree, up to ``z² / (n + z²)`` of others may not. It takes
     the decisions for independent; those of one text or image are not quite. Source: E. B. Wilson, "Probable
     inference, the law of succession, and statistical inference", JASA 22 (1927), 209-212.
-
-    Examples
-    --------
-    >>> [round(end, 4) for end in wilson(100, 100)], [round(end, 4) for end in wilson(5, 10)]
-    ([0.963, 1.0], [0.2366, 0.7634])
-    >>> wilson(0, 20)[0], wilson(20, 20)[1]
-    (0.0, 1.0)
     """
     if not count:
         return 0.0, 1.0
@@ -325,11 +318,6 @@ def normal(values: Sequence[float], weights: Sequence[float]) -> tuple[float, fl
 
     The mean is a ratio of sums over batches, and so is its variance: W. G. Cochran, "Sampling techniques"
     (3rd edition, 1977), section 6.4.
-
-    Examples
-    --------
-    >>> [round(number, 3) for number in normal([1.0, 2.0, 3.0], [1, 1, 1])]
-    [2.0, 0.868, 3.132]
     """
     total = math.fsum(weights)
     if not total:

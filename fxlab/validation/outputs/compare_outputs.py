@@ -237,17 +237,11 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def max_ulp_distance(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return the largest distance of elements in units in the last place.
+    """Return the largest distance of finite elements of two tensors in units in the last place.
 
-    The floating-point numbers of a dtype are counted in their order: two that are next to each other are one
-    apart, and so are -0.0 and 0.0 none (Goldberg 1991, What every computer scientist should know about
-    floating-point arithmetic). Elements that are not finite in both do not count. ``a``, ``b``: tensors of
-    the same shape and dtype; of integers and booleans the difference is meant.
-
-    Examples
-    --------
-    >>> max_ulp_distance(torch.tensor([1.0, 2.0]), torch.tensor([1.0 + 2**-23, 2.0 - 2**-23]))
-    1.0
+    The floating-point numbers of a dtype are counted in their order, in which -0.0 and 0.0 are one (Goldberg
+    1991, What every computer scientist should know about floating-point arithmetic); of integers and booleans
+    the difference is meant.
     """
     a, b = (_real(tensor.detach().cpu()) for tensor in (a, b))
     if a.is_floating_point():

@@ -49,17 +49,9 @@ def slice_of(
     index: Mapping[int, int] | None = None,
     most: int = MOST_CELLS,
 ) -> Slice:
-    """Return a slice of a tensor: two dimensions, and an index in each of the others.
+    """Return a slice of a tensor: two dimensions (left out, the last two), at an index in each of the others.
 
-    ``tensor``: of any number of dimensions. ``rows``, ``columns``: the dimensions to show; negative ones
-    count from the end. Left out, the last two. ``index``: dimension -> index, for the others; left out, zero.
-    ``most``: the most cells in each direction.
-
-    Examples
-    --------
-    >>> picture = slice_of(torch.arange(24).reshape(2, 3, 4), index={0: 1})
-    >>> picture.cells[0].tolist(), picture.index
-    ([12.0, 13.0, 14.0, 15.0], (1, None, None))
+    ``index``: dimension -> index; left out, zero. ``most``: the most cells in each direction.
     """
     values = readable(tensor)
     rank = values.dim()

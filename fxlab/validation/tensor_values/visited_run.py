@@ -85,14 +85,7 @@ class FirstNonFinite:
 
 
 def first_non_finite(graph_module: fx.GraphModule, node: fx.Node, inputs: Inputs) -> FirstNonFinite:
-    """Run a graph up to a node, and find where NaN and infinity come from; raises as :func:`visit_values`.
-
-    Examples
-    --------
-    >>> graph = fx.symbolic_trace(lambda x: (x / 0) * 0)
-    >>> first_non_finite(graph, next(iter(graph.graph.find_nodes(op="output"))), (torch.ones(1),))
-    FirstNonFinite(nan='mul', inf='truediv')
-    """
+    """Run a graph up to a node, and find where NaN and infinity come from; raises as :func:`visit_values`."""
     upstream = _upstream(node)
     found: dict[str, str] = {}
 

@@ -72,25 +72,13 @@ def run_in_float64(
     Parameters and buffers are widened for the node that uses them and dropped after it: the peak is the
     float64 copy of one module, not of the model. Nothing is written into the module.
 
-    ``graph_module``: the module to run, in the mode (training or not) that it is in. ``widen``: what is taken
-    for the values of a parameter, buffer or constant. Left out, the values themselves. ``own``: the same
-    graph on the same inputs as it is. Left out, it is run if a node has no float64. ``decisions``: where the
-    decisions of operators are noted, or taken from. ``move``: what is taken for a tensor that a node has
-    computed in its own dtype. Left out, its values. ``everywhere``: whether that is taken for inputs as well,
-    and for each result of an operator. ``written``: inputs, buffers and parameters that the graph writes, as
-    :func:`~fxlab.validation.outputs.computed_tensors.observed` names them. ``drawn``: the random numbers that
-    its operators drew when it ran as it is, which they are given. ``visit``: called with each node and its
-    result. Raises ValueError if a node draws other random numbers than those that are given, or runs neither
-    in float64 nor in its own dtypes. Returns the output, with float64 (complex128) where the module returns
-    other floating-point tensors, what is ``written``, and the nodes that have no float64.
-
-    Examples
-    --------
-    >>> class Thirds(torch.nn.Module):
-    ...     def forward(self, x):
-    ...         return x.to(torch.bfloat16) / 3
-    >>> run_in_float64(torch.fx.symbolic_trace(Thirds()), torch.ones(1)).output
-    tensor([0.3333], dtype=torch.float64)
+    ``widen``: what is taken for the values of a parameter, buffer or constant. ``own``: the same graph on the
+    same inputs as it is; left out, it is run if a node has no float64. ``decisions``: where the decisions of
+    operators are noted, or taken from. ``move``: what is taken for a tensor that a node has computed in its
+    own dtype; ``everywhere``: for inputs as well, and for each result of an operator. ``written``: inputs,
+    buffers and parameters that the graph writes. ``drawn``: the random numbers that its operators are given.
+    ``visit``: called with each node and its result. Raises ValueError if a node draws other random numbers
+    than those that are given, or runs neither in float64 nor in its own dtypes.
     """
     args, kwargs = wide_arguments(inputs, move if everywhere else None)
     arguments = bound_values(graph_module, args, kwargs)

@@ -23,18 +23,9 @@ class NewValues:
     """The numbers in parameters, buffers and constants of a module that another module does not have.
 
     A pass that moves weights about, such as one that stacks them, makes no new values. One that computes
-    weights, such as one that folds a batch norm, does, and has to round them. ``original``: the module whose
-    values are known. Those of a matrix are known by whole rows and by whole columns, those of tensors with
-    more dimensions by what lies at an index of the first, those of a vector by the whole vector, wherever in
-    a new vector or matrix it is. ``transformed``: the module to look through.
-
-    Examples
-    --------
-    >>> from torch import nn
-    >>> a = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2, bias=False)))
-    >>> b = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2, bias=False)))
-    >>> len(NewValues(a, a)), len(NewValues(a, b))
-    (0, 4)
+    weights, such as one that folds a batch norm, does, and has to round them. Values of a matrix are known by
+    whole rows and columns, those of tensors with more dimensions by what lies at an index of the first, those
+    of a vector by the whole vector, wherever in a new vector or matrix it is.
     """
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:

@@ -305,20 +305,7 @@ _SWITCHES = ("_set_grad_enabled", "set_grad_enabled")
 
 
 def gradients_flow(graph_module: GraphModule, arguments: Mapping[str, Any]) -> dict[str, bool]:
-    """Tell from which outputs gradients would flow, by path; outputs of which it is not known are left out.
-
-    Examples
-    --------
-    >>> from torch import nn
-    >>> class Model(nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.layer = nn.Linear(2, 2)
-    ...     def forward(self, x):
-    ...         return self.layer(x), self.layer(x).detach() + x
-    >>> gradients_flow(torch.fx.symbolic_trace(Model()), {"x": torch.ones(2)})
-    {'0': True, '1': False}
-    """
+    """Tell from which outputs gradients would flow, by path, without those of which it is not known."""
     flows: dict[Node, bool | None] = {}
     is_on = True
     for node in graph_module.graph.nodes:

@@ -17,13 +17,6 @@ class WideWeights:
     """Widens tensors that modules hold, each once while they are kept.
 
     A copy that somebody has written into is not handed out again, nor that of a tensor that was written.
-
-    Examples
-    --------
-    >>> wide, weight = WideWeights(), torch.ones(2)
-    >>> with wide.kept():
-    ...     wide.of(weight).data_ptr() == wide.of(weight).data_ptr()
-    True
     """
 
     def __init__(self) -> None:

@@ -99,15 +99,7 @@ class GraphData:
         """Of each graph, the looks of boxes without marks, closed and opened: alike beside all others."""
 
     def add(self, shown: ShownGraph, model: ModelDetails) -> int:
-        """Add a graph and return its number.
-
-        Parameters
-        ----------
-        shown
-            The graph and its marks.
-        model
-            What is said of the model as a whole.
-        """
+        """Add a graph and return its number."""
         with without_collecting():
             hierarchy = build_hierarchy(shown.graph, shown.marks)
             number = len(self._graphs.values)

@@ -114,13 +114,7 @@ class SessionGraphs:
         return self._code_differences[both]
 
     def preview(self, p: Transformation) -> None:
-        """Add what a pass would make of the last stage.
-
-        Raises
-        ------
-        fxlab.TransformationError
-            If the pass raises. What was previewed before stays.
-        """
+        """Add what a pass would make of the last stage; if it raises, nothing changes."""
         if p.signature not in self._previews:
             shown = ShownGraph.merged(self._session.graph_module, self._session.preview(p))
             name = stage_names([p])[1]

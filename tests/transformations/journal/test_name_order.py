@@ -2,7 +2,7 @@
 
 from torch import fx
 
-from fxlab.transformations.journal.name_order import put_in_place
+from fxlab.transformations.journal.name_order import merged_order, moved, put_in_place
 
 
 def chain():
@@ -45,3 +45,11 @@ def test_several_nodes_stand_behind_their_inputs_and_each_other():
 
 def graph_node(graph, name):
     return next(node for node in graph.nodes if node.name == name)
+
+
+def test_absent_names_stay_behind_their_last_present_predecessor():
+    assert merged_order(["a", "b", "c", "d"], ["a", "new", "d"]) == ["a", "b", "c", "new", "d"]
+
+
+def test_names_that_moved_are_as_few_as_tell_the_orders_apart():
+    assert moved(["a", "b", "c", "d"], ["b", "c", "new", "a", "d"]) == ("a",)

@@ -18,6 +18,7 @@ import fxlab
 from fxlab import Session, evaluate, from_callable, verdict
 from fxlab.validation.evaluation import evaluate as evaluating
 from fxlab.validation.evaluation.agreement import decisions, next_tokens
+from fxlab.validation.evaluation.evaluation import normal, wilson
 
 ROOT = Path(__file__).parents[3]
 
@@ -517,3 +518,10 @@ def test_a_loader_may_not_know_its_length(session):
             return iter(torch.ones(6, 8))
 
     assert len(evaluate(session, torch.utils.data.DataLoader(Stream(), batch_size=4)).batches) == 2
+
+
+def test_intervals_are_those_of_the_textbooks():
+    assert [round(end, 4) for end in wilson(100, 100)] == [0.963, 1.0]
+    assert [round(end, 4) for end in wilson(5, 10)] == [0.2366, 0.7634]
+    assert (wilson(0, 20)[0], wilson(20, 20)[1]) == (0.0, 1.0)
+    assert [round(number, 3) for number in normal([1.0, 2.0, 3.0], [1, 1, 1])] == [2.0, 0.868, 3.132]
