@@ -61,10 +61,7 @@ def author_line(error: BaseException) -> AuthorLine | None:
 
 
 def local_values(error: BaseException) -> dict[str, object]:
-    """Return the local variables of the innermost frame of an author that an exception came through.
-
-    What it passed to a function of fxlab or torch is among them.
-    """
+    """Return the local variables of the innermost frame of an author that an exception came through."""
     found: dict[str, object] = {}
     inner = error.__traceback__
     while inner is not None:

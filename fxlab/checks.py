@@ -22,11 +22,7 @@ def described(value: object) -> str:
 
 
 def names_in(values: Any, argument: str) -> tuple[str, ...]:
-    """Return names that are strings, and each there once.
-
-    Raises TypeError or ValueError for one string, which is many names of a letter each; for what is no
-    collection of strings; and for a name that is there twice.
-    """
+    """Return names that are strings, and each there once; TypeError or ValueError for anything else."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(f"{argument}: expected a list of names, got {described(values)}. Write [name].")
     names = tuple(values)

@@ -87,9 +87,9 @@ def exchanged(owner: Any, makes: Mapping[str, Make], *, for_all: bool = False) -
 
     Functions and class methods are exchanged for this thread alone. What cannot be called, and classes, are
     exchanged for all threads, one of which may do so at a time: they have to see to the others by themselves.
-    ``makes``: for each name, makes what is to stand there of what stands there for this thread: a function, a
-    ``classmethod`` (to be exchanged for a function of the class), or :data:`ABSENT`. ``for_all``: whether
-    functions, too, are exchanged for all threads, as what is called a hundred thousand times is.
+    ``makes``: for each name, makes of what stands there for this thread a function, a ``classmethod`` (to be
+    exchanged for a function of the class), or :data:`ABSENT`. ``for_all``: whether functions, too, are
+    exchanged for all threads, as what is called a hundred thousand times is.
     """
     entered: list[_Exchange] = []
     try:

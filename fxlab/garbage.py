@@ -17,9 +17,7 @@ def is_frozen() -> bool:
 def without_collecting() -> Iterator[None]:
     """Put off Python's search for cyclic garbage until the block ends.
 
-    A pass notes what it does in many small objects. While they are made, Python would look through all
-    objects that there are, again and again, and find none to free: half of the time of a pass on a graph of
-    100,000 nodes.
+    It would look through all objects again and again: half of the time of a pass on 100,000 nodes.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -32,10 +30,7 @@ def without_collecting() -> Iterator[None]:
 
 @contextmanager
 def making_what_stays() -> Iterator[None]:
-    """Put off the search as :func:`without_collecting` does, and look through none of what was made then.
-
-    For blocks that make many objects, of which none is garbage when they end.
-    """
+    """Put off the search as :func:`without_collecting` does, and look through none of what was made then."""
     with without_collecting():
         yield
         if not is_frozen():
@@ -47,8 +42,7 @@ def making_what_stays() -> Iterator[None]:
 def only_new_garbage() -> Iterator[None]:
     """Let Python look for cyclic garbage only among the objects that are made until the block ends.
 
-    A process with torch in it holds about a million objects that stay, and each full search looks through
-    all of them: a second of the report of a BERT-base that was compiled. Garbage of before has to wait.
+    A process with torch holds about a million objects that stay: a second of a report.
     """
     if is_frozen():  # by somebody who knows why
         yield

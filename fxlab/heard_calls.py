@@ -25,10 +25,7 @@ class UnknownCallError(Exception):
 
 
 class Call:
-    """A call of a function of torch: by position or by name, with any further arguments.
-
-    ``names``: the names of its parameters, in their order.
-    """
+    """A call of a function of torch: by position or by name, with any further arguments."""
 
     def __init__(
         self,
@@ -55,10 +52,7 @@ class Call:
         return self.result
 
     def given(self, place: int | str, kind: type[Any] | tuple[type[Any], ...] = object) -> Any:
-        """Return the argument of a parameter, by its place or its name.
-
-        Raises UnknownCallError if there is none, or it is of another kind.
-        """
+        """Return the argument of a parameter; UnknownCallError if there is none, or it is of another kind."""
         if isinstance(place, str):
             name, place = place, self._names.index(place) if place in self._names else len(self._args)
         else:
@@ -82,10 +76,7 @@ class Call:
 
 
 def attribute_of(value: Any, name: str) -> Any:
-    """Return an attribute of an object of torch.
-
-    Raises UnknownCallError if this torch has no such attribute there.
-    """
+    """Return an attribute of an object of torch; UnknownCallError if there is none."""
     try:
         return getattr(value, name)
     except AttributeError:
@@ -110,8 +101,7 @@ def heard(
     """Return what takes the place of a function, and lets somebody hear of its calls.
 
     ``hear``: is given each call, makes it, and returns its result. If it raises something itself, the
-    function runs as without it. ``lost``: the loss where that happens, in words. ``remarks``: where it is
-    said.
+    function runs as without it, and ``remarks`` say what is ``lost``.
     """
     names = _parameters(original)
 

@@ -44,7 +44,7 @@ def interrupts_noted() -> Iterator[Callable[[], bool]]:
     """Tell whether there was an interrupt, which code in C may have made another exception of.
 
     One that comes while a context manager, torch's own among them, enters or leaves is noted only: it would
-    leave the mode of torch that this changes neither on nor off. Returns whether there was one.
+    leave the mode of torch that this changes neither on nor off.
     """
     handler = _handler()
     if handler is None:
@@ -77,10 +77,7 @@ def when_entered(make: Callable[[], AbstractContextManager[Any]]) -> Iterator[No
 
 
 class RestoringStack(ExitStack[None]):
-    """An ``ExitStack`` that is unwound completely even if an interrupt comes meanwhile.
-
-    ``*contexts``: what is entered at the start of the ``with`` statement, in this order.
-    """
+    """An ``ExitStack`` that enters contexts, and is unwound completely though an interrupt comes."""
 
     def __init__(self, *contexts: AbstractContextManager[Any, Any]) -> None:
         super().__init__()

@@ -287,10 +287,7 @@ def modules_around(path: str) -> list[str]:
 
 
 def ancestry(node: fx.Node) -> list[tuple[int, str, str]]:
-    """Return a node, and the nodes of earlier graphs that it was made from, the nearest first.
-
-    Each is given by its graph, name and target, as torch notes them in ``meta["from_node"]``.
-    """
+    """Return the graph, name and target of a node and of those it was made from, the nearest first."""
     found = [(id(node.graph), node.name, str(node.target))]
     pending = list(node.meta.get("from_node") or ())
     while pending:
@@ -301,10 +298,7 @@ def ancestry(node: fx.Node) -> list[tuple[int, str, str]]:
 
 
 def attribute_at(module: nn.Module, path: str, default: Any = _MISSING) -> Any:
-    """Return a parameter, buffer, constant or module by its path.
-
-    Raises AttributeError if there is none, and no default is given.
-    """
+    """Return a parameter, buffer, constant or module; AttributeError if there is neither it nor a default."""
     value: Any = module
     for name in path.split("."):
         value = getattr(value, name) if default is _MISSING else getattr(value, name, default)
@@ -317,10 +311,7 @@ def modules_by_path(graph_module: nn.Module) -> dict[str, nn.Module]:
 
 
 def parameters_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> list[nn.Parameter]:
-    """Return the parameters that a node holds, each once.
-
-    ``modules`` are those of its graph module, as :func:`modules_by_path` returns them.
-    """
+    """Return the parameters that a node holds, each once."""
     if node.op == "call_module":
         module = modules.get(str(node.target))
         return [] if module is None else parameters_in(module)

@@ -27,10 +27,7 @@ pytree = _pytree
 
 
 def found(path: str, lost: str, instead: Any) -> Any:
-    """Return a private object of torch by its full name, or a stand-in where torch does not have it.
-
-    ``path``: the module, and the name in it. ``lost``: the loss without it, for :data:`MISSING`.
-    """
+    """Return a private object of torch by its full name, or a stand-in, with what is lost without it."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name)

@@ -54,8 +54,7 @@ def _joined_gradient(
 ) -> torch.Tensor | None:
     """Return the gradient that a merged weight, or a part of one, has to have by those of the reference.
 
-    The rows of the weight, or its columns, are found among those of the reference; ``None`` if one is there
-    twice, or nowhere.
+    Its rows, or columns, are found among those of the reference; ``None`` if one is there twice, or nowhere.
     """
     sides = alignment.transformed, alignment.original
     held, theirs = (dict(side.module.named_parameters(remove_duplicate=False)) for side in sides)

@@ -146,11 +146,7 @@ def compare(
 
 
 def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> Session:
-    """Compare models with the first of them; return a session of that one in which the others are stages.
-
-    Raises TypeError or ValueError as for :func:`compare`; or if there are fewer than two models or more than
-    six.
-    """
+    """Return a session of the first of two to six models in which the others are stages."""
     if not 2 <= len(models) <= MOST_MODELS:
         raise ValueError(f"model: expected two to {MOST_MODELS} models to compare, got {len(models)}.")
     if graphs := _of_absent_ranks(models):

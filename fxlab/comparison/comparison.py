@@ -113,9 +113,7 @@ class Comparison(Result):
 
     @property
     def agrees(self) -> bool:
-        """Whether all outputs that were compared, and gradients that were asked for, are the same, up to
-        rounding.
-        """
+        """Whether all outputs and gradients that were compared are the same, up to rounding."""
         return self.verdict.agrees
 
     def __bool__(self) -> bool:

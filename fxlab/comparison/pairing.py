@@ -33,8 +33,7 @@ def given_models(
 ) -> tuple[Given, Given, tuple[str, ...]]:
     """Return both models, traced if they are not, and the names of inputs that the candidate does not take.
 
-    The candidate gets the inputs of the reference by name, where it has these names, and the others in their
-    order.
+    The candidate gets the inputs of the reference by name, or else in their order.
     """
     if isinstance(candidate, Transformation):
         reference, candidate, inputs = compared_models(reference, candidate, inputs)

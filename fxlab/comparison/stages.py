@@ -118,10 +118,7 @@ def session_of_all(candidates: Sequence[Compared], inputs: Inputs | None) -> Ses
 
 
 def session_of_ranks(graphs: Sequence[GraphModule]) -> Session:
-    """Return a session of the graph of one rank, in which those of others are stages; nothing is run.
-
-    Nodes match by name: all ranks have recorded the same model.
-    """
+    """Return a session of the graph of one rank, in which those of others are stages, matched by name."""
     ours = new_naming()
     copies = [share_tensors_copy(graph) for graph in graphs]
     for copied in copies:

@@ -268,10 +268,7 @@ def _numbers(name: str) -> tuple[int, ...]:
 
 
 def _places(equal: Mapping[str, str]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Learn from equal weights which name of the candidate stands for which of the reference.
-
-    Returns names without their numbers, and what is added to the numbers.
-    """
+    """Learn from equal weights which names stand for which: without numbers, with what is added to these."""
     votes: dict[str, Counter[tuple[str, tuple[int, ...]]]] = defaultdict(Counter)
     shifts: Counter[tuple[int, ...]] = Counter()
     for name, other in equal.items():

@@ -35,11 +35,7 @@ CODE = "compiled code"
 
 @dataclass(frozen=True, eq=False)
 class CompilerPass(Transformation):
-    """A pass that torch's compiler has run. It takes stages of its :class:`fxlab.CompileSession` alone.
-
-    ``name``: the phase and the compiler's own name of it. ``fixed``: why it cannot be switched off; empty if
-    it can.
-    """
+    """A pass that torch's compiler has run, on stages of its :class:`fxlab.CompileSession` alone."""
 
     name: str
     fixed: str = field(default="", compare=False)

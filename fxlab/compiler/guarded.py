@@ -10,11 +10,7 @@ from fxlab.author_frames import error_words
 
 
 class Guarded:
-    """Calls a listener until it raises, and from then on no more: what is heard goes on as without it.
-
-    ``remarks``: where it is said that it has raised. ``answers``: name of a method -> what is returned in its
-    place; ``None`` for others.
-    """
+    """Calls a listener until it raises, which is a remark, and then returns ``answers`` for it."""
 
     def __init__(self, listener: Any, remarks: list[str], answers: Mapping[str, Any]) -> None:
         self._listener, self._remarks, self._answers = listener, remarks, answers

@@ -30,10 +30,7 @@ SCRIPT_IS_HEARD = threading.Event()
 
 @contextmanager
 def listening(listener: Recorder) -> Iterator[list[str]]:
-    """Let a recorder hear of all that this thread compiles with Inductor inside.
-
-    Gives what it cannot hear of with this torch, in words.
-    """
+    """Let a recorder hear of all that this thread compiles inside; give what it cannot hear of, in words."""
     if SCRIPT_IS_HEARD.is_set():
         raise RuntimeError(
             "Nothing is compiled for a session while record_compile records; do it after its block."

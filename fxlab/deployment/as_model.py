@@ -40,10 +40,9 @@ def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
 
 
 def twin_of(model: nn.Module) -> nn.Module:
-    """Return a module of a model's own class with its parameters, buffers, submodules and attributes.
+    """Return a module of a model's own class that shares its registries of parameters, buffers and modules.
 
-    The registries of the first three are the same objects, so that what is moved, loaded or replaced in one
-    is so in both. Hooks of the module itself are its own.
+    What is moved, loaded or replaced in one is so in both. Hooks of the module itself are its own.
     """
     result: nn.Module = object.__new__(type(model))
     vars(result).update(vars(model))
@@ -85,11 +84,10 @@ def _is_traced_now() -> bool:
 
 
 class Forward:
-    """The ``forward`` of such a module: it chooses a graph for each call, or runs the model's own code.
+    """The ``forward`` of such a module: it chooses a graph for each call, or runs the model's ``own`` code.
 
-    ``own``: a ``forward`` that the model has as an attribute, in place of that of its class. ``passes``: what
-    graphs are transformed with. ``check``: whether a transformed graph is used only if it computes the same
-    up to rounding. ``followed``: whose attributes the module takes over, if it is not on its own.
+    ``check``: whether a transformed graph is used only if it computes the same up to rounding. ``followed``:
+    whose attributes the module takes over, if it is not on its own.
     """
 
     def __init__(

@@ -62,12 +62,7 @@ class _Running:
 
 
 class CompiledModel:
-    """Runs calls of a module on graphs.
-
-    ``own``: a ``forward`` that it has in place of that of its class. ``eager``: what runs without graphs.
-    ``passes``: what graphs are transformed with. ``check``: whether a transformed graph is used only if it
-    computes the same up to rounding.
-    """
+    """Runs calls of a module on graphs with passes; ``own``: a ``forward`` of the object, not its class."""
 
     def __init__(
         self,

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 
 def with_checkpoints(graph_module: GraphModule) -> GraphModule:
-    """Return a graph whose checkpoints save memory, which Dynamo's marks of them do not by themselves.
-
-    The graph that is given is not changed.
-    """
+    """Return a copy of a graph whose checkpoints save memory, which Dynamo's marks of them do not."""
     operator = torch.ops.higher_order.tag_activation_checkpoint
 
     def marks(module: Any) -> list[Any]:
@@ -63,10 +60,9 @@ class HeldGraph:
     of its graph. In what passes make of it they are attributes: it is made anew if the model has others.
 
     ``captured``: the graph, which runs where no pass changes it. ``lifted``: the same with weights as
-    attributes, or the reason why it is not there. ``shared``: the tensors that passes have made for other
-    graphs. ``words``, ``mode``: the arguments of the call that it was captured in, and whether the model
-    trained then. ``ended_by``: what has ended it, if that is not the end of the model. ``say``: is called
-    with the reason for each pass that is left off.
+    attributes, or the reason why it is not there. ``words``, ``mode``: of the call that it was captured in.
+    ``ended_by``: what has ended it, if that is not the end of the model. ``say``: takes the reason for each
+    pass that is left off.
     """
 
     def __init__(

@@ -71,13 +71,11 @@ def transformed(
     trains: bool,
     check: bool,
 ) -> TransformedGraph:
-    """Apply passes to a graph, and compare the result with it.
+    """Apply passes to a graph, lowest first, and compare the result with it on inputs.
 
-    ``passes``: the passes, lowest first. One that raises on this graph is left off, with a note. ``inputs``:
-    what to compare on. ``shared``: the tensors that passes have made for other graphs. ``trains``: whether
-    gradients are wanted: they are compared as well. An optimizer knows the parameters of the model alone, so
-    passes that compute new ones are left off. ``check``: whether to use the untransformed graph unless the
-    two are equal up to rounding.
+    A pass that raises is left off, with a note. So are passes that compute new parameters if gradients are
+    wanted, as an optimizer knows the parameters of the model alone. ``check``: whether to use the
+    untransformed graph unless the two are equal up to rounding.
     """
     own = {id(tensor) for _, _, _, tensor in _held(traced)}
     module, names, notes = traced, [], []

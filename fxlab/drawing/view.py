@@ -58,9 +58,8 @@ class VisibleEdge:
 class View:
     """A hierarchy with some groups opened. Views are values: opening returns another view.
 
-    ``opened``: paths of the groups whose inside is shown. A group inside a closed one may be opened: it shows
-    when the outer one is. The root is always open. Raises ValueError if a path names no group of the
-    hierarchy.
+    ``opened``: paths of the groups whose inside is shown once those around them are open, as the root always
+    is. Raises ValueError if a path names no group of the hierarchy.
     """
 
     hierarchy: Hierarchy = field(compare=False)
@@ -73,10 +72,7 @@ class View:
 
     @classmethod
     def default(cls, hierarchy: Hierarchy) -> View:
-        """Open the heaviest groups for as long as the picture can be read without zooming.
-
-        Runs of repeats stay folded, and so does what only serves others.
-        """
+        """Open the heaviest groups, but no runs of repeats, while the picture can be read without zooming."""
         view, tries = cls(hierarchy), 0
         closed = dict.fromkeys(view._worth_opening())
         while closed and tries < MOST_TRIES:
@@ -134,10 +130,9 @@ class View:
     def reveal(self, node_names: Iterable[str], budget: int = BUDGET) -> View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
 
-        Of equal blocks with nodes at the same places, one is opened: the others would look the same. An input
-        or output whose box holds what serves it is seen while that box is closed. ``node_names``: names of
-        nodes, or a mapping of names to marks, where blocks are equal only if their marks are. ``budget``:
-        most boxes that the result may show; what is open already stays open.
+        Of equal blocks with nodes at the same places (and equal marks, if these are given), one is opened. An
+        input or output whose box holds what serves it is seen while that box is closed. ``budget``: most
+        boxes that the result may show; what is open already stays open.
         """
         marks = node_names if isinstance(node_names, Mapping) else dict.fromkeys(node_names, ())
         opened = set(self.opened)
@@ -156,10 +151,7 @@ class View:
         return View(self.hierarchy, frozenset(opened))
 
     def _unlike(self, marks: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return the names in order, without those in blocks that are like one whose names are returned.
-
-        Blocks that are open are not left out.
-        """
+        """Return the names in order, without those in closed blocks like one whose names are returned."""
         of_leaf: dict[int, list[tuple[str, tuple[str, ...]]]] = {}
         for name, labels in marks.items():
             of_leaf.setdefault(self.hierarchy.position_of[name], []).append((name, tuple(labels)))
@@ -246,8 +238,8 @@ class View:
     def level(self) -> list[tuple[Group | Leaf, Group | Leaf]]:
         """Of a step: boxes that stand at the same height, one left of the other.
 
-        Those of the same module in two columns; of an opened group, the box in its middle. Columns without
-        such boxes have the first of the forward pass, the last of the backward pass, and the optimizer level.
+        Those of the same module in two columns (of an opened group, its middle box); else the first of the
+        forward pass, the last of the backward pass, and the optimizer.
         """
         hierarchy, pairs = self.hierarchy, list[tuple[Group | Leaf, Group | Leaf]]()
         for number, partners in ((BACK, hierarchy.partners), (UPDATE, hierarchy.updates)):
@@ -263,10 +255,7 @@ class View:
 
     @cached_property
     def above(self) -> list[tuple[Group | Leaf, Group | Leaf]]:
-        """Of a step: boxes of the backward pass that stand above others without a line that says so.
-
-        What an opened group computes again, or of weights alone, stands above the boxes that the group reads.
-        """
+        """Of a step: boxes of the backward pass above those that an opened group reads without a line."""
         lines = [
             (edge.source, edge.target)
             for edge in self.edges

@@ -134,10 +134,7 @@ class _Difference:
         ]
 
     def follows_from(self, owned: set[str], inputs: dict[str, list[str]]) -> bool:
-        """Tell whether a node is gone, or reads other nodes, because of nodes that are owned.
-
-        ``inputs`` are those of each node in the graph after.
-        """
+        """Tell whether a node is gone, or reads other nodes, because of nodes that are owned."""
         if self.change == "removed" and self.before is not None:
             beside = {node.name for node in (*self.before.all_input_nodes, *self.before.users)}
             read_instead = {value for name in beside for value in inputs.get(name, ())}

@@ -32,11 +32,7 @@ class Run(NamedTuple):
 def line_runs(
     before: Sequence[str], after: Sequence[str], names: tuple[Sequence[Hashable], Sequence[Hashable]]
 ) -> list[Run]:
-    """Return what has happened to each line, from the first to the last of both texts.
-
-    ``names``: of each line of both, what it is known by though its text is another: lines of one name are a
-    pair that has changed. An empty value is no name.
-    """
+    """Return what has happened to each line of both texts; lines of one of the ``names`` have changed."""
     runs: list[Run] = []
     everywhere = range(len(before)), range(len(after))
     kept = _with_neighbours(before, after, _matched(before, after, *everywhere))

@@ -45,10 +45,9 @@ def lineage(original: GraphModule, transformed: GraphModule) -> Lineage:
 
 
 def is_made_of(original: GraphModule, transformed: GraphModule) -> bool | None:
-    """Tell whether a graph is a copy of another that passes have changed, so that names match.
+    """Tell whether a graph is a copy of another that passes have changed; ``None`` if nothing says so.
 
-    ``None`` if nothing says so of graphs that were not captured by fxlab. Two captures of one model have the
-    same names in many places, but for calls that may differ.
+    Two captures of one model have the same names in many places, but for calls that may differ.
     """
     known = have_one_naming(original, transformed)
     if known is not None:
@@ -65,10 +64,7 @@ def are_mostly_alike(original: GraphModule, transformed: GraphModule) -> bool:
 
 
 def is_same_capture(original: GraphModule, transformed: GraphModule) -> bool:
-    """Tell whether the names of one graph are those of the other, as far as can be told without a run.
-
-    One is a copy of the other that passes have changed, or nothing but names says what corresponds.
-    """
+    """Tell without a run whether the names of two graphs are those of one capture."""
     known = is_made_of(original, transformed)
     if known or (known is None and are_mostly_alike(original, transformed)):
         return True
@@ -162,9 +158,7 @@ class _Kinds:
 
 
 def _align(before: list[Node], after: list[Node], kinds: _Kinds, found: Lineage) -> None:
-    """Pair the calls of one step that are of one kind, in their order; what lies between stands for the
-    same.
-    """
+    """Pair the calls of one step of one kind, in their order; what lies between stands for the same."""
     i = j = 0
     pairs = in_order(kinds.numbered(before), kinds.numbered(after))
     for next_i, next_j in [*pairs, (len(before), len(after))]:

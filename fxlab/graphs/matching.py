@@ -20,10 +20,7 @@ _BELOW: weakref.WeakKeyDictionary[GraphModule, weakref.ref[GraphModule]] = weakr
 
 @dataclass(frozen=True)
 class KnownPairs:
-    """Nodes of a graph and the nodes of another that compute the same, kept in ``meta`` of both.
-
-    A graph may be of several pairs.
-    """
+    """Nodes of a graph and those of others that compute the same, kept in ``meta`` of both."""
 
     of: str
     """A name of the pair of graphs."""
@@ -111,10 +108,7 @@ def note_below(transformed: GraphModule, below: GraphModule) -> None:
 
 
 def _through_stages(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:
-    """Match the nodes of two graphs by the graphs in between; nothing if there are none.
-
-    After two passes no reader may be left as it was, which tells where a node stands in for another.
-    """
+    """Match the nodes of two graphs by those in between, each of which leaves some readers as they were."""
     between: list[GraphModule] = []
     below = _below(transformed)
     while below is not None and below is not original:
@@ -167,10 +161,7 @@ def _known_pairs(original: GraphModule, transformed: GraphModule) -> tuple[Known
 
 
 class _Weights:
-    """The values of two graphs that follow from their tensors alone, as the weight that a call is given.
-
-    A call that is given another weight computes something else, as a module does that holds another one.
-    """
+    """The values of two graphs that follow from their tensors alone, as the weight that a call is given."""
 
     def __init__(self, original: GraphModule, transformed: GraphModule, inputs: Mapping[Node, Node]) -> None:
         self._modules = original, transformed

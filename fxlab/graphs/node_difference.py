@@ -16,9 +16,8 @@ from fxlab.values.tensors import same_bits
 def what_differs(a: Node, b: Node, owner_of_a: GraphModule, owner_of_b: GraphModule) -> list[str]:
     """Return in what two nodes differ apart from the nodes they read; in doubt they differ.
 
-    ``owner_of_a``, ``owner_of_b``: the graph modules whose graphs they are in. Returns some of ``"op"``,
-    ``"target"``, ``"arguments"`` (other than nodes), ``"values"`` (parameters, buffers, constants) and
-    ``"settings"`` (all else of the module that is called). Empty if they do the same.
+    Some of ``"op"``, ``"target"``, ``"arguments"`` (other than nodes), ``"values"`` (parameters, buffers,
+    constants) and ``"settings"`` (all else of the module that is called).
     """
     if a.op == b.op == "placeholder":
         return []

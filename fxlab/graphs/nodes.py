@@ -106,10 +106,7 @@ _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def network_file(graph_module: GraphModule, suffix: str) -> bytes:
-    """Return a graph as GraphML, or as JSON that ``networkx.node_link_graph(..., edges="edges")`` reads.
-
-    Nodes have the columns of :func:`fxlab.nodes` as text. An edge leads from a node to one that reads it.
-    """
+    """Return a graph as GraphML, or JSON that ``networkx.node_link_graph(..., edges="edges")`` reads."""
     table = nodes(graph_module)
     facts = table.drop(columns=["inputs", "users"])
     attributes: dict[str, dict[str, Any]] = {

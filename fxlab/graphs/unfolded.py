@@ -64,11 +64,7 @@ def bare_name(node: Node) -> str:
 
 
 def to_look_at(graph: Graph, held: Mapping[str, Any], class_name: str) -> GraphModule:
-    """Return a graph module of a graph that cannot be run, for which no code is written.
-
-    ``held``: what its nodes call and read, by their targets. ``class_name``: the name of the class that the
-    module gets.
-    """
+    """Return a graph module of a graph that cannot be run; ``held``: what it calls and reads, by targets."""
     carrier = Graph()
     # What lies in a module that is called is there with it, and setting it would write into that module.
     outermost = {path: value for path, value in held.items() if held.keys().isdisjoint(parents_of(path)[1:])}

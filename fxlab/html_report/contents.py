@@ -35,9 +35,8 @@ def contents(
 ) -> WrittenContents:
     """Return what the first page says of the sessions of a report.
 
-    ``sessions``: sessions by name, at least one. ``notes``: what is said of all of them, a paragraph each.
-    ``judge``: whether to run the models for verdicts that there are not yet. ``judged``: what is known of
-    some sessions: a few words, whether it agrees, and the reason.
+    ``notes``: what is said of all of them, a paragraph each. ``judge``: whether to run models for verdicts.
+    ``judged``: what is known of some sessions: a few words, whether it agrees, and the reason.
     """
     remarks = dict.fromkeys(
         words for one in sessions.values() if one.compiled is not None for words in one.compiled.remarks
@@ -55,10 +54,7 @@ def contents(
 
 
 def verdict_words(session: Session, *, judge: bool) -> Judged:
-    """Return the verdict on a session in a few words, whether it agrees, and the reason in full.
-
-    ``None`` is for a session that was not judged.
-    """
+    """Return the verdict in a few words, whether it agrees (``None``: not judged), and the reason."""
     if not session.applied:
         return "no pass changed it", True, ""
     if session.inputs is None:

@@ -19,11 +19,9 @@ NO_KERNEL = "Passes cannot be switched here: a report has no kernel."
 
 
 def made_lines(graph_module: fx.GraphModule) -> list[str]:
-    """Return what the reader of a report should know of it: its time, versions, and why nothing is switched.
+    """Return the time, the versions of packages, and why nothing can be switched, for the reader of a report.
 
-    The versions are those of fxlab, of torch, of the packages that classes of the model are from, and of
-    Python. The environment variable ``SOURCE_DATE_EPOCH`` stands for the time, if it is set, so that the same
-    session gives the same report. Raises ValueError if ``SOURCE_DATE_EPOCH`` is no number of seconds.
+    ``SOURCE_DATE_EPOCH`` stands for the time, if it is set, so that the same session gives the same report.
     """
     packages = {class_name(node).partition(".")[0] for node in graph_module.graph.nodes} - {"torch"}
     versions = [

@@ -171,8 +171,7 @@ def report_several(
 ) -> Path:
     """Write sessions to one HTML file, which begins with a title, notes and a list of them.
 
-    With ``skip_failing``, a session that cannot be written is a note, unless none can. ``judged`` has what is
-    known of some, so that it is not judged here.
+    With ``skip_failing``, a session that cannot be written is a note. ``judged``: verdicts that are known.
     """
     file, told, data = checked_path(path), [*notes], {}
     for name, session in sessions.items():

@@ -23,11 +23,7 @@ _WITHOUT_A_PAGE = (
 
 
 def static_view(title: str, svg: str, tables: Mapping[str, Any], name: str) -> str:
-    """Return a picture and the tables that the page below it shows, without scripts.
-
-    ``title``: words above the picture. ``svg``: the picture, as :mod:`fxlab.drawing` writes it. ``tables``:
-    the state of the tables, as the page receives it. ``name``: the widget's, in place of which it stands.
-    """
+    """Return a picture and the tables that the page below it shows, without scripts."""
     # As an image: notebooks that are not trusted show no other SVG, and nothing in an image can run.
     encoded = base64.b64encode(svg.encode("utf-8", "replace")).decode()
     style = "max-width: 100%; background: white"

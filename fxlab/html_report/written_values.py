@@ -23,10 +23,7 @@ MOST_CELLS = 48
 
 
 def written_values(session: Session, graphs: Sequence[int]) -> WrittenValues:
-    """Compute the values of the changed nodes of the last stage.
-
-    ``graphs``: the numbers of the graphs that show the last stage, alone or compared with the original.
-    """
+    """Compute the values of the changed nodes of the last stage, which these ``graphs`` show."""
     stage = session.graph_module
     names = _changed(stage)
     nodes: dict[str, WrittenValue] = {}

@@ -50,10 +50,7 @@ _WITHOUT_PARTS = (
 
 
 def check_lints(graph_module: GraphModule, argument: str) -> None:
-    """Refuse a graph that was broken before fxlab was called, so that no later failure is blamed for it.
-
-    Raises ValueError if ``graph_module.graph.lint()`` raises.
-    """
+    """Refuse a graph that was broken before fxlab was called, so that no later failure is blamed for it."""
     try:
         graph_module.graph.lint()
     except Exception as error:
@@ -126,10 +123,7 @@ def _is_plain(cls: type[nn.Module]) -> bool:
 
 
 def _holds_modules_elsewhere(module: nn.Module, known: dict[int, bool]) -> bool:
-    """Tell whether an attribute leads to modules, or makes a copy: one of them could be copied too early.
-
-    ``known``: the answer for values of other modules, by their ``id``.
-    """
+    """Tell whether an attribute leads to modules, or makes a copy: one could be copied too early."""
     if "__deepcopy__" in vars(module):
         return True
     for name, value in vars(module).items():
@@ -166,10 +160,7 @@ T = TypeVar("T")
 
 
 def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
-    """Return ``copy.deepcopy`` of a graph or a graph module, without a warning of torch about itself.
-
-    How inputs and outputs of an exported graph are nested, it writes down in a class that it deprecates.
-    """
+    """Return ``copy.deepcopy`` of a graph or module, without torch's warning of a class of its own."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
         return copy.deepcopy(value, memo)
@@ -312,10 +303,7 @@ def _forget_source(filename: str) -> None:
 
 
 def _tensors_of(whole: Any, apart_from: Iterable[int] = ()) -> Iterator[torch.Tensor]:
-    """Yield each tensor that a deep copy would come to: in modules, containers and objects.
-
-    ``apart_from``: the ``id`` of objects that are not looked into.
-    """
+    """Yield each tensor that a deep copy would come to, but for objects of some ``id``."""
     for value in _inside(whole, apart_from):
         if isinstance(value, torch.Tensor):
             yield value
@@ -528,10 +516,7 @@ class _GraphState(NamedTuple):
 
 
 def picklable_target(target: Any) -> Any:
-    """Return a node's target, or a :class:`FunctionName` for a function that pickle cannot find.
-
-    Raises pickle.PicklingError if no module has the function under its name.
-    """
+    """Return a node's target, or the :class:`FunctionName` of a function that pickle cannot find."""
     if not callable(target) or is_picklable(target):
         return target
     found = FunctionName(qualified_name(target))
@@ -554,10 +539,7 @@ def _fake_values_state(graph: Graph) -> bytes | None:
 
 
 def description(value: Any) -> object:
-    """Return what is equal for fake tensors that nothing tells apart; for other values, the value itself.
-
-    A graph has few kinds of them, and torch takes a millisecond for each that it makes again.
-    """
+    """Return what is equal for fake tensors that nothing tells apart, as torch is slow to make them again."""
     if type(value) is not FakeTensor or value.layout is not torch.strided or value._is_view():
         return id(value)
     if value.constant is not None or value.real_tensor is not None:

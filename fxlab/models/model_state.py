@@ -308,11 +308,7 @@ class _ParameterWrites(TorchFunctionMode):
 
 
 def _kind_of(function: Any) -> Operator | str:
-    """Return the operator that a function is, where torch has a schema of it.
-
-    Of others, whether it ``writes`` its arguments or hands out memory that somebody may write unseen, ``may
-    write`` if it is asked to, or ``reads``.
-    """
+    """Return the operator that a function is, or else ``writes``, ``may write`` or ``reads``."""
     name = str(getattr(function, "__name__", ""))
     if name in ("__get__", "requires_grad_"):
         return "reads"

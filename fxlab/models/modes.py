@@ -12,10 +12,7 @@ from fxlab.values.tensors import storage_of
 
 
 class Mode(nn.Module):
-    """Follows ``train()`` and ``eval()`` of the modules that hold it.
-
-    ``training``: the mode to begin with.
-    """
+    """Follows ``train()`` and ``eval()`` of the modules that hold it."""
 
     def __init__(self, training: bool) -> None:
         super().__init__()
@@ -70,12 +67,7 @@ class RequireModes(Requirement):
 
 
 class RequireApart(Requirement):
-    """Raises ``AssertionError`` if an input that the graph writes shares memory with a parameter or buffer.
-
-    ``modules``: the modules whose parameters and buffers these are, by their paths; also those that are
-    replaced. ``names``: what the inputs are called. ``made``: how the graph came to depend on it. ``advice``:
-    what to do otherwise.
-    """
+    """Raises ``AssertionError`` if a written input shares memory with a parameter or buffer of modules."""
 
     label = "inputs_apart"
 

@@ -75,10 +75,7 @@ def _word(placement: Any) -> str:
 
 
 def known_placement(node: fx.Node) -> str:
-    """Return how the result of a node lies on the ranks, in words; empty where it is not known.
-
-    Steps that :func:`fxlab.trace_step` records note it, and graphs of Dynamo have tensors of several ranks.
-    """
+    """Return how the result of a node lies on the ranks, in words; empty where it is not known."""
     if PLACEMENT in node.meta:
         return str(node.meta[PLACEMENT])
     value = known_result(node)

@@ -67,10 +67,7 @@ def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the generators that :func:`generators_kept` keeps.
-
-    ``torch.manual_seed`` is not used: it also notes who called it, which takes longer than many a node.
-    """
+    """Seed the generators that are kept; ``torch.manual_seed`` also notes who called it, which is slow."""
     torch.default_generator.manual_seed(seed)
     for device in accelerators_in_use():
         module = torch.get_device_module(device)
@@ -265,11 +262,7 @@ def _without_history(leaf: Any) -> Any:
 def once_each(
     change: Callable[[Any], Any], known: Iterable[tuple[torch.Tensor, torch.Tensor]] = ()
 ) -> Callable[[Any], Any]:
-    """Return what changes each tensor once, so that two inputs that are one tensor stay so.
-
-    ``change``: changes a tensor, or anything else. ``known``: tensors that were changed already, and what
-    they have become.
-    """
+    """Return what changes each tensor once, so that two inputs that are one tensor stay so."""
     made: dict[int, tuple[Any, Any]] = {id(tensor): (tensor, changed) for tensor, changed in known}
 
     def changed(value: Any) -> Any:

@@ -157,12 +157,7 @@ def _is_opaque(value: object, *, is_in_dict: bool = False) -> bool:
 
 
 class _Writer:
-    """Writes the code of one graph.
-
-    ``codegen``: the generator, which knows how inputs are taken and outputs returned. ``nodes``: the nodes of
-    the graph. ``root``: what the graph module is called in the code. ``namespace``: Torch's, from which nodes
-    have their names.
-    """
+    """Writes the code of one graph, whose module is called ``root`` there."""
 
     def __init__(self, codegen: CodeGen, nodes: list[Node], root: str, namespace: Any) -> None:
         self._codegen = codegen

@@ -31,10 +31,7 @@ GRADIENTS = "torch.is_grad_enabled()"
 
 @has_side_effect
 def require_settings(settings: Iterable[Setting], made: str) -> None:
-    """Raise ``AssertionError`` unless torch is set as it was when a graph was made.
-
-    ``made``: how the graph came to depend on it, such as ``"traced for"``.
-    """
+    """Raise ``AssertionError`` unless torch is set as it was when a graph was ``made``."""
     for name, value, place in settings:
         if (now := _value_of(name)) != value:
             raise AssertionError(

@@ -32,10 +32,7 @@ _DEEPEST = 4
 
 @dataclass(frozen=True, eq=False)
 class TensorState:
-    """A tensor at one moment: its object, version, memory, dtype and shape.
-
-    Torch does not count what is written through ``tensor.data`` or a NumPy array that shares its memory.
-    """
+    """A tensor at one moment; what is written through ``tensor.data`` or NumPy has no version."""
 
     tensor: torch.Tensor
     version: int

@@ -54,11 +54,7 @@ def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.Pat
 
 
 def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """Return lazy tensors for those that a model on the meta device holds, by their names in the model.
-
-    Parameters and errors are those of :func:`with_weights`. Buffers that transformers computes, such as
-    frequencies of rotary embeddings, are in memory.
-    """
+    """Return lazy tensors of a model on the meta device by name; what transformers computes is in memory."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"weights: expected the path of a folder, got {described(path)}.")
     held = {name: tensor for name, tensor in _named(model).items() if tensor.is_meta}

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class DrawnView:
-    """The graphs of a view.
-
-    ``view``: How: see :mod:`fxlab.notebook.page.view_state`.
-    """
+    """The graphs of a :mod:`view <fxlab.notebook.page.view_state>`."""
 
     def __init__(
         self, session: Session, graphs: SessionGraphs, overlays: MeasuredOverlays, view: Mapping[str, Any]

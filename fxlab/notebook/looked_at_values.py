@@ -47,10 +47,7 @@ class Asked:
 
 
 class LookedAtValues:
-    """Computes the values of one node at a time.
-
-    ``session``: whose stages and inputs they are of.
-    """
+    """Computes the values of one node of a session at a time."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

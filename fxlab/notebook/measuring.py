@@ -22,11 +22,7 @@ _CANCELLED = "Cancelled. "
 
 
 class MeasuredTables:
-    """Tables on demand, as the page shows them.
-
-    ``session``: what they are made of. ``show``: called with the states of all tables whenever one has
-    changed.
-    """
+    """Tables of a session on demand, which ``show`` takes whenever one has changed."""
 
     def __init__(self, session: Session, show: Callable[[list[Measured]], None]) -> None:
         self._session = session
@@ -40,10 +36,7 @@ class MeasuredTables:
         self._show(self._states)
 
     def make(self, name: str, busy: Callable[[str], AbstractContextManager[None]]) -> None:
-        """Make a table; why it could not be made is said in its place.
-
-        ``busy``: shows what is going on as long as it does.
-        """
+        """Make a table, or say in its place why it could not be made; ``busy`` shows what is going on."""
         chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
         if chosen is None or not chosen.is_made_of(self._session):
             raise MessageError(f"There is no table {clip(name, 200)!r} to measure.")

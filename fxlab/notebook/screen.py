@@ -46,10 +46,7 @@ _LOOKS_FOR_S = 0.1
 
 
 class Screen(PageWidget):
-    """A session as a page needs it, kept up to date. The page itself decides on its view.
-
-    ``height``: in CSS pixels; ``None`` follows the window.
-    """
+    """A session as a page needs it, kept up to date. The page itself decides on its view."""
 
     def __init__(self, session: Session, *, height: int | None) -> None:
         self.session = session

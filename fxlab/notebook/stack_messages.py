@@ -29,10 +29,7 @@ MOST_PYTHON = 40_000
 
 
 class StackScreen(Screen):
-    """A screen on which passes are switched, moved, added and excluded from candidates.
-
-    A pass that fails says so on its card too.
-    """
+    """A screen on which passes are switched, moved, added and limited; one that fails says so on its card."""
 
     @answers("toggle", "Switching a pass")
     def _switch(self, signature: str, on: bool) -> None:

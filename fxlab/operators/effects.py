@@ -102,10 +102,7 @@ def draws_random_numbers(node: Node) -> bool:
 
 
 def why_not_pure(node: Node) -> Refusal | None:
-    """Return why a call may do more than compute a result from its arguments; ``None`` if it does not.
-
-    A pure call gives the same result whenever its arguments hold the same.
-    """
+    """Return why a call may do more than compute the same result of the same arguments; ``None`` if not."""
     operator = operator_of(node)
     name = getattr(node.target, "__name__", node.target)
     if operator is None or not operator.is_known:

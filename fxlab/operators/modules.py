@@ -40,10 +40,7 @@ def _function_of(module_class: Any) -> Operator | None:
 
 
 def operator_called(node: Node, root: nn.Module) -> Operator | None:
-    """Return the operator that a node calls by a function, a method or a module of ``torch.nn``, or ``None``.
-
-    ``root``: the module in which the targets of ``call_module`` nodes are looked up.
-    """
+    """Return the operator that a node calls by a function, method or module of ``torch.nn``, or ``None``."""
     if node.op != "call_module":
         return operator_of(node)
     return function_of(type(root.get_submodule(str(node.target))))

@@ -153,10 +153,7 @@ class Operator:
         return {} if longest is None else {a.name: a.default_value for a in longest._schema.arguments}
 
     def takes_number(self, place: int) -> bool:
-        """Tell whether a positional argument can be nothing but a number, or a list of numbers.
-
-        Torch takes the number out of a tensor that it is given there.
-        """
+        """Tell whether a positional argument can only be numbers, which torch takes out of a tensor."""
         types = self._types_by_place[place : place + 1]
         if not types and self._types_by_place and self._types_by_place[-1] & _LISTS:
             types = self._types_by_place[-1:]  # x.view(2, 3) is x.view((2, 3))

@@ -96,10 +96,7 @@ def takes_any_strides(operator: Operator | None) -> bool:
 
 
 def rounds(node: Node) -> bool:
-    """Tell whether a call rounds, so that the last bit of an argument can change a whole number.
-
-    Casts are left to whoever knows the dtypes.
-    """
+    """Tell whether a call that is no cast rounds, so that a last bit can change a whole number."""
     operator = operator_of(node)
     if operator is None:
         return False

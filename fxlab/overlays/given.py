@@ -33,11 +33,7 @@ def is_overlay_file(value: Any) -> bool:
 
 
 def overlays_of(given: Any) -> list[Overlay]:
-    """Return the overlays in any form in which they are given, but for names.
-
-    ``given``: an overlay, a table (see :func:`from_table`) or a mapping, a file (see :func:`read_overlays`),
-    or a list of these.
-    """
+    """Return overlays that are given as such, as a table, a mapping or a file, or in a list."""
     if isinstance(given, Overlay):
         return [given]
     if isinstance(given, Mapping):

@@ -69,10 +69,7 @@ def _by_name(model: nn.Module, parts: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Call a model with a batch; return its output, and what the loss takes beside that.
-
-    These are the parts of the batch that the model does not take, such as labels, or else the whole of it.
-    """
+    """Call a model with a batch; return its output, and the parts of the batch it does not take, or all."""
     if loss is None or not _takes_inputs(loss):
         args, kwargs = given_arguments(given)
         return model(*args, **kwargs), ()
@@ -87,10 +84,7 @@ def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tup
 
 
 def loss_of(loss: Callable[..., Any] | None, output: Any, beside: tuple[Any, ...]) -> torch.Tensor:
-    """Return the loss as one number that gradients flow from.
-
-    Raises TraceError if it is none.
-    """
+    """Return the loss as one number that gradients flow from; TraceError if it is none."""
     if loss is None:
         found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if found is None:

@@ -12,10 +12,7 @@ from fxlab.tracing import torch_private
 
 
 def functional(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that computes the same and writes none of its arguments.
-
-    ``function``: takes tensors, and returns tensors in containers: of an argument, what it holds at the end.
-    """
+    """Return a function that returns what its arguments, which it leaves alone, hold at the end."""
 
     def run(*tensors: torch.Tensor) -> Any:
         wrapped = [_wrapped(tensor) for tensor in tensors]

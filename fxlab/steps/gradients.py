@@ -29,11 +29,7 @@ LOSS = "loss"
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recorded forward and backward pass.
-
-    The graph takes parameters, buffers and the tensors of the batch, and returns the loss, the gradients and
-    the new values of buffers.
-    """
+    """A recorded step: from parameters, buffers and a batch to loss, gradients and new buffers."""
 
     graph: fx.Graph
     module: fx.GraphModule
@@ -50,10 +46,7 @@ class Recorded:
 
 
 class Forward:
-    """The computation of the loss and the gradients, on tensors that are given.
-
-    ``model``: the model. Its twin runs, so it stays as it is.
-    """
+    """The computation of the loss and the gradients by a twin of the model, on tensors that are given."""
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
         own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
@@ -123,10 +116,7 @@ def _name_of(loss: Callable[..., Any]) -> str:
 
 
 def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
-    """Record the forward and the backward pass.
-
-    It runs on the real parameters, so that branches of the model go as they go in training.
-    """
+    """Record a step on the real parameters, so that branches of the model go as they go in training."""
     parameters = {name: local_part(value) for name, value in model.named_parameters()}
     for value, parameter in zip(parameters.values(), model.parameters(), strict=True):
         value.requires_grad_(parameter.requires_grad)
@@ -188,10 +178,7 @@ def results_of(graph: fx.Graph) -> list[Any]:
 
 
 def _written(graph: fx.Graph, given: Sequence[str], returned: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of inputs whose values after a step are others than before.
-
-    ``given`` are names of the first inputs, and ``returned`` those of the last results.
-    """
+    """Return the names of the given inputs that have other values among the last results of a step."""
     before = dict(zip(given, graph.find_nodes(op="placeholder"), strict=False))
     after = dict(zip(reversed(returned), reversed(results_of(graph)), strict=False))
     return tuple(name for name in returned if before[name] is not after[name])

@@ -58,10 +58,7 @@ class Replicas:
 
 
 def fsdp_units(model: nn.Module) -> list[FsdpUnit]:
-    """Return what ``fully_shard`` was called on in a model.
-
-    Raises TraceError if a step of it cannot be recorded as it runs.
-    """
+    """Return what ``fully_shard`` was called on; TraceError if a step of it cannot be recorded."""
     fsdp_module = getattr(dist.fsdp, "FSDPModule", None) if _is_there(model) else None
     if fsdp_module is None:
         return []
@@ -142,10 +139,7 @@ def without_fsdp_hooks(model: nn.Module) -> None:
 
 
 def replicas_of(model: nn.Module) -> Replicas | None:
-    """Return how a model averages gradients, if it is a ``DistributedDataParallel``.
-
-    Raises TraceError if it is one inside of another module, or averages in a way of its own.
-    """
+    """Return how a ``DistributedDataParallel`` averages gradients; TraceError if in a way of its own."""
     inner = [name for name, module in model.named_modules() if _is_ddp(module)]
     if not inner:
         return None

@@ -129,11 +129,7 @@ class _Joining:
 
 
 def _saved(returned: list[Any], backward: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Yield each input of a backward graph that the forward graph returns, and the value that it is.
-
-    They have the same name, as long as no pass has given the value another one, and else the same order, in
-    which numbers stand apart from tensors.
-    """
+    """Yield inputs of a backward graph that the forward graph returns, by name or else in their order."""
     wanted = [node for node in backward.find_nodes(op="placeholder") if not _is_tangent(node)]
     by_name = {node.name: node for node in returned if isinstance(node, fx.Node)}
     if all(node.name in by_name for node in wanted):

@@ -43,10 +43,7 @@ def without_hidden_writes(graph: fx.Graph) -> None:
 
 
 def with_one_draw(graph: fx.Graph) -> None:
-    """Let what a checkpoint computes again read the random numbers that the forward pass has drawn.
-
-    Eagerly, a checkpoint puts the generators back, and draws the same numbers again.
-    """
+    """Let a checkpoint read the random numbers of the forward pass, as eagerly it draws the same again."""
     drawn: dict[Any, list[fx.Node]] = defaultdict(list)
     for node in list(graph.nodes):
         if node.op != "call_function" or not draws_random_numbers(node):

@@ -48,10 +48,7 @@ class StepsCompared(Result):
 
 
 def compared_steps(plain: StepLoop, transformed: StepLoop, batches: Sequence[Inputs]) -> StepsCompared:
-    """Train by two loops on the same batches, each from the present state, and compare after each step.
-
-    The model, its gradients, the optimizer and the random number generators are put back.
-    """
+    """Train by two loops on the same batches, compare after each step, and put the state back."""
     expected, tensors = [*_digests(plain, batches)], 0
     for number, (known, found) in enumerate(zip(expected, _digests(transformed, batches), strict=True), 1):
         tensors = len(known)

@@ -69,10 +69,7 @@ class Update:
         return type(self._optimizer).__name__
 
     def state(self) -> dict[Slot, torch.Tensor]:
-        """Return the tensors in its state as they are now.
-
-        Raises TraceError if it keeps other things there that a step may change.
-        """
+        """Return the tensors in its state; TraceError if a step may change other things there."""
         by_name = dict(zip(self.names, self._parameters, strict=True))
         found: dict[Slot, torch.Tensor] = {}
         for name, parameter in by_name.items():

@@ -21,10 +21,7 @@ _TORCH, _OWN = (f"{Path(str(file)).parent}/" for file in (torch.__file__, __file
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes ``stack_trace`` and ``seq_nr`` into new nodes of the forward pass, and numbers that are read.
-
-    What make_fx writes itself has the lines of torch too, and takes as long as all else.
-    """
+    """Writes ``stack_trace``, ``seq_nr`` and numbers that are read into nodes; make_fx is slow at it."""
 
     supports_higher_order_operators = True
 

@@ -14,10 +14,10 @@ from fxlab.transformations.registry import REGISTERED, available, installed
 def as_pass(value: Any, argument: str) -> Transformation:
     """Return a transformation as it is, or make one.
 
-    ``value``: a transformation, the name of one that sessions offer, or its class, if that needs no
-    arguments; a function of a graph module, a ``functools.partial`` of one, or a pass of another project, as
-    :func:`from_callable` takes it; or a pattern and its replacement in a tuple. Raises TypeError if it is
-    none of these, or a class needs arguments.
+    ``value``: a transformation, the name of an offered one, or its class; a function of a graph module, a
+    ``functools.partial`` of one, or a pass of another project, as :func:`from_callable` takes it; or a
+    pattern and its replacement in a tuple. Raises TypeError if it is none of these, or a class needs
+    arguments.
     """
     if isinstance(value, Transformation):
         return value

@@ -142,10 +142,7 @@ class Transformation(ABC):
         return result
 
     def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
-        """Return the nodes that it handles wrongly, and why in words, where it can tell by itself.
-
-        :func:`fxlab.bisect` asks a pass that makes a model different and has no candidates.
-        """
+        """Return the nodes that a pass without candidates handles wrongly, and why, if it can tell."""
         return (), ""
 
     def named(self, name: str) -> Self:

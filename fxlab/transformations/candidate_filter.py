@@ -18,10 +18,7 @@ MOST_NAMES = 50
 
 @dataclass(frozen=True)
 class Limit:
-    """The candidates that a pass rewrites, by the names of their nodes.
-
-    A candidate of several nodes is named by any of them.
-    """
+    """The candidates that a pass rewrites, each by the name of any of its nodes."""
 
     excluded: frozenset[str] = frozenset()
     """The candidates that are not rewritten."""

@@ -55,11 +55,7 @@ def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
 
 @dataclass(frozen=True)
 class Composition(Transformation):
-    """Several transformations, one after the other.
-
-    ``transformations``: the parts, in the order in which they are applied. ``inplace``: whether the module
-    that is given is changed, or a copy of it.
-    """
+    """Several transformations, one after the other, on the module that is given or on a copy of it."""
 
     transformations: tuple[Transformation, ...]
     inplace: bool = True

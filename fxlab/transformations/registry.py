@@ -62,10 +62,7 @@ REGISTERED: dict[str, Transformation] = {}
 
 
 def offered() -> Passes:
-    """Return all that sessions and the inspector offer by default, lowest in the stack first.
-
-    Its ``table`` has a row for each.
-    """
+    """Return all passes that sessions offer by default, lowest in the stack first; see its ``table``."""
     return Passes([*(cls() for cls in available()), *installed(), *REGISTERED.values()])
 
 

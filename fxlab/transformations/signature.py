@@ -48,8 +48,7 @@ def arguments_of(instance: object) -> dict[str, object]:
 def code_of(cls: type) -> tuple[object, ...]:
     """Return the methods of a class of somebody else's, and what they call in its module; empty for fxlab's.
 
-    A class that is defined anew with another body differs by it. Classes of fxlab are told by their names, so
-    that their marks outlive a new version.
+    A class that is defined anew with another body differs by it; marks of fxlab's outlive a new version.
     """
     if cls not in _CODES:
         _CODES[cls] = _code_of(cls)

@@ -187,11 +187,7 @@ class PartOf:
 
 @dataclass(frozen=True)
 class TensorOf:
-    """Stands for a tensor.
-
-    ``dtype``: what it has to be of, if that matters. ``dimensions``: how many it has to have, if that
-    matters.
-    """
+    """Stands for a tensor, perhaps of a dtype and a number of dimensions."""
 
     dtype: torch.dtype | None = None
     dimensions: int | None = None

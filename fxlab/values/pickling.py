@@ -35,11 +35,7 @@ class _Pickled:
 
 
 def is_picklable(value: object, protocol: int | None = None) -> bool:
-    """Tell whether a value can be pickled, with a protocol or with the newest that is the default.
-
-    Nothing of the pickle is kept, so that this takes no memory for large tensors. What every protocol holds
-    is told without one, as a graph has very much of it.
-    """
+    """Tell whether a value can be pickled, by a protocol or the newest; takes no memory for tensors."""
     if _is_plain(value):
         return True
     if isinstance(value, FakeTensor):  # which holds its mode

@@ -23,10 +23,7 @@ class PlainPart(NamedTuple):
     """Those of a mapping, in their order."""
 
     def is_like(self, other: PlainPart) -> bool:
-        """Tell whether a caller can tell two apart, keys apart that only one has.
-
-        A class that was defined twice is the same.
-        """
+        """Tell whether a caller cannot tell two apart; a class that was defined twice is the same."""
         names = [(cls.__module__, cls.__qualname__) for cls in (self.cls, other.cls)]
         common = [[key for key in a.keys if key in b.keys] for a, b in ((self, other), (other, self))]
         return names[0] == names[1] and _are_equal(self.value, other.value) and common[0] == common[1]

@@ -27,10 +27,7 @@ MOST_VARIED = 2**20
 
 
 def inputs_state(session: Session, chosen: str) -> InputChoices:
-    """Describe the inputs on offer.
-
-    ``session``: whose inputs and data they are. ``chosen``: the name of those that are looked at.
-    """
+    """Describe the inputs and data of a session on offer; ``chosen``: those that are looked at."""
     offered = {OF_SESSION: "the session's inputs"}
     evaluation = session.evaluation
     for one in () if evaluation is None else evaluation.worst:
@@ -43,10 +40,7 @@ def inputs_state(session: Session, chosen: str) -> InputChoices:
 
 
 def chosen_inputs(session: Session, name: str) -> Inputs | None:
-    """Return the inputs of a name.
-
-    Raises ValueError if there are none of this name any more.
-    """
+    """Return the inputs of a name; ValueError if there are none of this name any more."""
     if name == OF_SESSION:
         return session.inputs
     if name.startswith(VARIANT) and (made := _variants(session).get(name.removeprefix(VARIANT))) is not None:

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class MeasuredOverlays:
-    """The overlays that graphs can be coloured by.
-
-    ``session``: whose stages they are.
-    """
+    """The overlays that graphs of a session can be coloured by."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

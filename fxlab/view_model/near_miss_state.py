@@ -22,11 +22,7 @@ _MOST_NODES = 200
 def shown_near_miss(
     p: Transformation, stages: tuple[GraphModule, ...], below: int, node: str
 ) -> ShownNearMiss:
-    """Describe why a pass does not apply at a node.
-
-    ``stages``: the stages of the session. ``below``: the number of the stage that it is applied to. ``node``:
-    the name of the node. Raises ValueError if the pass applies there, or says nothing of the node.
-    """
+    """Describe why a pass does not apply at a node of the stage ``below``; ValueError if it does."""
     attempt = near_miss(p, stages[below], node)
     counted = attempt.reached < attempt.operators and "calls fit" not in attempt.reason
     words = f"{attempt.reached} of {attempt.operators} calls fit; " if counted else ""

@@ -69,10 +69,7 @@ def value_state(values: NodeValues, compared: str, first: FirstNonFinite | None,
 
 
 def part_state(values: NodeValues, place: int, axes: Axes = USUAL, most: int = MOST_CELLS) -> ValuePart:
-    """Describe the elements of one of the tensors, and the statistics of those that it is compared with.
-
-    Raises ValueError if there is no such tensor, or it has no such dimensions or elements.
-    """
+    """Describe elements of a tensor, and statistics of its partner; ValueError if there are none."""
     if not 0 <= place < min(len(values.tensors), MOST_TENSORS):
         raise ValueError(f"{values.node} has no tensor {place}.")
     chosen = values.tensors[place]

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 def option_states(session: Session) -> list[Option]:
-    """Describe the options of on and off that a session can change; none if it is of no compiler.
-
-    Those that were changed come first, then those that are on.
-    """
+    """Describe the options of a compiler's session, those that were changed first, then those on."""
     if session.compiled is None or not session.compiled.has_options:
         return []
     table = session.compiled.options()

@@ -66,10 +66,7 @@ class Replacing(NamedTuple):
 
 @dataclass(frozen=True)
 class Others:
-    """The pattern of some nodes.
-
-    ``nodes``: names of the nodes. ``choices``: keys of chips, and what is chosen.
-    """
+    """The pattern of some nodes; ``choices``: what is chosen, by keys of chips."""
 
     graph_module: GraphModule
     nodes: Sequence[str]

@@ -30,11 +30,7 @@ _NOTEBOOK = "__main__"
 
 @dataclass(frozen=True)
 class Offer:
-    """A transformation that can be added.
-
-    ``key``: what the page calls it. ``make``: a class that makes it of its arguments, or a function without
-    any. ``parameters``: what arguments there are.
-    """
+    """A transformation that can be added: a class and its parameters, or a function without any."""
 
     key: str
     title: str
@@ -52,10 +48,7 @@ class Offer:
         }
 
     def made(self, texts: Mapping[str, str]) -> Transformation:
-        """Make the transformation of arguments that a person has typed.
-
-        Raises ValueError if an argument is unknown or missing, or no literal of Python, or the class raises.
-        """
+        """Make the transformation of typed arguments; ValueError if they are wrong, or the class raises."""
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in texts:
             if name not in known:
@@ -76,21 +69,14 @@ class Offer:
 
 
 def offers(session: Session) -> list[Offer]:
-    """Return what a session could offer besides what it does, people's own before fxlab's.
-
-    ``session``: the session. What it offers already is left out, unless it can be made with other arguments.
-    """
+    """Return what a session could offer besides what it does, people's own before fxlab's."""
     taken = {p.signature for p in session.passes}
     found = {offer.key: offer for offer in (*_own_classes(taken), *_instances(session, taken))}
     return sorted(found.values(), key=lambda offer: (offer.key.startswith("fxlab."), offer.title.lower()))
 
 
 def add(session: Session, key: str, texts: Mapping[str, str]) -> Transformation:
-    """Add what a person has chosen to a session; one whose name is taken gets a number.
-
-    Raises ValueError if there is no such transformation, an argument is wrong, or the session offers it
-    already.
-    """
+    """Add what a person has chosen to a session; one whose name is taken gets a number."""
     chosen = next((offer for offer in offers(session) if offer.key == key), None)
     if chosen is None:
         raise ValueError(f"There is no transformation {clip(key, 200)!r} to add.")

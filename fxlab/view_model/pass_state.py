@@ -35,11 +35,7 @@ PREVIEW_TELLS = "Only running this pass tells what it changes: Preview runs it."
 
 
 def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -> list[Pass]:
-    """Describe every pass that a session offers, in the order of its stack.
-
-    ``explained``: signature of a pass -> its ``explain`` frame, or words why there is none. A pass that is
-    not in it has not been asked yet.
-    """
+    """Describe the stack of a session; ``explained``: what passes that were asked say, by signature."""
     stages, number, states = session.stages, 0, list[Pass]()
     kinds_at = cache(lambda stage: kinds_by_name(stages[stage]))
     for p in session.passes:
@@ -57,10 +53,7 @@ def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
 
 
 def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
-    """Return, by its name, what passes that a session does not offer say of nodes.
-
-    They are those that torch's compiler has run and that have changed nothing.
-    """
+    """Return, by name, what passes of torch's compiler that have changed nothing say of nodes."""
     try:
         return {} if session.compiled is None else dict(session.compiled.explain_unchanged())
     except Exception:  # of a compile that fails now; its passes say so

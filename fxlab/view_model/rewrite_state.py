@@ -20,10 +20,7 @@ _MOST_NODES = 200
 
 
 def shown_rewrite(session: Session, p: Transformation, number: int) -> ShownRewrite:
-    """Return a rewrite of a pass that is on; of a number that there is none of, the nearest.
-
-    Raises ValueError if the pass has rewritten nothing.
-    """
+    """Return a rewrite of a pass that is on, the one of the nearest number; ValueError if it has none."""
     steps = session.rewrites(p)
     if not steps:
         raise ValueError(f"{p.name} has rewritten nothing.")

@@ -79,10 +79,9 @@ class _Memory:
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes each operation of a run, in one thread and on its backward passes, into a :class:`RecordedRun`.
 
-    ``holders``: the modules whose weights are named, by the beginning of their paths. ``modules``: those of
-    them whose calls are noted. ``state``: saves parameters that are about to be written. ``first``: the same
-    run, recorded before. Each result is then rounded anew, and the distance of values is written into the
-    first run.
+    ``modules``: those whose calls are noted. ``state``: saves parameters that are about to be written.
+    ``first``: the same run, recorded before. Each result is then rounded anew, and the distance of values is
+    written into the first run.
     """
 
     supports_higher_order_operators = True

@@ -65,11 +65,7 @@ def is_run_file(path: Any) -> bool:
 
 
 def read_run(path: str | os.PathLike[str]) -> RecordedRun:
-    """Read a run.
-
-    Raises OSError if the file cannot be read; ValueError if it is damaged, or of a format that this version
-    does not know.
-    """
+    """Read a run; ValueError if the file is damaged, or of a format that this version does not know."""
     name = os.path.basename(os.fspath(path))
     try:
         with zipfile.ZipFile(path) as members:

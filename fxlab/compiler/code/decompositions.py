@@ -36,10 +36,7 @@ class _Call:
 def wrong_decompositions(
     graph_module: GraphModule, inputs: Mapping[str, Any]
 ) -> Iterator[tuple[OpOverload, Node | None, str]]:
-    """Yield operators whose decompositions are other functions, the node that calls each, and why.
-
-    ``graph_module``: the graph before it is decomposed, with its derivatives where these are compiled.
-    """
+    """Yield operators that are decomposed to other functions, the node that calls each, and why."""
     found: set[OpOverload] = set()
     watched = _Watched(decompositions())
     running = _Running(graph_module, watched)

@@ -27,12 +27,11 @@ FALLS_BACK = "should_fallback"
 
 @contextmanager
 def generating(told: Callable[[Mapping[str, Sequence[str]], str], None]) -> Iterator[list[str]]:
-    """Let Inductor generate code anew, and tell of the kernels of each graph.
+    """Let Inductor generate code anew; give what cannot be told with this torch, in words.
 
     Files of compiled kernels are kept on disk by their content, as always; graphs are not read from caches.
     ``told``: is called after the code of a graph is there: by the name of a kernel, the nodes that went into
-    it; and the file of the code, empty if it is not known. Gives what cannot be told with this torch, in
-    words.
+    it; and the file of the code, empty if it is not known.
     """
     with LOCK, RestoringStack() as stack:
         patches = Patches(stack)
@@ -119,11 +118,7 @@ def _no_pass(*args: Any, **kwargs: Any) -> None:
 
 
 def ahead_of_time_code(made: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Return a function that runs what AOTInductor has made, which is loaded when it is first called.
-
-    ``made``: the name of a shared library, or the list of files of a package. ``inputs``: what it was
-    compiled for.
-    """
+    """Return a function that runs a shared library or package of AOTInductor, loaded on its first call."""
 
     @functools.cache
     def loaded() -> Callable[[list[torch.Tensor]], Any]:

@@ -34,11 +34,10 @@ class _Called:
 def seconds_of_kernels(
     files: Collection[str], run: Callable[[], Any], rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Run generated code, and measure each call of a kernel.
+    """Run generated code, and return by file and kernel the median seconds of a call, launch included.
 
-    ``files``: the files of the code. ``run``: runs it, once without being measured. ``rounds``: the number of
-    measured runs. Returns by file and kernel the median of the seconds, launch included. An accelerator is
-    waited for before and after each call. Kernels are missing whose calls the code does not tell.
+    An accelerator is waited for before and after each call. Kernels are missing whose calls the code does not
+    tell. The first of the runs is not measured.
     """
     calls = {file: called for file in files if (called := _calls(file))}
     if not calls:

@@ -63,10 +63,7 @@ class Fault:
 
 
 class LoweredGraph:
-    """The last graph of a compile, which Inductor generates code for, and nothing else of the compile.
-
-    ``graph_module``: the graph, of ATen operators.
-    """
+    """The last graph of a compile, of ATen operators, which Inductor generates code for."""
 
     def __init__(self, graph_module: GraphModule, inputs: Mapping[str, Any]) -> None:
         self._module = graph_module
@@ -105,7 +102,7 @@ class LoweredGraph:
     def fault(self) -> Fault | None:
         """Find the lowerings that make the code wrong; ``None`` if no verdict says that it is.
 
-        With ATen's kernels in their place the code is right. Those that are wrong by themselves are tried
+        The code is right with ATen's kernels in their place. Those that are wrong by themselves are tried
         first, the worst alone, then all; else the lowered operators are halved.
         """
         if self.verdict().status is not Status.DIFFERENT:

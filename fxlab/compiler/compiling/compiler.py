@@ -72,11 +72,7 @@ class Compile:
 
 
 class Compiler:
-    """Compiles one model on its inputs, without generating code.
-
-    ``training``: whether gradients are compiled as well. ``options``, ``dynamic``: those of
-    ``torch.compile``.
-    """
+    """Compiles one model on its inputs, without generating code, and with gradients if it is ``training``."""
 
     def __init__(
         self,
@@ -147,13 +143,7 @@ class Compiler:
         *,
         generates: bool = False,
     ) -> Compile:
-        """Compile once, with passes of one stack of one graph off or limited, and with options changed.
-
-        ``number``, ``kind``: which graph of the model, and which of its stacks. ``off``: the passes of that
-        stack that are skipped. ``limits``: by pass, to which of its matches it is limited. ``options``:
-        options of Inductor that are other than those given at first. ``generates``: whether code is
-        generated.
-        """
+        """Compile once, with passes of one stack of one graph off or limited, and with options changed."""
 
         def is_meant(of: str) -> bool:
             return of == kind and len(recorder.recordings) == number + 1

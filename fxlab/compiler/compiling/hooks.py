@@ -118,11 +118,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def _fresh(model: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls a model, with code of its own, of which Dynamo knows nothing yet.
-
-    What it decides of code, such as that there is nothing in it to compile, it never forgets. A function is
-    itself, with a copy of its code.
-    """
+    """Return a function with a copy of a function's code, of which Dynamo has decided nothing yet."""
     if not isinstance(model, nn.Module):
         own = plain_function(model)
         code = own.__code__.replace()

@@ -48,11 +48,7 @@ class StageOf:
 
 
 class CompilerStack:
-    """The passes that one graph goes through, any of them on or off.
-
-    ``compiler``: what compiles the model. ``number``: which of the model's graphs. ``kind``: which of its
-    stacks: ``whole``, ``forward`` or ``backward``.
-    """
+    """The passes that one of the model's graphs goes through, any of them on or off."""
 
     def __init__(self, compiler: Compiler, number: int, kind: str) -> None:
         self.compiler, self._number, self._kind = compiler, number, kind
@@ -100,10 +96,7 @@ class CompilerStack:
         return self.compiler.why_no_options
 
     def prepare(self, entries: Entries, off: Iterable[str]) -> list[str]:
-        """Compile with passes on and off; return what has changed the graph beside those that are on.
-
-        A pass may find something to do only when another one is off.
-        """
+        """Compile with passes on and off; return what has changed the graph beside those that are on."""
         done = self._with(entries, off)
         on = {name for name, _ in entries}
         return [step.name for step in self._steps(done) if step.is_change and step.name not in on]
@@ -131,11 +124,7 @@ class CompilerStack:
         return self._module((), self._stack(self._compiles[0]).first)
 
     def stage(self, entries: Entries) -> tuple[GraphModule, Step | None]:
-        """Return the graph after some passes, and what the last of them did if it was there.
-
-        ``entries``: the passes. Those that the compiler runs below the last of them, and that are not given,
-        are off.
-        """
+        """Return the graph after some passes, without others below, and what the last one did."""
         found, steps = self._gone_through(entries)
         snapshot = steps[-1].after if steps else self._stack(found).first
         return self._module(entries, snapshot), _done_by_last(steps, entries)
@@ -163,10 +152,7 @@ class CompilerStack:
         return "" if is_there else why_no_code(self.compiler.frames[self._number].device_types)
 
     def code(self, entries: Entries) -> GraphModule:
-        """Return a graph that calls the code that is generated for a stage.
-
-        Raises ValueError if Dynamo captures another graph this time.
-        """
+        """Return a graph that calls the code of a stage; ValueError if Dynamo captures another one."""
         frame = self.compiler.frames[self._number]
         module = frame.code(self._generated(entries, frame).recorder.recordings[self._number])
         ensure_picklable(module)
@@ -187,10 +173,7 @@ class CompilerStack:
         return found
 
     def seconds_of_kernels(self, entries: Entries, rounds: int) -> dict[str, dict[str, float]]:
-        """Run the generated code, and return the seconds of each call of a kernel, by stack.
-
-        Raises ValueError if Dynamo captures another graph this time.
-        """
+        """Run the generated code, and return the seconds of each call of a kernel, by stack."""
         done = self._generated(entries, self.compiler.frames[self._number])
         stacks = done.recorder.recordings[self._number].stacks.values()
         files = {stack.name: stack.code_file for stack in stacks if stack.code_file}

@@ -36,10 +36,7 @@ class OperatorMistake:
 
 
 def operator_mistakes(module: GraphModule, inputs: Mapping[str, Any]) -> list[OperatorMistake]:
-    """Run a graph, and compare each custom operator with its fake result and its schema.
-
-    ``module``: the graph, whose ``meta["val"]`` are what the compiler takes results for.
-    """
+    """Run a graph, and compare each custom operator with its fake result (``meta["val"]``) and its schema."""
     if not any(_custom(node) for node in module.graph.nodes):
         return []
     checked = _Checked(module)

@@ -59,7 +59,7 @@ class Frame:
     """The part that all stages of one graph have in common: inputs, parameters, names, modules.
 
     ``inputs``: what it is called with, by name; for the first graph of a model. ``ran``: the copies of them
-    that it was called with. ``recording``: how the graph was compiled.
+    that it was called with.
     """
 
     def __init__(
@@ -358,10 +358,7 @@ class Frame:
 
 
 def _in_autocast_around(snapshot: Snapshot) -> set[Node]:
-    """Return the calls of Dynamo's graph for which autocast is as it is around the graph.
-
-    AOTAutograd writes casts into its graphs. Regions of the model itself are entered and left by nodes.
-    """
+    """Return the calls of Dynamo's graph in the autocast around it, outside of regions of the model."""
     if snapshot.dialect != TORCH:
         return set()
     found, depth = set(), 0
@@ -375,10 +372,7 @@ def _in_autocast_around(snapshot: Snapshot) -> set[Node]:
 
 
 def _read_of_nothing(node: Node) -> Node | None:
-    """Return what an operator wrote that returns nothing, for a node that reads it of the result.
-
-    Inductor lets lists be updated in place (``_foreach_add_``), and still reads the results by their places.
-    """
+    """Return what a ``_foreach`` operator wrote, for a node by which Inductor reads it of no result."""
     if node.target is not operator.getitem or not isinstance(node.args[0], Node):
         return None
     call, place = node.args[0], node.args[1]

@@ -54,11 +54,7 @@ def paths_of(found: Mapping[str, nn.Module], model: nn.Module) -> dict[str, str]
 
 
 def modules_read_by(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, nn.Module]:
-    """Return the modules that a function may read: its object's, those of its closure and globals, arguments.
-
-    ``function``: a function, a method, or another object that can be called. Raises TypeError if it has no
-    code that Dynamo could read.
-    """
+    """Return the modules that a callable may read: its object's, those of closure and globals, arguments."""
     code_of = plain_function(function)
     owner = getattr(function, "__self__", None if code_of is function else function)
     values = [(f"L[{name!r}]", value) for name, value in given.items()]

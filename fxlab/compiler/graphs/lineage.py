@@ -36,11 +36,7 @@ def class_paths(model: nn.Module) -> dict[str, str]:
 
 
 def clean_meta(node: Node, classes: Mapping[str, str], roots: Mapping[str, str]) -> dict[str, Any]:
-    """Return the ``meta`` of a node as graphs of fxlab have it: result, source lines, modules, its pass.
-
-    ``classes``: the class of each module, by its path. ``roots``: the paths of modules that a function reads,
-    by its expressions for them.
-    """
+    """Return the ``meta`` of a node as graphs of fxlab have it: result, source lines, modules, its pass."""
     meta = node.meta
     result = {"val": meta.get("val", meta.get("example_value"))}
     if trace := _OWN_FRAME.sub("", str(meta.get("stack_trace") or "")):
@@ -61,10 +57,7 @@ def stack_of_path(path: str, classes: Mapping[str, str]) -> dict[str, tuple[str,
 
 
 def fill_module_stacks(made: Iterable[Node]) -> None:
-    """Let nodes that the compiler has made of no other belong where their first users, or inputs, belong.
-
-    ``made``: these nodes, in the order of their graph.
-    """
+    """Let nodes that the compiler has made of no other belong where their first users, or inputs, belong."""
     calls = [node for node in made if node.op.startswith("call")]
     for nodes, others in ((reversed(calls), "users"), (calls, "all_input_nodes")):
         for node in nodes:

@@ -76,21 +76,14 @@ def _by_name(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 class Names:
-    """The names of nodes: of Dynamo's graph as it has them, of others unless they are taken.
-
-    A node that computes what a node of Dynamo's graph does has its name, so that all stages can be compared
-    by names.
-    """
+    """The names of nodes: a node that computes what one of Dynamo's graph does has its name in all stages."""
 
     def __init__(self) -> None:
         self._taken = Graph()
         self._known: dict[tuple[Any, ...], str] = {}
 
     def of(self, dialect: str, name: str, made: Mapping[str, Made]) -> str:
-        """Return the name of the node that the compiler calls so.
-
-        What replaces a match has the name that it has in every compile, in whatever order matches are found.
-        """
+        """Return the name of a node, whatever the order in which matches are found."""
         key: tuple[Any, ...] = (dialect, name)
         if name in made:
             key = (made[name].pass_, self.of(dialect, made[name].anchor, made), made[name].place)

@@ -45,10 +45,7 @@ class Option:
 
 @functools.cache
 def options_of_passes() -> dict[str, Option]:
-    """Return the options of on and off that passes over FX graphs read, by name.
-
-    They are found in the files of the phases, and in those beside them that these import.
-    """
+    """Return the options of on and off that the files of the phases, or those that they import, read."""
     folder, comments = _package() / "fx_passes", _comments(_package() / "config.py")
     if not folder.is_dir():
         return {}

@@ -24,10 +24,9 @@ from fxlab.tracing.model_code.exchanged_code import exchanged_code
 def listening_to_passes(
     listener: PassRecorder, functions: Sequence[types.FunctionType] = ()
 ) -> Iterator[list[str]]:
-    """Let a listener hear of all passes that this thread runs inside; of nested ones, of the outermost.
+    """Let a listener hear of the outermost passes that this thread runs inside, ``functions`` among them.
 
-    ``functions``: functions of a graph module that are passes as well. Gives what it cannot hear of with this
-    torch, in words.
+    Gives what it cannot hear of with this torch, in words.
     """
     with RestoringStack() as stack:
         patches, around = Patches(stack), _Around(listener)

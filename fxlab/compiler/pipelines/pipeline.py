@@ -28,10 +28,7 @@ BETWEEN = "between passes, after {}"
 
 
 class Pipeline:
-    """The passes that one graph has gone through.
-
-    ``graph_module``: the graph before the first of them. ``why``: why none can be switched off.
-    """
+    """The passes that one graph has gone through; ``why``: why none can be switched off."""
 
     def __init__(self, graph_module: GraphModule, why: str) -> None:
         self._why = why
@@ -132,11 +129,7 @@ def _tensors(value: Any) -> dict[str, torch.Tensor]:
 
 
 class PipelineFrame:
-    """The part that all stages of a pipeline have in common: their inputs.
-
-    ``inputs``: what its first graph is called with, or the program that it is the graph of; ``None`` to make
-    up what the pipeline does not tell.
-    """
+    """The part that all stages of a pipeline have in common: their inputs, or ``None`` to make them up."""
 
     def __init__(self, pipeline: Pipeline, inputs: Inputs | ExportedProgram | None) -> None:
         self.pipeline = pipeline

@@ -13,11 +13,7 @@ _FORWARD, _BACKWARD = "_of_forward", "_of_backward"
 
 
 def joined(joint: Snapshot, forward: Snapshot, backward: Snapshot) -> Snapshot | None:
-    """Return a graph that runs a forward graph and, on the values that it saves, the backward graph.
-
-    It takes what the joint graph takes and returns what that returns. ``None`` if that cannot be told.
-    ``forward``, ``backward``: the two graphs that it was split into.
-    """
+    """Return a graph that runs a forward graph and, on its saved values, the backward graph, or ``None``."""
     graph = Graph()
     inputs: dict[str, Node] = {}
     for node in joint.graph.find_nodes(op="placeholder"):

@@ -147,10 +147,9 @@ class Recording:
 class Recorder:
     """Hears of a compile, and writes down what each pass has done.
 
-    ``may_run``: tells whether a pass of a stack may run, by the kind of the stack and its name.
-    ``may_match``: tells whether a match of a pass may be applied, by the kind, the pass, the name of its
-    anchor, and where nodes were made. ``runs_each``: whether each graph runs before the next one is captured:
-    one that does not is captured once more.
+    ``may_run``: tells whether a pass of a kind of stack may run. ``may_match``: tells whether a match may be
+    applied, by kind, pass, name of its anchor, and where nodes were made. ``runs_each``: whether each graph
+    runs before the next one is captured; one that does not is captured once more.
     """
 
     def __init__(

@@ -15,10 +15,9 @@ from fxlab.node_info import attribute_at
 
 
 class State:
-    """The state of a graph at a moment, kept by reference: cheap to take and to compare.
+    """The state of a graph at a moment, by reference: its nodes, whose order does not count.
 
-    Arguments of a node are never changed in place, so that the objects that they were tell whether they are
-    the same. Names tell nodes apart, and their order counts for nothing.
+    Arguments of a node are never changed in place, so the same objects are the same arguments.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:
@@ -62,11 +61,7 @@ class Made:
 
 
 class Snapshot:
-    """A copy of a graph, in an order in which it can run.
-
-    ``dialect``: ``torch`` for what Dynamo has captured, ``aten`` for what AOTAutograd has made of it.
-    ``made``: by the name of a node that has replaced a match: where that was.
-    """
+    """A copy of a graph that can run, in the dialect ``torch`` of Dynamo or ``aten`` of AOTAutograd."""
 
     def __init__(self, graph_module: GraphModule, dialect: str, made: Mapping[str, Made]) -> None:
         self.dialect, self.made = dialect, made

@@ -36,8 +36,8 @@ def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list
     """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
 
     Caches of compiled graphs are not read while something is compiled, as what comes out of one goes through
-    no pass; they are written as always. Backward graphs are compiled at once. ``story``: where the story of
-    its functions is written, of all threads. Gives what it cannot hear of with this torch, in words.
+    no pass. Backward graphs are compiled at once. The story is that of all threads. Gives what it cannot hear
+    of with this torch, in words.
     """
     with RestoringStack() as stack:
         remarks = stack.enter_context(listening(listener))
@@ -161,10 +161,7 @@ class _AroundScript:
 
 
 def _hear_compiled_before(stack: RestoringStack, ran: Callable[[str], None]) -> None:
-    """Tell of each function that was compiled before, by name and line, when its code first runs.
-
-    Its graphs are called under names of the module that its code looks up.
-    """
+    """Tell of each function that was compiled before, by name and line, when its code first runs."""
     tracker = getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None)
     codes = [reference() for reference in getattr(tracker, "seen", ())]
     for code in filter(None, codes):

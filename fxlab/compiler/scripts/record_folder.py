@@ -23,10 +23,7 @@ def write_texts(
     remarks: Iterable[str],
     sessions: Mapping[str, CompileSession],
 ) -> None:
-    """Write tables of a record, and for each stack a folder with its stages and the differences of each.
-
-    Raises OSError if something cannot be written.
-    """
+    """Write tables of a record, and for each stack a folder with its stages and the differences of each."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_tables(tables, folder)
     (folder / "remarks.txt").write_text("".join(f"{words}\n" for words in remarks), "utf-8")

@@ -23,10 +23,7 @@ class PatternQuestions(SwitchedCompile):
 
     @in_turn
     def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
-        """Tell where the patterns of a pass have matched, and where they have begun to and why they failed.
-
-        Takes the passes that have changed nothing as well; see :meth:`fxlab.Session.explain`.
-        """
+        """Tell where the patterns of a pass have matched, or nearly; see :meth:`fxlab.Session.explain`."""
         if isinstance(pass_, str) and pass_ in self.unchanged:
             return self._explained_unchanged(pass_)
         return super().explain(pass_)

@@ -266,11 +266,7 @@ def _fixed(pass_: Transformation) -> str:
 
 
 def check_option(name: object, value: object) -> str:
-    """Return the name of an option as Inductor writes it.
-
-    Raises TypeError if the name is no text, or the value of another type than the option's; ValueError if
-    there is no such option, or it is no switch.
-    """
+    """Return the name of an option as Inductor writes it; raises as :meth:`set_option` does."""
     if not isinstance(name, str):
         raise TypeError(f"name: expected the name of an option of Inductor, got {described(name)}.")
     known, name = values(), name.replace("-", "_")

@@ -76,11 +76,7 @@ class Guard:
         return named(self.expression)
 
     def failed(self, local: Mapping[str, Any], of_module: Mapping[str, Any]) -> str:
-        """Return how it has failed in a frame, such as ``cache.pos was 3, is 4``.
-
-        ``local``, ``of_module``: the variables of the frame, and those of its module. No code of theirs is
-        run.
-        """
+        """Return how it failed in a frame, as ``cache.pos was 3, is 4``; runs no code of theirs."""
         scope = {**local, "L": local, "G": of_module}
         expression = self.expression
         if found := _TENSOR.match(expression):

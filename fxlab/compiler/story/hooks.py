@@ -44,11 +44,7 @@ _FRAMES = "torch._dynamo.convert_frame"
 
 
 def hear_story(patches: Patches, story: Story, of_other_thread: Callable[[str], None] | None = None) -> None:
-    """Write down what Dynamo does with functions, in any thread.
-
-    ``patches``: what exchanges functions of torch. ``story``: where it is written. ``of_other_thread``: is
-    told the function of each compile in a thread that is not this one.
-    """
+    """Write down what Dynamo does with functions, in any thread; compiles of others are told as well."""
     heard = _StoryHeard(story, of_other_thread)
     patches.around(f"{_FRAMES}:_compile", heard.compiled, "Compiles and recompiles are not told")
     lost = "Reasons of recompiles are not told"

@@ -21,11 +21,10 @@ from fxlab.validation.verdicts.runs import Runs
 
 
 def file_verdict(session: SessionLike, path: str | os.PathLike[str]) -> Verdict | None:
-    """Judge a file that was written of the present model of a session, by the model without passes.
+    """Judge a file of the present model of a session; ``None`` if what runs the file is not installed.
 
     A program of ``torch.export`` is judged as any model. What onnxruntime computes has no float64 run, so
-    that the graph that was written is judged first, and then whether the file rounds about as well. Returns
-    ``None`` if what runs the file is not installed.
+    that the graph that was written is judged first, and then whether the file rounds about as well.
     """
     inputs = inputs_or_examples(session.inputs, session.original)
     graph = tensor_graph(session.graph_module, inputs)
@@ -60,8 +59,7 @@ def _named(verdict: Verdict, names: Sequence[str]) -> Verdict:
 def verdict_on_outputs(original: GraphModule, outputs: Mapping[str, torch.Tensor], inputs: Inputs) -> Verdict:
     """Judge outputs that were computed elsewhere, such as by onnxruntime, by those of a graph.
 
-    Whether it is the same function is not asked, as that takes a float64 run of both, nor what else the call
-    is (memory that is shared, classes, random numbers), as only numbers come back. The other questions of
+    Numbers alone tell of no function, shared memory, classes or random draws. The other questions of
     :func:`fxlab.verdict` are: shapes, dtypes, integers and the places of NaN, and whether the outputs are
     about as far from the graph's float64 run as its own. Raises ValueError if the graph does not run on the
     inputs, returns no tensors, or draws random numbers that cannot be given to a float64 run.

@@ -23,10 +23,7 @@ from fxlab.values.tensors import tensors_by_path
 
 @dataclass(frozen=True)
 class TensorGraph:
-    """A graph that takes tensors by place and returns a tuple of tensors, or the one tensor of its model.
-
-    Caches and other objects are taken apart, numbers and other constants are held.
-    """
+    """A graph from tensors to tensors: other inputs and outputs are taken apart, numbers are held."""
 
     module: GraphModule
     inputs: tuple[torch.Tensor, ...]
@@ -75,9 +72,8 @@ class TensorsIn:
 def tensor_graph(graph_module: GraphModule, inputs: Inputs) -> TensorGraph:
     """Return a graph with tensors alone at its border, and without guards that a file cannot hold.
 
-    Guards on sizes stay: exporters turn them into limits of dynamic sizes. Those on data, modes, settings and
-    the structure of inputs are left out, and are among the ``conditions``. Raises ValueError if the graph
-    writes into its inputs or buffers, or does not run on the inputs.
+    Guards on sizes stay: exporters turn them into limits of dynamic sizes. Others are left out, and are among
+    the ``conditions``. Raises ValueError if the graph writes into its inputs or buffers, or does not run.
     """
     written = observed(graph_module, "model", inputs).written
     if written:

@@ -46,11 +46,10 @@ def missing_package(suffix: str) -> str:
 
 
 def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: bool = True) -> tuple[str, ...]:
-    """Write a graph as what the suffix of a path says, ``.pt2`` or ``.onnx``.
+    """Write a graph as ``.pt2`` or ``.onnx``; return its inputs in words, with symbols for sizes.
 
-    ``dynamic``: whether sizes that the graph follows are followed by the file; if not, it is for the sizes of
-    these inputs alone. Raises ExportError if torch's exporter refuses the graph; OSError if the file cannot
-    be written. Returns its inputs in words, with symbols for sizes that may be any.
+    ``dynamic``: whether the file is for other sizes than those of the inputs, where the graph is. Raises
+    ExportError if torch's exporter refuses the graph.
     """
     program = exported(graph, dynamic=dynamic)
     if Path(path).suffix == ".pt2":
@@ -110,10 +109,7 @@ def read_file(path: str | os.PathLike[str], graph: TensorGraph) -> nn.Module | N
 
 
 class OnnxModule(nn.Module):
-    """Runs an ONNX file in onnxruntime, on the CPU.
-
-    ``graph``: what it was written of.
-    """
+    """Runs an ONNX file in onnxruntime, on the CPU."""
 
     def __init__(self, path: str | os.PathLike[str], graph: TensorGraph) -> None:
         super().__init__()
@@ -129,11 +125,7 @@ class OnnxModule(nn.Module):
         self._names, self._outputs = graph.input_names, graph.output_names
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the outputs.
-
-        Raises ValueError if onnxruntime does not run the file on them; NumPy, by which it is given them, has
-        no bfloat16.
-        """
+        """Return the outputs; ValueError if onnxruntime fails, or NumPy has no such dtype (bfloat16)."""
         # An exporter leaves inputs out that nothing reads.
         known = {value.name for value in self._session.get_inputs()}
         given = dict(zip(self._names, tensors, strict=True))

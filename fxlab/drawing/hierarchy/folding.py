@@ -76,10 +76,7 @@ def hoist_single_nodes(draft: Draft) -> None:
 
 
 def fold_bookkeeping(draft: Draft, found: Bookkeeping) -> bool:
-    """Fold the nodes of each group that only serve others: at an input or the output, or into one box.
-
-    Returns whether all nodes in the group are such: it is one box as it is.
-    """
+    """Fold the nodes of each group that only serve others; tell whether all nodes in the group are such."""
     inner = [child for child in draft.children if isinstance(child, Draft)]
     are_whole = [fold_bookkeeping(child, found) for child in inner]
     serving = [child for child in draft.children if isinstance(child, fx.Node) and child in found.kinds]
@@ -150,10 +147,7 @@ def _owners(draft: Draft, children: Sequence[Draft | fx.Node]) -> dict[fx.Node, 
 
 
 def fold_repeats(root: Draft, modules: dict[str, nn.Module], marks: Marks) -> Wiring:
-    """Fold consecutively numbered siblings of equal structure and marks into runs, everywhere below ``root``.
-
-    Returns the wiring of all nodes below, which tells whether structures are equal.
-    """
+    """Fold numbered siblings of equal structure and marks into runs; return the wiring of all nodes below."""
     nodes: list[fx.Node] = []
     blocks: list[tuple[Draft, int, int]] = []
     _collect(root, nodes, blocks)
@@ -288,10 +282,7 @@ def _runs(draft: Draft, signatures: dict[Draft, _Signature]) -> list[list[Draft]
 
 
 def _run_draft(run: list[Draft]) -> Draft:
-    """Return a run of blocks as one group of the first block and all others, which are like it.
-
-    Those are one group as well; of very many, a run of shorter runs, to be opened one by one.
-    """
+    """Return a run as a group of the first block and one of the others: of very many, of shorter runs."""
     first, *parts = [(block, block, block) for block in run]
     while len(parts) > LONGEST_RUN:
         stretches = [parts[start : start + SHORTER_RUN] for start in range(0, len(parts), SHORTER_RUN)]
@@ -370,10 +361,7 @@ def _row_draft(draft: Draft, nodes: Sequence[fx.Node]) -> Draft:
 
 
 def fold_lists_of_blocks(root: Draft) -> None:
-    """Fold numbered blocks of one list that follow one another, such as ``down_blocks.0`` to ``.3``.
-
-    A first picture shows all children of the root, however many they are.
-    """
+    """Fold numbered blocks of a list, as a first picture shows all children of the root, however many."""
     if len(root.children) <= MOST_IN_SIGHT:
         return
     arranged: list[Draft | fx.Node] = []

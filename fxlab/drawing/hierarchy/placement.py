@@ -222,10 +222,7 @@ def _of_backward(chain: Chain, recomputed: str) -> Chain:
 
 
 def _of_gradient(read: list[Chain]) -> Chain:
-    """Return where a gradient is computed of others by a node that says nothing.
-
-    A sum of those of several parts of a module lies in that module, and not outside with the values' users.
-    """
+    """Return where a gradient is computed by a node that says nothing: a sum, in the module of its parts."""
     shared, deepest = _common(read), max(read, key=len, default=())
     return deepest[: max(len(shared), len(deepest) - 1)]
 
@@ -271,8 +268,7 @@ C = TypeVar("C")
 def backward_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
     """Return the nodes of the backward pass of a step: those that are noted, or else by its order.
 
-    Autograd begins with a gradient of one, of the shape of a loss of one element that is returned; all that
-    follows in the order of the graph is the backward pass.
+    Autograd begins with a gradient of one, of the shape of a returned loss; all that follows is backward.
     """
     nodes = list(graph.nodes)
     if noted := frozenset(filter(is_backward, nodes)):

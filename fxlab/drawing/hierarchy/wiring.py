@@ -12,10 +12,7 @@ _Integers = npt.NDArray[np.int64]
 
 
 class Wiring:
-    """The reads among nodes, which are numbered by their places in a list.
-
-    The inputs of each node are asked for once, as that is a good part of arranging 100,000 nodes.
-    """
+    """The reads among numbered nodes, each asked for once: a good part of arranging 100,000 nodes."""
 
     def __init__(self, nodes: Sequence[fx.Node]) -> None:
         self._number = number = {node: place for place, node in enumerate(nodes)}

@@ -76,10 +76,7 @@ def make_boxes(view: View, marks: Marks, signatures: Sequence[str]) -> dict[str,
 def make_box(
     item: Group | Leaf, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int], *, opened: bool = False
 ) -> Box:
-    """Return a box as it is in every view, without chips; a group's ``opened`` box is the title of a cluster.
-
-    ``index`` numbers the signatures.
-    """
+    """Return a box without chips; an ``opened`` group is the title of a cluster."""
     # A width is a whole number of points: that is the same in inches whoever rounds it.
     kind, label, is_group = _kind(item, opened), title_of(item), isinstance(item, Group)
     details = lines_of(item, hierarchy.modules, opened=opened, of_step=bool(hierarchy.columns))
@@ -162,10 +159,7 @@ def is_light(item: Group | Leaf) -> bool:
 
 
 def _badge(group: Group, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int]) -> str:
-    """Return how many nodes passes have changed, or differ where the marks are what became of nodes.
-
-    Of equal blocks, how many in each of them, or in how many blocks.
-    """
+    """Return how many nodes passes have changed, or differ; of equal blocks, in each, or in how many."""
     is_comparison = set(index) == set(CHANGES)
 
     def words(marked: int) -> str:

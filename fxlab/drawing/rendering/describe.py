@@ -46,10 +46,7 @@ def title_of(item: Group | Leaf) -> str:
 def lines_of(
     item: Group | Leaf, modules: Mapping[str, nn.Module], *, opened: bool = False, of_step: bool = False
 ) -> tuple[str, ...]:
-    """Return the lines under a box's title, complete; a group that is ``opened`` shows what is in it.
-
-    A group ``of_step``, a training step, names no rows of equal nodes: in an optimizer all are.
-    """
+    """Return the lines under a box's title; a group ``of_step`` names no rows of equal nodes."""
     if isinstance(item, Group):
         if item.kind == "bookkeeping":
             return () if item.host is None else _hosted_lines(item, item.host, modules)
@@ -126,10 +123,7 @@ def _group_lines(group: Group) -> tuple[str, ...]:
 
 
 def _runs_in(group: Group, of_step: bool) -> tuple[str, ...]:
-    """Return the repeated blocks in a group of modules, by which people know a model, or those of a list.
-
-    A block that differs from the run, as the first one of a T5 that holds the biases of all, counts as well.
-    """
+    """Return the repeated blocks in a group, also one that differs from its run, such as the first."""
     groups = [child for child in group.children if isinstance(child, Group)]
     groups = [child for child in groups if not (of_step and _is_row(child))]
     blocks: Counter[str] = Counter()

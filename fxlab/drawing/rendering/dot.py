@@ -153,11 +153,7 @@ def write_dot(
 
 
 def outline(view: View, boxes: Mapping[str, Box]) -> str:
-    """Write what decides where boxes and lines lie, in the DOT language: sizes, and no words or colours.
-
-    Graphviz puts the boxes where it puts them for :func:`write_dot`, in half the time. Pages that write
-    their own words have their pictures laid out so.
-    """
+    """Write sizes and lines without words or colours, which Graphviz lays out alike in half the time."""
     return "\n".join([*outline_head(PLAIN), *_ranked(view), *_lines(view, _Sizes(boxes)), "}"])
 
 

@@ -39,10 +39,7 @@ class LineLook:
 
 
 class LineStyles:
-    """The looks of the lines of views, which are compared with one another.
-
-    ``by``: one of :data:`STYLES`.
-    """
+    """The looks of the lines of views, which are compared with one another."""
 
     def __init__(self, views: Sequence[View], by: str = ALIKE) -> None:
         self._by = by

@@ -128,10 +128,7 @@ def labels_of(hierarchy: Hierarchy, overlay: Overlay) -> dict[str, str]:
 
 
 def _scale(overlay: Overlay, values: list[float]) -> tuple[Callable[[float], float], tuple[str, str]]:
-    """Return the level of a value, 0 to 1, and words for the ends.
-
-    Costs grow from nothing in proportion; errors lie orders of magnitude apart.
-    """
+    """Return the level of a value, 0 to 1 (of an error, by its magnitude), and words for the ends."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     smallest = min((value for value in finite if value > 0), default=math.inf)

@@ -26,12 +26,10 @@ def render(
 ) -> str:
     """Draw a view as SVG. The same view and marks give the same SVG.
 
-    ``marks``: node name -> signatures of the transformations that changed the node. Such nodes, and the
-    groups that hold them, are highlighted. ``signatures``: the signatures in the order that numbers them: a
-    box changed by ``signatures[i]`` has the class ``fx-mark-i``. By default, the order of their first
-    appearance in ``marks``. ``overlay``: what to colour boxes by. The picture has a legend then.
-    ``arrangement``: how the boxes are arranged. Raises fxlab.drawing.LayoutError if Graphviz is missing,
-    fails, takes too long or is cancelled.
+    ``marks``: node name -> signatures of the transformations that changed the node, by which boxes are
+    highlighted; one changed by ``signatures[i]`` (the marks in order, if left out) has the class
+    ``fx-mark-i``. ``overlay``: what to colour boxes by, with a legend. Raises fxlab.drawing.LayoutError if
+    Graphviz is missing, fails, takes too long or is cancelled.
     """
     marks = marks or {}
     boxes = make_boxes(view, marks, signatures_of(marks) if signatures is None else signatures)

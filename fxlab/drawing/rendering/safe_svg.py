@@ -40,8 +40,7 @@ def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> str:
     """Return an SVG of Graphviz as one that is safe anywhere; its sizes are in CSS pixels.
 
     Words are placed anew by the metrics of one font, as the reader has other fonts than Graphviz.
-    ``graphviz_svg``: what Graphviz made of :func:`fxlab.drawing.rendering.dot.write_dot`. ``tooltips``: id of
-    a box, cluster or edge -> words about it.
+    ``tooltips``: id of a box, cluster or edge -> words about it.
     """
     root = ET.fromstring(graphviz_svg)
     left, top, width, height = map(float, root.attrib["viewBox"].split())

@@ -13,11 +13,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def required(value: object, kind: Any, name: str) -> None:
-    """Require that a value is of a typed dictionary.
-
-    ``value``: anything that arrived over the wire. ``name``: the name of such a value, for the error. Raises
-    ValueError with the first field that is wrong.
-    """
+    """Require that a value is of a typed dictionary; ValueError names the first field that is wrong."""
     hints = get_type_hints(kind)
     if not isinstance(value, dict) or value.keys() != hints.keys():
         raise ValueError(f"{name[:1].upper()}{name[1:]} is an object with {', '.join(hints)}.")

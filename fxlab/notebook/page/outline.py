@@ -25,11 +25,7 @@ _LINE = re.compile(
 
 
 def is_outline(text: str) -> bool:
-    """Return whether a text is a graph as pages write it: boxes with sizes, lines, and no words.
-
-    ``text``: in the DOT language; ``outline`` in ``frontend/src/viewer/drawing/dot.ts`` writes it, as
-    :func:`fxlab.drawing.rendering.dot.outline` does.
-    """
+    """Return whether a text is an outline, as ``frontend/src/viewer/drawing/dot.ts`` writes it too."""
     lines = text.split("\n")
     head = len(next(iter(_HEADS)))
     return tuple(lines[:head]) in _HEADS and all(map(_LINE.fullmatch, lines[head:]))

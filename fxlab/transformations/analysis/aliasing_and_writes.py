@@ -224,10 +224,7 @@ def _may_be_sequence(value: Any) -> bool:
 
 
 def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
-    """Return the inputs that a node may write in place.
-
-    A higher-order operator of torch writes what its bodies write.
-    """
+    """Return the inputs that a node may write in place: of a higher-order operator, what its bodies write."""
     if node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
         bodies = bodies_called(node, graph_module)
         is_of_torch = type(node.target).__module__.startswith("torch.")

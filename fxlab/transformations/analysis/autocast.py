@@ -42,11 +42,7 @@ def casts_to_autocast_dtype(node: Node, facts: GraphFacts) -> bool:
 def require_no_autocast(
     node_name: str, pass_name: str = "FuseAttention", because: str = "which would make its mask infinite"
 ) -> None:
-    """Raise ``AssertionError`` where autocast is on.
-
-    ``node_name``: the node that would compute something else. ``pass_name``: the pass that has written it.
-    ``because``: what autocast would do, in words that follow its name.
-    """
+    """Raise ``AssertionError`` where autocast is on; ``because``: its effect, in words after its name."""
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise AssertionError(
             f"{node_name} cannot be run under autocast, {because}. Reverse {pass_name} first, or run the "

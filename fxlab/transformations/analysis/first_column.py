@@ -29,8 +29,7 @@ class FirstColumn:
 def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> FirstColumn | None:
     """Return the first column of a tensor that depends on constants alone; ``None`` if it is not known.
 
-    ``value``: the node that computes it. Slices may take any rows of a constant, and any number of columns,
-    as long as the first is among them.
+    Slices may take any rows of a constant, and any number of columns with the first among them.
     """
     if not isinstance(value, Node) or depth > _DEPTH or facts.writes.is_written(value):
         return None

@@ -38,11 +38,7 @@ class GraphFacts:
 
     @classmethod
     def of_body(cls, body: GraphModule, prefix: str, around: GraphModule) -> "GraphFacts":
-        """Return what is known of a graph that a node of another one calls.
-
-        ``prefix``: what comes before the names of its nodes; empty for the outermost graph itself.
-        ``around``: the outermost module.
-        """
+        """Return the facts of a graph that a node calls; ``prefix`` begins the names of its nodes."""
         facts = cls(body)
         facts.prefix, facts._around = prefix, around
         return facts
@@ -94,10 +90,7 @@ class GraphFacts:
 
     @cached_property
     def why_body_stays(self) -> Refusal | None:
-        """Why nothing in the graph is rewritten: it is a body that writes what it is given.
-
-        A call may pass it one tensor twice, or two that share memory.
-        """
+        """Why a body that writes what it is given is left alone: calls may pass one tensor twice."""
         inputs = self.graph_module.graph.find_nodes(op="placeholder") if self.is_body else ()
         written = next((node for node in inputs if self.writes.is_written(node)), None)
         return None if written is None else Reason.BODY_WRITES_INPUTS(value=f"{self.prefix}{written.name}")

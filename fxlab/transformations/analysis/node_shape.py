@@ -20,11 +20,10 @@ _LIKE: weakref.WeakKeyDictionary[Graph, dict[object, torch.Tensor]] = weakref.We
 
 
 def with_last_size(node: Node, size: int) -> dict[str, torch.Tensor]:
-    """Return the ``meta`` that tells a tensor like a node's result, but for the size of its last dimension.
+    """Return the ``meta`` of a tensor like a node's result but for its last size; empty if that is not known.
 
-    The sizes before it are taken over as they are: a symbolic one is not compared with anything, so that
-    nothing is fixed that the graph leaves open. ``node``: one whose result has the shape ``(*, n)``; where
-    that is not known, nothing is returned. ``size``: the last size of what is returned.
+    The sizes before it may be symbols: they are compared with nothing, so that nothing is fixed that the
+    graph leaves open.
     """
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):

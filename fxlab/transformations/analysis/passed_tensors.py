@@ -47,10 +47,7 @@ class Passing:
 
 
 def passing(body: GraphModule, around: GraphModule) -> Passing | None:
-    """Return how tensors are passed to a body; ``None`` where that cannot be told, or it may be given others.
-
-    ``around``: the module whose graph may call it.
-    """
+    """Return how tensors are passed to a body; ``None`` if that is not known, or it may be given others."""
     if any(node.op == "call_module" or _reads_tensor(node, body) for node in body.graph.nodes):
         return None  # it has tensors of its own as well
     called = {node: bodies_called(node, around) for node in around.graph.nodes}

@@ -9,11 +9,7 @@ from fxlab.transformations.analysis.aliasing_and_writes import Writes
 
 
 def why_not_the_same(readers: Mapping[Node, Node], last: Node, writes: Writes) -> Refusal | None:
-    """Return why values may have changed between those that read them and ``last``; ``None`` if not.
-
-    ``readers``: the first reader of each value. ``last``: the node that would read them instead. ``writes``:
-    the writes of the graph.
-    """
+    """Return why values may have changed between their first readers and ``last``; ``None`` if not."""
     for value, reader in readers.items():
         between = {"first": reader.name, "last": last.name}
         if not writes.same_state(reader, last):
@@ -33,11 +29,7 @@ def first_readers(values: Iterable[Node | None], nodes: Collection[Node]) -> dic
 
 
 def why_of_use_elsewhere(inner: Iterable[Node], own: Collection[Node], writes: Writes) -> Refusal | None:
-    """Return why nodes cannot go with the others of a pattern; ``None`` if nobody else needs them.
-
-    ``inner``: the nodes that would be erased. ``own``: all nodes of the pattern. ``writes``: the writes of
-    the graph.
-    """
+    """Return why inner nodes of a pattern cannot be erased; ``None`` if only its ``own`` ones need them."""
     for value in inner:
         if not all(user in own for user in value.users):
             return Reason.OTHER_USERS(value=value.name)

@@ -17,11 +17,7 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 
 
 def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
-    """Tell whether what reads a node may depend on how its result lies in memory.
-
-    ``node``: the call of a linear layer, whose result is contiguous. ``size``: the size of its last
-    dimension, which is what a slice takes out of a wider one.
-    """
+    """Tell whether readers of a linear layer may depend on strides; ``size``: that of the last dimension."""
     if facts.writes.is_written(node):
         return True
     pending, seen = [(node, True)], {node}

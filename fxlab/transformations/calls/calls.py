@@ -89,10 +89,9 @@ class Term:
 class Calls:
     """The calls of a graph in their canonical form, each read once.
 
-    ``module_of``: returns the module that a ``call_module`` node calls, if it computes what its class does.
-    ``is_written``: tells whether a value is written in place anywhere; copies of such values are no
-    identities. ``is_pattern``: whether it is the graph of a pattern, whose shapes are unknown and whose
-    modules have any settings. ``only_casts``: whether casts are seen through, and nothing else.
+    ``module_of``: returns the module that a node calls, if it computes what its class does. Copies of values
+    that ``is_written`` are no identities. ``is_pattern``: shapes are unknown and modules have any settings.
+    ``only_casts``: casts are seen through, and nothing else.
     """
 
     module_of: Callable[[Node], nn.Module | None]

@@ -15,10 +15,7 @@ from fxlab.transformations.calls.calls import Calls
 
 
 class GraphIndex:
-    """The calls of a graph in their canonical form, each read when it is asked for.
-
-    ``only_casts``: whether casts are seen through, and nothing else.
-    """
+    """The calls of a graph in their canonical form, each read when it is asked for."""
 
     def __init__(self, facts: GraphFacts, *, only_casts: bool = False) -> None:
         self.facts = facts

@@ -42,10 +42,7 @@ def operands_of_batches(node: Node) -> tuple[Node, Node, tuple[Node, ...]] | Non
 
 
 def _seen_whole(operand: Any, inner: list[Node]) -> Node | None:
-    """Return what an operand is a view or a copy of, with all of its elements in their order.
-
-    A product takes one view of an operand; a second one is the model's own.
-    """
+    """Return what an operand is one view or copy of, in order; a second view would be the model's own."""
     while isinstance(operand, Node) and operand.target in _KEEP_ELEMENTS and _keeps_elements(operand):
         if operand.target is _ATEN.view.default and any(node.target is operand.target for node in inner):
             break

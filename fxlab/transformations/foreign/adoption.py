@@ -20,15 +20,11 @@ TENSORS = ("_parameters", "_buffers")
 
 
 def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, Any], *, is_copy: bool) -> None:
-    """Make a graph module what another is that was made of a copy of it.
+    """Make a graph module what another is that was made of a copy of it, and is of no use afterwards.
 
     Tensors, modules and attributes that are the same in both, bit for bit, stay the very objects that they
-    were.
-
-    ``other``: what it becomes; this module is of no use afterwards. ``copies``: the copies of its parts, by
-    the ``id`` of each. ``is_copy``: whether the other module is the copy itself. If it is a new one, parts
-    that have the same path are compared as well, and nodes of one name keep metadata that the new graph has
-    lost.
+    were. ``copies``: the copies of its parts, by the ``id`` of each. Unless the other module ``is_copy``,
+    parts that have the same path are compared as well, and nodes of one name keep metadata that it has lost.
     """
     adoption = _Adoption(graph_module, copies, by_path=not is_copy)
     adoption.share_tensors(other)

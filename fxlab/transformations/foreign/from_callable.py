@@ -84,10 +84,7 @@ class CallableTransformation(JournaledTransformation):
         return explanation([*changed, *told(len(names), near_misses(tried, there, words))])
 
     def tried(self, graph_module: GraphModule) -> "Tried":
-        """Return the patterns of Inductor that the function tries, and what comes of each at each node.
-
-        The function is applied to a copy.
-        """
+        """Return the patterns of Inductor that the function tries on a copy, and what comes of each."""
         return self._tried_on_copy(graph_module)[1]
 
     def _tried_on_copy(self, graph_module: GraphModule) -> "tuple[GraphModule, Tried]":

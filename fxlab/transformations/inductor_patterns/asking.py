@@ -37,11 +37,7 @@ _TORCH = os.path.dirname(os.path.dirname(torch.__file__))
 
 
 class Asking:
-    """Hears of the calls of functions of torch's pattern matcher.
-
-    ``begin``, ``tell``: are told the patterns that a pass tries, and each attempt, of the thread that made
-    this alone. ``is_heard``: tells whether a pass runs that is told of.
-    """
+    """Hears of the calls of functions of torch's pattern matcher, of the thread that made this alone."""
 
     def __init__(
         self,
@@ -170,10 +166,7 @@ class Asking:
 
 @contextmanager
 def patterns_heard(name: str) -> Iterator[Tried]:
-    """Hear of the patterns that this thread tries inside, outside of a compile.
-
-    ``name``: the name of the pass that tries them.
-    """
+    """Hear of the patterns that a pass of this thread tries inside, outside of a compile."""
     patterns, attempts = list[Pattern](), list[Attempt]()
     with LOCK, RestoringStack() as stack:
         if _MATCHER in sys.modules:  # else there is no pattern

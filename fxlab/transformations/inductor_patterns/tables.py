@@ -50,10 +50,7 @@ def patterns_table(tried: Iterable[Tried]) -> pd.DataFrame:
 
 
 def attempts_at(tried: Iterable[Tried], node: str, pattern: str | None) -> pd.DataFrame:
-    """Return a row for each pattern that was tried at a node, or that has matched it on its way.
-
-    Those that came furthest stand first.
-    """
+    """Return a row for each pattern that was tried at a node, or matched it on its way, furthest first."""
     found = []
     for one in tried:
         for attempt in one.attempts:

@@ -30,10 +30,7 @@ KEY = "fxlab.transformations"
 
 @dataclass(eq=False)
 class WeightSource:
-    """A parameter or a buffer that a rewrite has computed new values from.
-
-    Copies and pickles keep whether it had changed by then, and go on from what it is in them.
-    """
+    """A parameter or buffer that new values were computed from; copies go on from what it is in them."""
 
     holder: nn.Module
     name: str
@@ -176,10 +173,7 @@ class Record:
 
     @property
     def stand_ins(self) -> set[str]:
-        """The marked nodes that stand for the replaced ones, and new ones that they only lay out in memory.
-
-        Those that do what they did stand for nothing.
-        """
+        """The marked nodes that stand for the replaced ones, and new ones that they only lay out."""
         if self.order and not (self.nodes or self.modules or self.attributes):
             return set()  # what is marked was moved
         marked = set(self.marked) - self.rewired - {name for name, _ in self.moves}

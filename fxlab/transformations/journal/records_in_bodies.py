@@ -11,10 +11,7 @@ from fxlab.transformations.journal.node_state import NodeState
 
 
 def records_of(graph_module: GraphModule) -> list[Record]:
-    """Return what was done to a graph module and its bodies, in which ``mm`` is ``true_graph_0/mm``.
-
-    Each body has a journal of its own; these are copies of its records, to be read.
-    """
+    """Return copies of the records of a module and its bodies, in which ``mm`` is ``true_graph_0/mm``."""
     return [
         _under(record, prefix) if prefix else record
         for prefix, module in graphs_of(graph_module).items()

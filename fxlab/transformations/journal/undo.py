@@ -29,11 +29,9 @@ from fxlab.transformations.marks import remove_mark
 
 
 def undo(graph_module: GraphModule, journal: Journal, records: list[Record]) -> None:
-    """Take records back and forget them.
+    """Take records of a module, first first, back and forget them; nothing that stays may depend on them.
 
-    ``graph_module``: the module they are about, or a copy of it. ``journal``: the journal that holds them.
-    ``records``: the records, first first; nothing that stays may depend on them. Raises ValueError if nodes
-    that others added since stand in the way. Nothing has been changed then.
+    Raises ValueError, and changes nothing, if nodes that others added since stand in the way.
     """
     undoing = _Undoing(graph_module, journal)
     undoing.check(records)

@@ -129,10 +129,7 @@ def _key(node: Node, stands_for: dict[Node, Node], facts: GraphFacts) -> Hashabl
 
 
 def _frozen(value: Any, stands_for: dict[Node, Node]) -> Hashable:
-    """Return an argument as something that is equal for equal arguments alone: ``1`` is not ``True``.
-
-    Raises TypeError for what is neither a node nor a constant, or a container of such.
-    """
+    """Return something equal for equal arguments alone (``1`` is not ``True``); TypeError for objects."""
     if isinstance(value, Node):
         return stands_for.get(value, value)
     if isinstance(value, tuple | list):

@@ -142,10 +142,7 @@ class MergeLinears(RewritePass[LinearGroup]):
 
 
 def _value_read(value: Node) -> Hashable:
-    """Return what is equal for nodes that are the same value: a view is, of the same in the same shape.
-
-    A decomposed linear layer reads a view of its own.
-    """
+    """Return what is equal for nodes of one value: views of one in one shape, as decomposed layers read."""
     if value.target not in _VIEWS:
         return value
     sizes: Any = value.args[1]

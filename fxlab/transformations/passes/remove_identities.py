@@ -126,10 +126,7 @@ def _why_copied(copy: Node, facts: GraphFacts) -> Refusal | None:
 
 
 def _is_dense(value: Node, facts: GraphFacts) -> bool:
-    """Tell whether a value fills its memory without gaps, so that a copy of it has its strides.
-
-    Kernels allocate what they return so; what is composed of several may return a part of it.
-    """
+    """Tell whether a value has no gaps in memory, as kernels allocate it; compositions may return a part."""
     while computes(value) in _KEEP_DENSE and isinstance(value.args[0], Node):
         value = value.args[0]
     if value.target is operator.getitem and isinstance(value.args[0], Node):

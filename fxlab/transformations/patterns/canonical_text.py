@@ -12,10 +12,7 @@ from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 
 
 def canonical_text(graph_module: GraphModule) -> str:
-    """Return a line for each call that computes something, and one for what the graph returns.
-
-    Calls are numbered in their order; copies and guards are left out, and sizes that nothing but these reads.
-    """
+    """Return a numbered line for each call that computes something, and one for what the graph returns."""
     return "\n".join(canonical_lines(graph_module).values())
 
 

@@ -40,7 +40,6 @@ class Confirmation:
 class Confirming:
     """One match, run in float64 on random numbers beside its replacement.
 
-    ``nodes``: the nodes of the match, in the order of the graph. ``roots``: those whose results are replaced.
     ``captured``: what the arguments of the pattern have captured. ``modules``: the paths of modules, or the
     calls that compute the same, by the paths of modules in the pattern.
     """

@@ -73,10 +73,7 @@ class Written:
 
 @dataclass(frozen=True, eq=False)
 class FusingPass(MatchingPass[Written]):
-    """A pass that computes by one function what is written as arithmetic.
-
-    The first argument of each pattern is ``x``. Casts are seen through.
-    """
+    """Computes by one function what is written as arithmetic of ``x``, the first argument of each pattern."""
 
     only_casts: ClassVar = True
     left_to_others: ClassVar[tuple[Callable[..., Any], ...]] = ()
@@ -209,10 +206,7 @@ def _readings(pattern: Callable[..., Any], node: Node, found: Found) -> Iterator
 
 
 def why_dtypes_differ(given: Iterable[Node], inner: Iterable[Node]) -> Refusal | None:
-    """Return why dtypes are not one; ``None`` if they are, or those in between are more precise.
-
-    ``given``: what a function is given, and its result. ``inner``: what is computed in between.
-    """
+    """Return why dtypes are not one; ``None`` if they are, or those in between are more precise."""
     dtypes = {node: known_dtype(node) for node in given}
     between = {node: known_dtype(node) for node in inner if computes(node) != "var_mean"}
     unknown = next((node for node, dtype in (dtypes | between).items() if dtype is None), None)

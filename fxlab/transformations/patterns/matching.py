@@ -105,9 +105,7 @@ class Miss:
 class Matcher:
     """The matches of one pattern in one graph.
 
-    ``index``: the calls of the graph. ``ignore_literals``: whether numbers in the pattern stand for any
-    number. ``explains``: whether :attr:`misses` are asked for, so that what follows a misfit is compared as
-    well.
+    ``explains``: whether :attr:`misses` are asked for, so that what follows a misfit is compared as well.
     """
 
     def __init__(
@@ -147,10 +145,7 @@ class Matcher:
                 self._note_like(first, node)
 
     def partial(self, at: Iterable[Node] | None = None) -> Iterator[Miss]:
-        """Yield where a part of the pattern matches whose result is read by something else.
-
-        ``at``: where to look; if left out, wherever the largest part of the pattern matches.
-        """
+        """Yield where a part of the pattern matches whose result is read by something else."""
         total = self._pattern.total
         parts = self._pattern.parts if at is not None else self._pattern.parts[:1]
         for part, reader in parts:

@@ -29,11 +29,7 @@ _LEAST = 1 / 3
 
 @dataclass(frozen=True, eq=False)
 class MatchingPass(RewritePass[C]):
-    """A pass that looks for patterns, and tells where one nearly matches.
-
-    One of fxlab's own may find its candidates in another way as well; the patterns then say what they are
-    like.
-    """
+    """Tells where patterns nearly match, which its candidates have, or are like."""
 
     looks_for: ClassVar[tuple[Callable[..., Any], ...]] = ()
     """Its candidates, as functions of eager torch."""
@@ -98,10 +94,7 @@ class MatchingPass(RewritePass[C]):
         return explanation(rows)
 
     def attempts(self, graph_module: GraphModule, node: str | None = None) -> list[Attempt]:
-        """Return how far the pattern comes in a graph, or at a node of it, and what fails; furthest first.
-
-        ``node``: the name of a node; if left out, the places at which the pattern nearly matches.
-        """
+        """Return how far the pattern comes at a node, or where it nearly matches, furthest first."""
         found: list[Attempt] = []
         for facts in self._facts_of(graph_module):
             candidates, misses = self._tried(facts)

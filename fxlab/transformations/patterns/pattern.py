@@ -66,11 +66,7 @@ class Capture:
 
 @dataclass(eq=False)
 class Pattern:
-    """A pattern with one choice of the optional arguments that are there.
-
-    ``root``: the module that holds its constants and modules. ``captures``: its arguments, by the nodes of
-    the graph. ``absent``: the optional arguments that are ``None``.
-    """
+    """A pattern with one choice of the optional arguments; those that are ``absent`` are ``None``."""
 
     graph: Graph
     root: nn.Module
@@ -222,10 +218,7 @@ def outputs_of(graph: Graph) -> tuple[Any, ...]:
 
 
 def arguments_of(function: Callable[..., Any], names: Sequence[str] = ()) -> list[Capture]:
-    """Return the arguments of a pattern or replacement, and what each captures.
-
-    A builtin does not tell them, and takes those that are named.
-    """
+    """Return the arguments of a pattern or replacement; ``names``: those of a builtin."""
     if isinstance(function, GraphModule):
         return [Capture(str(node.target)) for node in function.graph.find_nodes(op="placeholder")]
     target = function.forward if isinstance(function, nn.Module) else function

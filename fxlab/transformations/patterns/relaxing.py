@@ -177,10 +177,7 @@ def _matches(pattern: Pattern, node: Node, index: GraphIndex, pass_: PatternPass
 
 
 def _replacement(pass_: PatternPass, pattern: Pattern, edit: _Edit) -> tuple[Callable[..., Any], str]:
-    """Return the replacement of a relaxed pattern, and its source.
-
-    It is the former one, unless that has the number that is captured. Raises ValueError if it has no source.
-    """
+    """Return the replacement of a relaxed pattern and its source: a new one if it has a captured number."""
     former = pass_.replacement
     text = definition(former)
     names = names_of(former, pattern)

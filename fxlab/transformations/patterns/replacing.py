@@ -23,11 +23,7 @@ from fxlab.transformations.rewriting.editor import Editor, place_of
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """A traced replacement, for one choice of numbers and optional arguments.
-
-    ``root``: the module that holds its constants and modules. ``inputs``: the names of the arguments that its
-    placeholders stand for.
-    """
+    """A traced replacement, for one choice of numbers and optional arguments; ``inputs``: their names."""
 
     graph: Graph
     root: nn.Module
@@ -79,11 +75,7 @@ def mapped(value: Any, values: dict[Node, Any]) -> Any:
 
 
 class Placing:
-    """Writes the calls of a replacement before a node.
-
-    ``edit``: what changes the graph. ``facts``: what was known of the graph. ``place``: the node before which
-    they are written. ``like``: the node whose place in the model they take.
-    """
+    """Writes the calls of a replacement before a node; the node ``like`` says where in the model."""
 
     def __init__(self, edit: Editor, facts: GraphFacts, place: Node, like: Node) -> None:
         self._edit, self._facts, self._place, self._like = edit, facts, place, like

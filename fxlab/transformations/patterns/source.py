@@ -163,11 +163,7 @@ class Source:
             self._argument(node, wanted, annotation)
 
     def written(self, name: str) -> str:
-        """Return the source of the function.
-
-        Raises ValueError if a node calls a function that is none of torch, or is given what cannot be
-        written.
-        """
+        """Return the source of the function; ValueError if it cannot be written with functions of torch."""
         lines = list[str]()
         for node in self.nodes:
             call, made = self.call(node), self._name(node)

@@ -14,11 +14,7 @@ from fxlab.transformations.journal.journal import Record
 
 @dataclass(frozen=True, eq=False)
 class CandidatePass(Transformation):
-    """A pass that can be limited to some of its candidates.
-
-    ``limited_to``: which candidates it rewrites; ``None`` for all. :meth:`only` and :meth:`exclude` make
-    limited passes.
-    """
+    """A pass that :meth:`only` and :meth:`exclude` limit to some of its candidates."""
 
     limited_to: Limit | None = field(default=None, init=False)
 

@@ -14,9 +14,9 @@ _CHECK = torch.ops.aten._assert_tensor_metadata.default
 
 
 def dtype_checks(node: Node, inner: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes that check a dtype of what goes, and that the result has as well.
+    """Return the checks of a dtype in what goes that can be made of the result instead.
 
-    They can check it of the result: autocast makes that of another dtype wherever it does so in between.
+    Autocast makes the result of another dtype wherever it does so in between.
     """
     dtype = known_dtype(node)
     readers = dict.fromkeys(user for value in inner for user in value.users)

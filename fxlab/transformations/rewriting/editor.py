@@ -61,11 +61,7 @@ class Editor:
         self._others: dict[GraphModule, Editor] = {}
 
     def in_body(self, passing: Passing | None, beside: Callable[[GraphModule], "Editor"]) -> Self:
-        """Return this editor, which may change graphs beside its own.
-
-        ``passing``: how tensors are passed to the graph, if it is a body that is given any. ``beside``:
-        returns what changes another graph: the one around the body, or another body of its call.
-        """
+        """Return this editor, which may change graphs beside its own: that around a body, or other bodies."""
         self._passing, self._beside = passing, beside
         return self
 

@@ -102,10 +102,7 @@ class Layer(Generic[M]):
     def _why_held_stay(
         self, facts: GraphFacts, expected: type[nn.Module], tensors: Mapping[str, Node], given: Sequence[Node]
     ) -> Refusal | None:
-        """Return why a module that holds the tensors cannot be replaced by one that holds others.
-
-        ``given`` are the nodes that read them, and those between them and the call.
-        """
+        """Return why a module that holds the tensors cannot be replaced by one that holds others."""
         holder, path = find_module(facts.graph_module, self.path), self.path
         if holder is None:
             return Reason.NO_MODULE(path=path)
@@ -198,11 +195,7 @@ def layer_of_tensors(
 
 
 def tensors_given(facts: GraphFacts, **given: Any) -> dict[str, Node] | None:
-    """Return the nodes of the model's tensors among arguments, by name; ``None`` if one is something else.
-
-    Inputs of the graph may be such tensors, as AOTAutograd lifts them. Arguments that are ``None`` are left
-    out.
-    """
+    """Return the nodes of arguments that are there; ``None`` if one is no tensor of the model."""
     tensors = {name: value for name, value in given.items() if value is not None}
     for value in tensors.values():
         if not isinstance(value, Node) or not isinstance(facts.tensor(value), torch.Tensor):
@@ -225,11 +218,7 @@ def made_of_tensors(
     training: bool = False,
     **settings: Any,
 ) -> M:
-    """Return a module that computes with tensors of the graph module, the very objects.
-
-    Nothing is initialised, and no random number is drawn. ``tensors``: the ``get_attr`` nodes of its tensors,
-    by their names. ``buffers``: the names of those that are buffers.
-    """
+    """Return a module that holds tensors of the graph module, the very objects; no number is drawn."""
     module = module_class.__new__(module_class)
     nn.Module.__init__(module)
     for name in ("weight", "bias", *buffers):

@@ -61,10 +61,7 @@ class Alignment:
 
     @property
     def unaligned(self) -> list[Node]:
-        """All nodes of the transformed graph that compute tensors and have no partner.
-
-        Parts of a step that the other graph takes at once are among them.
-        """
+        """All nodes without a partner, also parts of a step that the other graph takes at once."""
         return [node for node in self.transformed.values if node not in self.partners]
 
     def continued(self) -> dict[Node, tuple[Node, float]]:
@@ -211,10 +208,7 @@ def _made_otherwise(
 
 
 def paired_paths(original: Mapping[str, int], transformed: Mapping[str, int]) -> dict[str, str]:
-    """Pair outputs of the same path, and others in their order, if they have as many elements.
-
-    ``original``, ``transformed``: the number of elements of each output, by its path.
-    """
+    """Pair outputs of one path, and others in their order, if they have as many elements."""
     pairs = {path: path for path in original if path in transformed}
     rest = [path for path in original if path not in pairs]
     for other in (path for path in transformed if path not in pairs.values()):

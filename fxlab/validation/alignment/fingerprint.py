@@ -273,10 +273,7 @@ def _projected(values: torch.Tensor, unit: float = 1.0, *, mixed: bool = False) 
 
 
 def _along(values: torch.Tensor, dims: int, unit: float) -> Iterator[torch.Tensor]:
-    """Yield a projection of means along each dimension that has several indices.
-
-    Not of the elements themselves: those of a softmax have one sum everywhere.
-    """
+    """Yield a projection of means (elements of a softmax have one sum) along each dimension."""
     if dims == 1 == values.dim() and len(values) > 1:  # the means are the elements
         yield _projected(values, unit, mixed=True)[:1]
     shape = values.shape[:dims]

@@ -172,10 +172,7 @@ class Side:
         ]
 
     def first_backward(self, known: Collection[Node], wrong: Collection[Node]) -> list[Node]:
-        """Return the first nodes, on the way back, whose gradients are wrong and are not right again later.
-
-        ``known``, ``wrong``: nodes with right and with wrong gradients; others have none.
-        """
+        """Return the first nodes on the way back whose gradients are wrong and are not right again later."""
         right_again: set[Node] = set()
         for node in self.module.graph.nodes:
             inputs = node.all_input_nodes

@@ -49,10 +49,7 @@ class TracedFlops:
         return math.isnan(count)
 
     def of_node(self, node: fx.Node) -> float | None:
-        """Return a node's operations: NaN if it calls operators of which they are not known.
-
-        ``None`` if its shapes are not known, or it calls what torch has not.
-        """
+        """Return a node's operations: NaN if not known of operators, ``None`` without shapes or of others."""
         if node not in self._by_node:
             self._by_node[node] = self._count(node) if node.op in _CALLS else None
         return self._by_node[node]

@@ -81,10 +81,7 @@ class _Written:
 
 
 class GraphData:
-    """Collects the graphs of one model that a page shows.
-
-    Each is known by its number, in the order in which they are added.
-    """
+    """Collects the graphs of one model that a page shows, each known by its number."""
 
     def __init__(self) -> None:
         self._facts, self._looks = Facts(), Looks()
@@ -156,11 +153,7 @@ class GraphData:
         return not written.missing
 
     def add_pair(self, after: int, before: int, marks: Marks, signatures: tuple[str, ...]) -> int:
-        """Add what two graphs side by side have that they do not have alone, and return its number.
-
-        ``after``, ``before``: the numbers of the graphs. ``marks``, ``signatures``: what is different between
-        them.
-        """
+        """Add what two graphs have only side by side, with marks of differences, and return its number."""
         for number in (after, before):
             while not self.fill(number):
                 pass
@@ -400,10 +393,7 @@ def _steps(numbers: npt.ArrayLike) -> list[int]:
 
 
 def _renamed(before: fx.GraphModule, after: fx.GraphModule) -> dict[int, list[int]]:
-    """Return, by positions, which nodes before each node stands for, if not the one of its name alone.
-
-    A node that is not listed stands for the one of its name, or for nothing if there is none.
-    """
+    """Return, by positions, which nodes before each node stands for, if not that of its name."""
     old = {node.name: i for i, node in enumerate(before.graph.nodes)}
     provenance = Provenance(before, after)
     renamed = {}

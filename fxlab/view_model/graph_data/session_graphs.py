@@ -23,10 +23,7 @@ MOST_FORGOTTEN = 64
 
 
 class SessionGraphs:
-    """Numbers the graphs of a session.
-
-    ``session``: whose stages they are. After it has changed, :meth:`reset` looks at its stages anew.
-    """
+    """Numbers the graphs of a session, until :meth:`reset` looks at its stages anew."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -142,11 +142,7 @@ class LayerAndNorm:
 
 
 class FuseBatchNorm(MatchingPass[LayerAndNorm]):
-    """A pass that fuses batch norms into layers.
-
-    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
-    layer can do as well. The layer's node is the one that is marked.
-    """
+    """Fuses batch norms, which scale and shift channels in evaluation mode, into weights and biases."""
 
     pairs: ClassVar[Mapping[type[nn.Module], type[AnyBatchNorm]]]
     """The layers, and the batch norm that each may be fused with."""
