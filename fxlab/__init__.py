@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fxlab._version import __version__ as __version__
-from fxlab.first_use import on_first_use
+from fxlab.first_use import found_in
 from fxlab.other_names import OF_FXLAB, guided, no_such_name
 
 if TYPE_CHECKING:
@@ -100,10 +100,9 @@ _MODULES = (
 )  # fmt: skip
 """What can be reached after ``import fxlab`` beside these names."""
 
-_NAMES, _find = on_first_use(
-    "fxlab", _EXPORTS, lambda value: guided(value) if isinstance(value, FunctionType) else value
-)
-__all__ = ["__version__", *_NAMES]
+_NAMES = {name: f"fxlab.{home}" for home, names in _EXPORTS.items() for name in names.split()}
+_find = found_in("fxlab", _NAMES, lambda value: guided(value) if isinstance(value, FunctionType) else value)
+__all__ = ["__version__", *sorted(_NAMES)]
 
 
 if not TYPE_CHECKING:  # else every name would be known to type checkers

@@ -1,29 +1,40 @@
 """Names of a package that are imported on first use, so that one of them does not cost all others."""
 
-from __future__ import annotations
-
+import ast
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def on_first_use(
-    package: str, homes: Mapping[str, str], change: Callable[[Any], Any] = lambda value: value
-) -> tuple[list[str], Callable[[str], Any]]:
-    """Return the ``__all__`` of a package and its ``__getattr__``, which imports a name when asked for it.
+def on_first_use(package: str) -> tuple[list[str], Callable[[str], Any]]:
+    """Return the ``__all__`` of a package and its ``__getattr__``, by its imports for type checkers.
 
-    ``homes``: module of the package -> the names that it has, separated by blanks. None may be that of a
-    module of the package, since Python puts the module there as soon as anybody imports it. ``change``: what
-    a name stands for here, of what it is there.
+    The file of the package begins with ``if TYPE_CHECKING:`` and imports. None of the names may be that of a
+    module of the package, since Python puts the module there as soon as anybody imports it.
     """
-    home_of = {name: home for home, names in homes.items() for name in names.split()}
+    tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text("utf-8"))
+    (block,) = (each for each in tree.body if isinstance(each, ast.If))
+    home_of = dict[str, str]()
+    for statement in (each for each in block.body if isinstance(each, ast.ImportFrom)):
+        home = str(statement.module)
+        for each in statement.names:
+            names = import_module(home).__all__ if each.name == "*" else [each.name]
+            home_of.update(dict.fromkeys(names, home))
+    return sorted(home_of), found_in(package, home_of)
+
+
+def found_in(
+    package: str, home_of: Mapping[str, str], change: Callable[[Any], Any] = lambda value: value
+) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` that imports names from their modules; ``change``: what one stands for."""
 
     def find(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = change(getattr(import_module(f"{package}.{home_of[name]}"), name))
+        value = change(getattr(import_module(home_of[name]), name))
         setattr(sys.modules[package], name, value)
         return value
 
-    return sorted(home_of), find
+    return find

@@ -42,25 +42,5 @@ if TYPE_CHECKING:
     from fxlab.operators.results import takes_any_strides as takes_any_strides
     from fxlab.operators.results import takes_steps as takes_steps
     from fxlab.operators.results import told_dtype as told_dtype
-
-if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__, __getattr__ = on_first_use(
-        __name__,
-        {
-            "autocast": "is_lowered_by_autocast",
-            "effects": """
-                argument argument_of describes draws_random_numbers may_alias reads_layout
-                returns_number sets_global_state why_not_pure written_arguments written_values
-            """,
-            "modules": "function_of operator_called",
-            "operator": """
-                Operator computed_by computes is_aten is_in_place is_of_python is_of_torch operator_for
-                operator_of
-            """,
-            "products": "multiplies_no_matrices",
-            "results": """
-                casts filled_with moves_elements reshapes rounds takes_any_strides takes_steps
-                told_dtype
-            """,
-        },
-    )
+else:
+    __all__, __getattr__ = on_first_use(__name__)

@@ -24,13 +24,5 @@ if TYPE_CHECKING:
     from fxlab.overlays.sources import Subject as Subject
     from fxlab.overlays.sources import offered as offered
     from fxlab.overlays.sources import source as source
-
-if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__, __getattr__ = on_first_use(
-        __name__,
-        {
-            "given": "from_etdump from_profiler module_ranges read_overlays",
-            "overlay": "Overlay Value from_table",
-            "sources": "SOURCES Source Subject offered source",
-        },
-    )
+else:
+    __all__, __getattr__ = on_first_use(__name__)

@@ -11,15 +11,5 @@ if TYPE_CHECKING:
     from fxlab.session.loading import load_session as load_session
     from fxlab.session.session import Session as Session
     from fxlab.session.session_of import training_session as training_session
-
-if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__, __getattr__ = on_first_use(
-        __name__,
-        {
-            "errors": "TransformationError",
-            "expecting": "expect expect_no_match",
-            "loading": "load_session",
-            "session": "Session",
-            "session_of": "training_session",
-        },
-    )
+else:
+    __all__, __getattr__ = on_first_use(__name__)

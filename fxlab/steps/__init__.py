@@ -9,14 +9,5 @@ if TYPE_CHECKING:
     from fxlab.steps.loop import StepLoop as StepLoop
     from fxlab.steps.several import StepsCompared as StepsCompared
     from fxlab.steps.traced_step import trace_step as trace_step
-
-if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__, __getattr__ = on_first_use(
-        __name__,
-        {
-            "joining": "joined_step",
-            "loop": "StepLoop",
-            "several": "StepsCompared",
-            "traced_step": "trace_step",
-        },
-    )
+else:
+    __all__, __getattr__ = on_first_use(__name__)

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from fxlab.first_use import on_first_use
-from fxlab.transformations import passes
 
 if TYPE_CHECKING:
     from fxlab.transformations.as_pass import register as register
@@ -22,22 +21,5 @@ if TYPE_CHECKING:
     from fxlab.transformations.registry import offered as offered
     from fxlab.transformations.rewriting.candidate_pass import CandidatePass as CandidatePass
     from fxlab.transformations.rewriting.rewrite_pass import RewritePass as RewritePass
-
-if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__, __getattr__ = on_first_use(
-        __name__,
-        {
-            "base": "ReversibleTransformation Transformation",
-            "composition": "compose",
-            "foreign.from_callable": "from_callable",
-            "patterns.example": "pattern_of",
-            "patterns.pattern": "either",
-            "patterns.from_pattern": "find_matches from_pattern",
-            "patterns.match": "Match",
-            "passes": " ".join(passes.__all__),
-            "registry": "available installed offered",
-            "as_pass": "register",
-            "rewriting.candidate_pass": "CandidatePass",
-            "rewriting.rewrite_pass": "RewritePass",
-        },
-    )
+else:
+    __all__, __getattr__ = on_first_use(__name__)

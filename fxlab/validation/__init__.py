@@ -32,27 +32,5 @@ if TYPE_CHECKING:
     from fxlab.validation.verdicts.judgement import Status as Status
     from fxlab.validation.verdicts.verdict import Reference as Reference
     from fxlab.validation.verdicts.verdict import verdict as verdict
-
-if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__, __getattr__ = on_first_use(
-        __name__,
-        {
-            "cost.benchmark": "benchmark",
-            "cost.collectives": "collectives",
-            "cost.memory": "MemoryUse memory",
-            "cost.profile": "profile",
-            "evaluation.evaluate": "evaluate",
-            "evaluation.evaluation": "Evaluation WorstBatch",
-            "nodes.bisect": "Bisection bisect",
-            "nodes.compare_nodes": "Divergence compare_nodes first_divergence",
-            "outputs.compare_outputs": "compare_outputs",
-            "outputs.input_variants": "Variants input_variants",
-            "tensor_values.node_values": "NodeValues TensorValue node_values",
-            "tensor_values.slices": "Slice",
-            "tensor_values.statistics": "Histogram Statistics",
-            "verdicts.compare_stages": "compare_stages",
-            "verdicts.comparison": "Verdict",
-            "verdicts.judgement": "Status",
-            "verdicts.verdict": "Reference verdict",
-        },
-    )
+else:
+    __all__, __getattr__ = on_first_use(__name__)

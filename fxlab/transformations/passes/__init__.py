@@ -49,37 +49,27 @@ if TYPE_CHECKING:
         RemoveRedundantViews as RemoveRedundantViews,
     )
     from fxlab.transformations.passes.remove_repeated_heads import RemoveRepeatedHeads as RemoveRepeatedHeads
+else:
+    __all__, __getattr__ = on_first_use(__name__)
 
-_OFFERED = {
-    "remove_dead_code": "RemoveDeadCode",
-    "remove_identities": "RemoveIdentities",
-    "fold_constants": "FoldConstants",
-    "eliminate_common_subexpressions": "EliminateCommonSubexpressions",
-    "fuse_batch_norm.in_conv": """
-        FuseBatchNorm2dInConv2d FuseBatchNorm1dInConv1d FuseBatchNorm3dInConv3d FuseBatchNormInConvTranspose
-    """,
-    "fuse_batch_norm.in_linear": "FuseBatchNorm1dInLinear",
-    "merge_linears": "MergeLinears",
-    "fuse_bias_in_linear": "FuseBiasInLinear",
-    "fuse_attention": "FuseAttention",
-    "remove_repeated_heads": "RemoveRepeatedHeads",
-    "fuse_norms": "FuseRMSNorm FuseLayerNorm",
-    "fuse_activation": "FuseActivation",
-    "change_true_div_to_mul_by_inverse": "ChangeTrueDivToMulByInverse",
-    "remove_redundant_views": "RemoveRedundantViews",
-}
-"""Module -> its passes that sessions offer, in the order of their application."""
-
-_OTHERS = {
-    "activation_checkpointing": "ActivationCheckpointing",
-    "deep_copy": "DeepCopy",
-    "lint_and_recompile": "LintAndRecompile",
-    "merge_updates": "MergeUpdates",
-    "overlap_collectives": "OverlapCollectives",
-}
-
-OFFERED = tuple(name for names in _OFFERED.values() for name in names.split())
+OFFERED = (
+    "RemoveDeadCode",
+    "RemoveIdentities",
+    "FoldConstants",
+    "EliminateCommonSubexpressions",
+    "FuseBatchNorm2dInConv2d",
+    "FuseBatchNorm1dInConv1d",
+    "FuseBatchNorm3dInConv3d",
+    "FuseBatchNormInConvTranspose",
+    "FuseBatchNorm1dInLinear",
+    "MergeLinears",
+    "FuseBiasInLinear",
+    "FuseAttention",
+    "RemoveRepeatedHeads",
+    "FuseRMSNorm",
+    "FuseLayerNorm",
+    "FuseActivation",
+    "ChangeTrueDivToMulByInverse",
+    "RemoveRedundantViews",
+)
 """The names of those that sessions offer, in the order of their application."""
-
-if not TYPE_CHECKING:  # type checkers go by the imports
-    __all__, __getattr__ = on_first_use(__name__, _OFFERED | _OTHERS)
