@@ -12,7 +12,7 @@ import fxlab
 from benchmarks.measure import Comparison
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import run
-from fxlab.validation.cost.peak_memory import PeakMemory
+from fxlab.validation.cost.memory import PeakMemory
 
 
 def comparisons() -> Iterator[Comparison]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fxlab import tracing as tracing
     from fxlab import transformations as transformations
     from fxlab import validation as validation
-    from fxlab.comparison.assert_same import assert_same as assert_same
+    from fxlab.comparison.compare import assert_same as assert_same
     from fxlab.comparison.compare import compare as compare
     from fxlab.comparison.comparison import Comparison as Comparison
     from fxlab.comparison.recorded.compare_runs import compare_runs as compare_runs

@@ -7,7 +7,6 @@ from fxlab.node_info import only_input
 from fxlab.operators import operator_called, operator_of
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import Writes, may_return_view
-from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype
 from fxlab.transformations.analysis.graph_analysis import GraphFacts, rounding_readers
 from fxlab.transformations.analysis.module_safety import (
     why_hooked,
@@ -19,9 +18,9 @@ from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.marks import marks
-from fxlab.transformations.rewriting.dialects import layer_call
+from fxlab.transformations.rewriting.dialects import layer_call, new_conv, new_layer, new_linear
+from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.new_modules import new_conv, new_layer, new_linear
 from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass
 from fxlab.transformations.views.batch_norm import as_batch_norm
 from fxlab.transformations.views.convolution import as_convolution

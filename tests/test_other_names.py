@@ -220,7 +220,7 @@ def test_values_of_nodes_are_read_from_a_session(session):
 
 
 def test_a_registered_pass_is_offered_in_every_session(model, monkeypatch):
-    monkeypatch.setattr("fxlab.transformations.as_pass.REGISTERED", known := {})
+    monkeypatch.setattr("fxlab.transformations.registry.REGISTERED", known := {})
     monkeypatch.setattr("fxlab.transformations.registry.REGISTERED", known)
 
     @fxlab.register("double_it")

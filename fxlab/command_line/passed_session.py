@@ -12,7 +12,7 @@ from fxlab.command_line.model_source import Source, given_inputs, is_named_in_co
 from fxlab.command_line.progress import Progress
 from fxlab.session import Session, TransformationError
 from fxlab.transformations import Transformation, offered
-from fxlab.transformations.as_pass import as_pass
+from fxlab.transformations.registry import as_pass
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

@@ -1,6 +1,6 @@
 """Two models of any origin, compared: aligned by their values, with the first place where they part."""
 
-from fxlab.comparison.assert_same import assert_same as assert_same
+from fxlab.comparison.compare import assert_same as assert_same
 from fxlab.comparison.compare import compare as compare
 from fxlab.comparison.comparison import Comparison as Comparison
 from fxlab.comparison.comparison import FirstDifference as FirstDifference

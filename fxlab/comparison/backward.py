@@ -15,7 +15,7 @@ from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint, Found
 from fxlab.validation.alignment.side import Side
 from fxlab.validation.verdicts.gradients import ValueGradients, value_gradients_in_float64
 from fxlab.validation.verdicts.judgement import Judgement, Status
-from fxlab.values.row_digests import row_digests
+from fxlab.values.tensors import row_digests
 
 _ROUNDINGS = 4
 """How much farther than values the rounding of weights moves their gradients."""

@@ -17,8 +17,7 @@ from torch import nn
 from fxlab.models.module_tensors import place_of
 from fxlab.models.tensor_state import named_tensors
 from fxlab.values.lazy import numbers_of
-from fxlab.values.row_digests import row_digests
-from fxlab.values.tensors import is_plain, to_float64
+from fxlab.values.tensors import is_plain, row_digests, to_float64
 
 SAME = "equal", "transposed", "reshaped", "merged", "part"
 """Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""

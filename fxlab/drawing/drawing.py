@@ -16,7 +16,7 @@ from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.lines import ALIKE
-from fxlab.drawing.rendering.render import render
+from fxlab.drawing.rendering.safe_svg import render
 from fxlab.drawing.view import BUDGET, View
 from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.graphs.unfolded import unfolded

@@ -8,8 +8,8 @@ from torch.fx import GraphModule
 
 from fxlab.checks import flag
 from fxlab.garbage import without_collecting
+from fxlab.graphs.matching import Provenance
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
-from fxlab.graphs.provenance import Provenance
 from fxlab.graphs.unfolded import unfolded
 from fxlab.sources import SessionLike, checked_session
 from fxlab.transformations.journal.name_order import merged_order

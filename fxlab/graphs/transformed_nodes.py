@@ -7,7 +7,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
-from fxlab.graphs.provenance import Provenance
+from fxlab.graphs.matching import Provenance
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import (
     module_path,

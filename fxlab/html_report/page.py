@@ -16,7 +16,25 @@ from typing import Any
 from fxlab._version import __version__
 from fxlab.checks import path_text
 from fxlab.drawing.rendering.typography import printable
-from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
+
+_STATIC = Path(__file__).parent / "static"
+
+
+class FrontEndMissingError(RuntimeError):
+    """The package was installed without its front end."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The front end is missing: {_STATIC / name}. "
+            "Install fxlab again, or run `python hatch_build.py` in its repository."
+        )
+
+
+def front_end_file(name: str) -> str:
+    """Return the text of a built file; empty if there is none."""
+    path = _STATIC / name
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
 
 _SUFFIXES = (".html", ".htm")
 _LARGE = 4_000_000

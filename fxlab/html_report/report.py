@@ -14,8 +14,7 @@ import pandas as pd
 
 from fxlab.checks import described, flag
 from fxlab.garbage import only_new_garbage
-from fxlab.html_report.contents import Judged, contents
-from fxlab.html_report.made import made_lines
+from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
 from fxlab.html_report.written_values import written_values
 from fxlab.overlays import Overlay, Subject, offered, source
@@ -35,12 +34,12 @@ from fxlab.view_model.measurements import (
     WORST_BATCHES,
     summary_of_stages,
 )
-from fxlab.view_model.option_state import option_states
 from fxlab.view_model.pass_state import (
     describe_error,
     explain_all,
     explain_unchanged,
     matched_nodes,
+    option_states,
     pass_states,
     readable_name,
 )

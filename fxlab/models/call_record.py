@@ -10,8 +10,7 @@ import torch
 
 from fxlab.models.running import Generators
 from fxlab.values.memory import overlapping
-from fxlab.values.plain_parts import PlainPart, plain_parts
-from fxlab.values.tensors import tensors_by_path
+from fxlab.values.tensors import PlainPart, plain_parts, tensors_by_path
 
 Kind: TypeAlias = Literal["output", "input", "state"]
 

@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from torch.fx import Node
 from torch.fx.node import has_side_effect
 
 from fxlab.exchanged import exchanged
+from fxlab.torch_private import DeviceContext, dispatch_modes, function_modes
 
 Setting: TypeAlias = tuple[str, Any, str]
 """How Python reads a setting, its value, and ``file:line`` of what has read it."""
@@ -96,3 +98,105 @@ def function_modes_hidden(*plain: type) -> Iterator[None]:
 
     with exchanged(overrides, {name: partial(question, name) for name in _QUESTIONS}):
         yield
+
+
+_NO_NUMBERS = ("autograd", "backcompat", "graph_exec", "thread_name", "torch_function", "tracing", "warn")
+"""How the names of settings begin that say nothing of numbers."""
+
+_PRECISIONS = {
+    "generic_all": "none",
+    "cuda_all": "none",
+    "cuda_matmul": "none",
+    "cuda_conv": "tf32",
+    "cuda_rnn": "tf32",
+    "mkldnn_all": "none",
+    "mkldnn_matmul": "none",
+    "mkldnn_conv": "none",
+    "mkldnn_rnn": "none",
+}
+"""The parts of torch that have a precision of products of their own, and what they begin with."""
+
+_USUAL: dict[str, Any] = {
+    "float32_matmul_precision": "highest",
+    "cublas_allow_tf32": False,
+    "cublas_allow_fp16_accumulation": False,
+    "cublas_allow_fp16_reduced_precision_reduction": (True, True),
+    "cublas_allow_bf16_reduced_precision_reduction": (True, True),
+    "cudnn_allow_tf32": True,
+    "cudnn_enabled": True,
+    "cudnn_deterministic": False,
+    "mkldnn_enabled": True,
+    "deterministic_algorithms": False,
+    "default_dtype": torch.float32,
+    **{f"{name}_fp32_precision": usual for name, usual in _PRECISIONS.items()},
+    **{f"{backend}_autocast": False for backend in ("cpu", "cuda", "mps", "xpu")},
+}
+"""What torch begins with, of the settings that people change."""
+
+
+@dataclass(frozen=True)
+class NumericSettings:
+    """The settings of one moment. What was computed under others may not be compared with what is now."""
+
+    values: tuple[tuple[str, str], ...]
+    """Names and values, in words."""
+    unusual: tuple[str, ...]
+    """Those that torch does not begin with, in words, and the names of modes that are on."""
+    modes: tuple[Any, ...]
+    """The modes of torch that see each call."""
+
+    @classmethod
+    def now(cls) -> NumericSettings:
+        """Return the present ones."""
+        found = dict(_settings())
+        modes = (*_function_modes(), *dispatch_modes())
+        unusual = (f"{name} = {found[name]}" for name in _USUAL if _is_unusual(name, found.get(name)))
+        named = (f"the mode {type(mode).__name__}" for mode in modes)
+        return cls(tuple((name, str(value)) for name, value in found.items()), (*unusual, *named), modes)
+
+
+def _function_modes() -> tuple[Any, ...]:
+    """Return those that are on; the one of ``torch.set_default_device`` is a setting like others."""
+    return tuple(mode for mode in function_modes() if not isinstance(mode, DeviceContext))
+
+
+def _is_unusual(name: str, value: Any) -> bool:
+    is_exact = name.endswith("_fp32_precision") and value == "ieee"
+    return value is not None and value != _USUAL[name] and not is_exact
+
+
+def _settings() -> Iterator[tuple[str, Any]]:
+    """Yield names and values: of all that torch can both be asked for and told."""
+    for name in _getters():
+        try:
+            yield name, getattr(torch._C, f"_get_{name}")()
+        except RuntimeError:  # the precisions that are asked for below are no one value
+            yield name, "mixed"
+    for name in _PRECISIONS:
+        yield f"{name}_fp32_precision", torch._C._get_fp32_precision_getter(*name.split("_"))
+    yield "num_threads", torch.get_num_threads()
+    yield "default_dtype", torch.get_default_dtype()
+    yield "default_device", torch.get_default_device()
+    accelerator = torch.accelerator.current_accelerator()
+    for device in ("cpu", *(() if accelerator is None else (accelerator.type,))):
+        is_on = torch.is_autocast_enabled(device)
+        yield f"{device}_autocast", torch.get_autocast_dtype(device) if is_on else False
+
+
+@cache
+def _getters() -> tuple[str, ...]:
+    names = (name.removeprefix("_get_") for name in dir(torch._C) if name.startswith("_get_"))
+    return tuple(name for name in names if _is_setting(name))
+
+
+def _is_setting(name: str) -> bool:
+    setters = (f"_set_{name}", f"_set_sdp_use_{name.removesuffix('_sdp_enabled')}")
+    if name.startswith(_NO_NUMBERS) or not any(hasattr(torch._C, setter) for setter in setters):
+        return False
+    try:
+        getattr(torch._C, f"_get_{name}")()
+    except TypeError:  # it takes arguments
+        return False
+    except RuntimeError:
+        return True
+    return True

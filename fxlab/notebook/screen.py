@@ -21,11 +21,11 @@ from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
 from fxlab.view_model.measured_overlays import MeasuredOverlays
-from fxlab.view_model.option_state import option_states
 from fxlab.view_model.pass_state import (
     explain,
     explain_unchanged,
     matched_nodes,
+    option_states,
     pass_states,
     rewrites_of_node,
 )

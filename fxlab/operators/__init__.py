@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from fxlab.operators.effects import why_not_pure as why_not_pure
     from fxlab.operators.effects import written_arguments as written_arguments
     from fxlab.operators.effects import written_values as written_values
-    from fxlab.operators.modules import function_of as function_of
-    from fxlab.operators.modules import operator_called as operator_called
     from fxlab.operators.operator import Operator as Operator
     from fxlab.operators.operator import computed_by as computed_by
     from fxlab.operators.operator import computes as computes
+    from fxlab.operators.operator import function_of as function_of
     from fxlab.operators.operator import is_aten as is_aten
     from fxlab.operators.operator import is_in_place as is_in_place
     from fxlab.operators.operator import is_of_python as is_of_python
     from fxlab.operators.operator import is_of_torch as is_of_torch
+    from fxlab.operators.operator import operator_called as operator_called
     from fxlab.operators.operator import operator_for as operator_for
     from fxlab.operators.operator import operator_of as operator_of
     from fxlab.operators.products import multiplies_no_matrices as multiplies_no_matrices

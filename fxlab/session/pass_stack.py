@@ -18,9 +18,9 @@ from fxlab.session.rewrite_steps import RewriteStep, rewrite_steps
 from fxlab.session.stages import Stages, prefixes
 from fxlab.session.turns import Turns, in_turn
 from fxlab.transformations import CandidatePass, Transformation
-from fxlab.transformations.as_pass import as_pass
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
-from fxlab.transformations.named_passes import Passes
+from fxlab.transformations.pass_names import Passes
+from fxlab.transformations.registry import as_pass
 
 
 class PassStack:

@@ -28,8 +28,8 @@ from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
 from fxlab.sources import ModelLike, source_of, traced
 from fxlab.transformations import Transformation, offered
-from fxlab.transformations.as_pass import as_pass
 from fxlab.transformations.candidate_filter import node_names
+from fxlab.transformations.registry import as_pass
 from fxlab.units import listed
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from fxlab.models.autocast import autocast_set
 from fxlab.models.placements import Layout, layout_of, local_part, whole_of
 from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
-from fxlab.steps.functional import functional
 from fxlab.steps.places import Places, with_places
-from fxlab.steps.repairs import with_guards, with_one_draw, without_hidden_writes
+from fxlab.steps.repairs import functional, with_guards, with_one_draw, without_hidden_writes
 from fxlab.steps.sharding import Sharding
 from fxlab.steps.watch import Watch, copy_source_lines
 from fxlab.tracing import torch_private

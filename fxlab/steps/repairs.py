@@ -15,7 +15,8 @@ from fxlab.node_info import known_result, known_shape
 from fxlab.operators import draws_random_numbers
 from fxlab.steps.places import RECOMPUTED
 from fxlab.steps.watch import NUMBER, READ
-from fxlab.torch_private import OpOverload
+from fxlab.torch_private import OpOverload, pytree
+from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
 
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
@@ -107,3 +108,31 @@ def without_dead_code(graph: fx.Graph) -> None:
         return is_end or node.target in GUARDS or draws_random_numbers(node)
 
     graph.eliminate_dead_code(is_kept)
+
+
+def functional(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that returns what its arguments, which it leaves alone, hold at the end."""
+
+    def run(*tensors: torch.Tensor) -> Any:
+        wrapped = [_wrapped(tensor) for tensor in tensors]
+        torch_private.enable_functionalization(reapply_views=True)
+        try:
+            result = function(*wrapped)
+        finally:
+            torch_private.disable_functionalization()
+        return pytree.tree_map(_unwrapped, result)
+
+    return run
+
+
+def _wrapped(tensor: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = torch_private.to_functional_tensor(tensor)
+    torch_private.mirror_autograd_meta_to(tensor, made)
+    return made
+
+
+def _unwrapped(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not torch_private.is_functional_tensor(value):
+        return value
+    torch_private.sync(value)
+    return torch_private.from_functional_tensor(value)

@@ -18,7 +18,7 @@ from fxlab.exchanged import exchanged
 from fxlab.models.placements import local_part
 from fxlab.node_info import known_shape
 from fxlab.operators import casts, filled_with, operator_for, operator_of
-from fxlab.steps.functional import functional
+from fxlab.steps.repairs import functional
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from fxlab.first_use import on_first_use
 
 if TYPE_CHECKING:
-    from fxlab.transformations.as_pass import register as register
     from fxlab.transformations.base import ReversibleTransformation as ReversibleTransformation
     from fxlab.transformations.base import Transformation as Transformation
     from fxlab.transformations.composition import compose as compose
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from fxlab.transformations.registry import available as available
     from fxlab.transformations.registry import installed as installed
     from fxlab.transformations.registry import offered as offered
+    from fxlab.transformations.registry import register as register
     from fxlab.transformations.rewriting.candidate_pass import CandidatePass as CandidatePass
     from fxlab.transformations.rewriting.rewrite_pass import RewritePass as RewritePass
 else:

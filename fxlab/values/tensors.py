@@ -1,15 +1,19 @@
 """Tensors inside nested values: the paths that lead to them, whether two are the same, float64 copies."""
 
+from __future__ import annotations
+
 import dataclasses
 import enum
 import sys
+import zlib
 from collections import UserDict
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import torch
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from fxlab.torch_private import FakeTensor, modes_disabled
 from fxlab.values.lazy import LazyTensor, is_lazy
@@ -259,3 +263,82 @@ def to_float64(tensor: torch.Tensor, *, copy: bool = False) -> torch.Tensor:
     if device != tensor.device:
         tensor, copy = tensor.to(device), False  # first, as the device may not convert it either
     return tensor.to(wide_dtype(tensor.dtype), copy=copy)
+
+
+_IMMUTABLE: dict[type, type] = {immutable_list: list, immutable_dict: dict}
+
+
+class PlainPart(NamedTuple):
+    """A part of a model's output apart from the numbers in it: the class, and what is in it."""
+
+    cls: type
+    value: Any = None
+    """A text or other plain value."""
+    keys: tuple[Any, ...] = ()
+    """Those of a mapping, in their order."""
+
+    def is_like(self, other: PlainPart) -> bool:
+        """Tell whether a caller cannot tell two apart; a class that was defined twice is the same."""
+        names = [(cls.__module__, cls.__qualname__) for cls in (self.cls, other.cls)]
+        common = [[key for key in a.keys if key in b.keys] for a, b in ((self, other), (other, self))]
+        return names[0] == names[1] and _are_equal(self.value, other.value) and common[0] == common[1]
+
+
+def plain_parts(output: Any) -> dict[str, PlainPart]:
+    """Return what :func:`tensors_by_path` leaves out: classes, texts and other plain values, by path.
+
+    Tensors, parameters too, and numbers that it returns, count by their class alone. The path of the output
+    itself is empty.
+    """
+    return {path: _plain_part(value) for path, value in walk(output, "", set())}
+
+
+def _plain_part(value: Any) -> PlainPart:
+    if isinstance(value, torch.Tensor):
+        return PlainPart(torch.Tensor if is_plain(value) else type(value))
+    if isinstance(value, NumberAttribute):
+        return PlainPart(type(value.value), value.value)
+    if isinstance(value, Mapping):
+        return PlainPart(_IMMUTABLE.get(type(value), type(value)), keys=tuple(value))
+    cls = _IMMUTABLE.get(type(value), type(value))
+    return PlainPart(cls, value if isinstance(value, (*SIMPLE, set, frozenset, range, slice)) else None)
+
+
+def _are_equal(a: Any, b: Any) -> bool:
+    if isinstance(a, float | complex):
+        return repr(a) == repr(b)
+    return bool(a == b)
+
+
+_AT_ONCE = 2**23
+"""How many bytes are digested at once."""
+_WORD = 8
+
+
+def row_digests(tensor: torch.Tensor, dim: int = 0) -> list[int]:
+    """Return a number of 64 bits for what lies at each index of a dimension, also for its dtype and size."""
+    rows = tensor.detach().movedim(dim, 0)
+    if not rows.numel():
+        return [0] * len(rows)
+    found: list[int] = []
+    size = rows[0].numel() * rows.element_size()
+    words = -(-size // _WORD)
+    factors = _factors(words)
+    salt = zlib.crc32(f"{tensor.dtype} {size}".encode())
+    at_once = max(1, _AT_ONCE // size)
+    for start in range(0, len(rows), at_once):
+        block = rows[start : start + at_once]
+        bits = bits_of(block.contiguous()).cpu().reshape(len(block), -1)
+        bits = torch.nn.functional.pad(bits, (0, words * _WORD - bits.shape[1]))
+        # Products and sums of whole numbers wrap round, so that their order does not matter.
+        mixed = bits.view(torch.int64)
+        for _ in range(2):
+            mixed = (mixed ^ (mixed >> 31)) * factors
+        found += (mixed.sum(1) ^ salt).tolist()
+    return found
+
+
+@lru_cache(maxsize=64)
+def _factors(words: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(words)
+    return torch.randint(-(2**63), 2**63 - 1, (words,), generator=generator, device="cpu") | 1

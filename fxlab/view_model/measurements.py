@@ -21,11 +21,10 @@ from fxlab.validation import (
     memory,
     profile,
 )
-from fxlab.view_model.memory_chart import BEFORE, MEMORY, memory_chart
 from fxlab.view_model.pattern_picture import pattern_picture
 from fxlab.view_model.protocol import Chart, Measured, Table
 from fxlab.view_model.session_state import stage_names
-from fxlab.view_model.table_state import table_state
+from fxlab.view_model.table_state import BEFORE, MEMORY, memory_chart, table_state
 
 if TYPE_CHECKING:
     import pandas as pd

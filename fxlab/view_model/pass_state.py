@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import pandas as pd
 from torch import fx
 
-from fxlab.author_frames import author_line
+from fxlab.author_frames import author_line, error_words, stretches
 from fxlab.graphs.changes_made import counted_kinds, kinds_by_name
 from fxlab.graphs.unfolded import unfolded
 from fxlab.reasons import Reason
+from fxlab.session import TransformationError
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.base import explanation
 from fxlab.transformations.signature import arguments_of
 from fxlab.units import counted
 from fxlab.view_model import protocol
-from fxlab.view_model.protocol import Argument, Pass, Rewrite
+from fxlab.view_model.protocol import Argument, Option, Pass, PassError, Rewrite, Stretch
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
     from fxlab.session import Session
+    from fxlab.transformations import Transformation
+
 
 _Kind: TypeAlias = Literal["matched", "excluded", "refused"]
 
@@ -249,3 +252,63 @@ def _written(value: object) -> str:
         return str(value.__qualname__) if callable(value) and hasattr(value, "__qualname__") else repr(value)
     except Exception:
         return f"<{type(value).__name__}>"
+
+
+_MOST_STRETCHES = 100
+_LONGEST_STRETCH = 8_000
+
+
+def failure_state(error: Exception, pressed: Transformation, below: int = 0) -> PassError:
+    """Describe what went wrong when somebody pressed the switch of a pass.
+
+    Another pass, above the one that was ``pressed``, may have raised. ``below``: the stage it is applied to.
+    """
+    cause = error.__cause__ if isinstance(error, TransformationError) and error.__cause__ else error
+    line = error.line if isinstance(error, TransformationError) else author_line(error)
+    # What the session itself refuses says so in words; that it is a ValueError tells nobody anything.
+    is_refusal = cause is error and line is None
+    words = describe_error(error) if is_refusal else error_words(cause)
+    node = ""
+    if isinstance(error, TransformationError) and error.pass_.name == pressed.name:
+        node = error.node
+    elif isinstance(error, TransformationError):
+        words = f"{readable_name(error.pass_)} failed on what is left below it. {words}"
+    return {
+        "text": clip(words, 4_000),
+        "place": line.place if line else "",
+        "file": clip(f"{line.file}:{line.line}", 1_000) if line else "",
+        "code": clip(line.code, 400) if line else "",
+        "node": clip(node, 1_000),
+        "stage": below,
+        "traceback": [] if is_refusal else _traceback(cause),
+    }
+
+
+def _traceback(error: BaseException) -> list[Stretch]:
+    return [
+        {
+            "hides": 0 if stretch.is_author else stretch.frames,
+            "text": clip(stretch.text, _LONGEST_STRETCH),
+        }
+        for stretch in stretches(error)[-_MOST_STRETCHES:]
+    ]
+
+
+def option_states(session: Session) -> list[Option]:
+    """Describe the options of a compiler's session, those that were changed first, then those on."""
+    if session.compiled is None or not session.compiled.has_options:
+        return []
+    table = session.compiled.options()
+    states: list[Option] = [
+        {
+            "name": clip(str(name)),
+            "on": row["value"],
+            "isChanged": bool(row["value"] != row["at_first"]),
+            "phases": row["phases"],
+            "description": clip(row["description"], 600),
+            "fixed": row["fixed"],
+        }
+        for name, row in table.iterrows()
+        if isinstance(row["value"], bool)
+    ]
+    return sorted(states, key=lambda state: (not state["isChanged"], not state["on"], state["name"]))

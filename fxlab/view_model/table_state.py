@@ -9,10 +9,13 @@ import pandas as pd
 from fxlab.graphs.nodes_by_stage import NodeAtStage
 from fxlab.units import counted, with_unit
 from fxlab.validation import Status, Verdict
-from fxlab.view_model.memory_chart import MEMORY
+from fxlab.validation.cost.memory import KINDS
 from fxlab.view_model.pattern_picture import PatternPicture
-from fxlab.view_model.protocol import Cell, Column, ColumnKind, Outputs, Table
+from fxlab.view_model.protocol import Cell, Chart, Column, ColumnKind, Outputs, Table
 from fxlab.view_model.wire import clip, to_json
+
+MEMORY = {kind: kind.capitalize() for kind in KINDS}
+"""The kinds of memory, and the titles of their columns."""
 
 MOST_ROWS = 2_000
 """Rows that are sent; the number of all is sent too."""
@@ -139,3 +142,23 @@ def _cell(value: object) -> Cell:
         return [*(to_json(name) for name in value[:MOST_NAMES]), "…"]
     found: Cell = to_json(value)
     return found
+
+
+_MOST_POINTS = 400
+"""Of longer graphs, a point stands for as many nodes in a row, and is the one with the most bytes."""
+BEFORE = "peak before"
+"""In ``attrs`` of the table: the peak of the original, in bytes, to be drawn as a line."""
+
+
+def memory_chart(table: pd.DataFrame) -> Chart:
+    """Return the nodes and the bytes of each kind that are alive at them, as far as there are any."""
+    step = -(-len(table) // _MOST_POINTS) or 1
+    live = table["live"].to_numpy()
+    points = [start + int(live[start : start + step].argmax()) for start in range(0, len(table), step)]
+    shown = table.iloc[points]
+    kinds = [kind for kind in MEMORY.values() if kind in table]
+    return {
+        "names": [clip(str(name), 400) for name in shown.index],
+        "kinds": [{"title": kind, "values": shown[kind].tolist()} for kind in kinds],
+        "before": table.attrs.get(BEFORE),
+    }

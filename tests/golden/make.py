@@ -29,7 +29,7 @@ from fxlab.drawing.rendering.box import make_boxes
 from fxlab.drawing.rendering.dot import DOWN, RIGHT, Arrangement, outline, outline_head
 from fxlab.drawing.rendering.lines import STYLES, LineStyles
 from fxlab.drawing.rendering.paint import module_alone, values_of
-from fxlab.graphs.provenance import Provenance
+from fxlab.graphs.matching import Provenance
 from fxlab.overlays import Overlay
 from fxlab.units import percent, with_unit
 from fxlab.view_model.details import Describer

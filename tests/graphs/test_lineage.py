@@ -15,8 +15,7 @@ from zoo import tiny
 import fxlab
 from fxlab import from_exported
 from fxlab.graphs.lineage import is_same_capture, lineage
-from fxlab.graphs.matching import matched
-from fxlab.graphs.provenance import Provenance
+from fxlab.graphs.matching import Provenance, matched
 from fxlab.node_info import module_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")

@@ -25,7 +25,7 @@ from fxlab import (
     graph_diff,
     nodes_by_stage,
 )
-from fxlab.graphs.provenance import Provenance
+from fxlab.graphs.matching import Provenance
 
 PASSES = (
     MergeLinears(),

@@ -23,7 +23,7 @@ import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, from_callable
 from fxlab.drawing import LayoutError
 from fxlab.html_report import report as report_module_function
-from fxlab.html_report.made import made_lines
+from fxlab.html_report.contents import made_lines
 from fxlab.html_report.report import ANY_TWO, _graphs, report_several
 from fxlab.overlays import SOURCES
 
@@ -328,7 +328,7 @@ def test_only_models_and_sessions_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_missing_front_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fxlab.html_report.front_end._STATIC", tmp_path)
+    monkeypatch.setattr("fxlab.html_report.page._STATIC", tmp_path)
     with pytest.raises(RuntimeError, match=r"front end is missing.*hatch_build.py"):
         fxlab.report(make_session(1), path=tmp_path / "a.html", measure=False)
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import fxlab
 from fxlab.view_model.measurements import MEASUREMENTS
-from fxlab.view_model.memory_chart import memory_chart
+from fxlab.view_model.table_state import memory_chart
 
 (MEMORY,) = [each for each in MEASUREMENTS if each.name == "memory"]
 

@@ -15,7 +15,7 @@ from fxlab import Inspector
 from fxlab.html_report.report import _data
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.report import TraceReport
-from fxlab.view_model.trace_remarks import _ADVICE, trace_remarks
+from fxlab.view_model.session_remarks import _ADVICE, trace_remarks
 
 
 class DecidesOnData(nn.Module):

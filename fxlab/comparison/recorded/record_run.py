@@ -22,9 +22,9 @@ from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.recorded.recorder import Recorder
 from fxlab.comparison.recorded.run_file import write_run
 from fxlab.models.model_state import ModelState
-from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import communicates
 from fxlab.models.running import Inputs, bound_values, call_arguments, generators_kept, given_inputs
+from fxlab.models.settings import NumericSettings
 from fxlab.node_info import module_stack
 from fxlab.sources import resolved
 from fxlab.validation.outputs.computed_tensors import GRADIENT

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase
 
-from fxlab.compiler.pipelines.pass_recorder import PassRecorder
+from fxlab.compiler.pipelines.pipeline import PassRecorder
 from fxlab.heard_calls import Call, Patches, attribute_of
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.exchanged_code import exchanged_code

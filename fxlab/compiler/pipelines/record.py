@@ -16,11 +16,9 @@ from fxlab.author_frames import error_words
 from fxlab.checks import described, items_of
 from fxlab.compiler.compiling.compiler import StageFrame
 from fxlab.compiler.compiling.stack import CompilerStack
-from fxlab.compiler.guarded import Guarded
 from fxlab.compiler.pipelines.hooks import listening_to_passes
-from fxlab.compiler.pipelines.pass_recorder import PassRecorder
-from fxlab.compiler.pipelines.pipeline import Pipeline, PipelineFrame
-from fxlab.compiler.recording.recorder import Recorder
+from fxlab.compiler.pipelines.pipeline import PassRecorder, Pipeline, PipelineFrame
+from fxlab.compiler.recording.recorder import Guarded, Recorder
 from fxlab.compiler.scripts.record import COUNTS, Recorded, alone, counts_of, linked
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.models.running import Inputs, given_arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import author_line, error_words
-from fxlab.compiler.recording.partition import joined
-from fxlab.compiler.recording.snapshot import Made, Snapshot, State
+from fxlab.compiler.recording.snapshot import Made, Snapshot, State, joined
 from fxlab.compiler.story.hooks import current_compile
 from fxlab.compiler.story.story import Story
 from fxlab.models.autocast import AutocastState, autocast_state
@@ -382,3 +382,25 @@ def _unwatch(owner: Any, made: Callable[[Node], None], erased: Callable[[Node], 
     if hasattr(owner, "_register_create_node_hook"):
         owner._unregister_create_node_hook(made)
         owner._unregister_erase_node_hook(erased)
+
+
+class Guarded:
+    """Calls a listener until it raises, which is a remark, and then returns ``answers`` for it."""
+
+    def __init__(self, listener: Any, remarks: list[str], answers: Mapping[str, Any]) -> None:
+        self._listener, self._remarks, self._answers = listener, remarks, answers
+        self._has_raised = False
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return functools.partial(self._call, getattr(self._listener, name), self._answers.get(name))
+
+    def _call(self, method: Callable[..., Any], answer: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._has_raised:
+            return answer
+        try:
+            result = method(*args, **kwargs)
+        except Exception as error:
+            self._has_raised = True
+            self._remarks.append(f"Nothing was recorded any more when this was raised: {error_words(error)}")
+            return answer
+        return functools.partial(self._call, result, None) if callable(result) else result

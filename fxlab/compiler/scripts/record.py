@@ -19,8 +19,7 @@ from fxlab.author_frames import error_words
 from fxlab.compiler.compiling.compiler import Compile, Compiler
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.graphs.flat import Frame
-from fxlab.compiler.guarded import Guarded
-from fxlab.compiler.recording.recorder import WHOLE, Recorder, Recording
+from fxlab.compiler.recording.recorder import WHOLE, Guarded, Recorder, Recording
 from fxlab.compiler.scripts.hooks import listening_to_script
 from fxlab.compiler.scripts.record_folder import write_texts
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder

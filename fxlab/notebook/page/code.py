@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipywidgets
 import traitlets
 
-from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
+from fxlab.html_report.page import FrontEndMissingError, front_end_file
 
 CODE_VERSION = front_end_file("built-from.txt").strip()
 

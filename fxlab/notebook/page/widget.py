@@ -13,7 +13,7 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from fxlab.html_report.front_end import FrontEndMissingError, front_end_file
+from fxlab.html_report.page import FrontEndMissingError, front_end_file
 from fxlab.notebook.page.code import CODE_VERSION, PageCode
 from fxlab.notebook.page.main_thread import run_in_main_thread
 from fxlab.notebook.page.messages import MessageError, answers, parse_message, request_of

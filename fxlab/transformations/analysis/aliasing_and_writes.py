@@ -11,6 +11,7 @@ which it writes is no view of a parameter or buffer (``fxlab/models/modes.py: Re
 import operator
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +29,7 @@ from fxlab.operators import (
     sets_global_state,
     written_arguments,
 )
+from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import HigherOrderOperator
 from fxlab.transformations.journal.module_tree import find_module, split_path
 from fxlab.values.tensors import storage_of
@@ -266,3 +268,33 @@ def _may_write(module: nn.Module) -> bool:
     return bool(
         hooked or getattr(module, "inplace", False) or not type(module).__module__.startswith("torch.")
     )
+
+
+def why_not_the_same(readers: Mapping[Node, Node], last: Node, writes: Writes) -> Refusal | None:
+    """Return why values may have changed between their first readers and ``last``; ``None`` if not."""
+    for value, reader in readers.items():
+        between = {"first": reader.name, "last": last.name}
+        if not writes.same_state(reader, last):
+            return Reason.MODE_CHANGES_IN_BETWEEN(**between)
+        if writes.epoch(value, reader) != writes.epoch(value, last):
+            return Reason.WRITTEN_IN_BETWEEN(value=value.name, **between)
+    return None
+
+
+def first_readers(values: Iterable[Node | None], nodes: Collection[Node]) -> dict[Node, Node]:
+    """Return for each value the first of some nodes that reads it."""
+    return {
+        value: min(node for node in nodes if value in node.all_input_nodes)
+        for value in dict.fromkeys(values)
+        if value is not None
+    }
+
+
+def why_of_use_elsewhere(inner: Iterable[Node], own: Collection[Node], writes: Writes) -> Refusal | None:
+    """Return why inner nodes of a pattern cannot be erased; ``None`` if only its ``own`` ones need them."""
+    for value in inner:
+        if not all(user in own for user in value.users):
+            return Reason.OTHER_USERS(value=value.name)
+        if writes.is_written(value):
+            return Reason.WRITTEN_IN_PLACE(value=value.name)
+    return None

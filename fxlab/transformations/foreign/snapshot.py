@@ -13,8 +13,7 @@ from torch.fx import GraphModule
 
 from fxlab.transformations.foreign.adoption import OF_TORCH, TENSORS, is_same
 from fxlab.transformations.journal.journal import Absent, AttributeChange, ModuleChange, NodeChange, Record
-from fxlab.transformations.journal.module_fingerprint import ModulePrint
-from fxlab.transformations.journal.module_tree import attributes_of, find_module, join_path
+from fxlab.transformations.journal.module_tree import ModulePrint, attributes_of, find_module, join_path
 from fxlab.transformations.journal.name_order import moved
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.signature import digest

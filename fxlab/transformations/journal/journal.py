@@ -18,8 +18,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.models.tensor_state import TensorState
-from fxlab.transformations.journal.module_fingerprint import ModulePrint
-from fxlab.transformations.journal.module_tree import child_names, parents_of, split_path
+from fxlab.transformations.journal.module_tree import ModulePrint, child_names, parents_of, split_path
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.values.pickling import is_picklable

@@ -14,8 +14,9 @@ from fxlab.transformations.journal.journal import (
     NodeChange,
     Record,
 )
-from fxlab.transformations.journal.module_fingerprint import ModulePrint, carry_flags
 from fxlab.transformations.journal.module_tree import (
+    ModulePrint,
+    carry_flags,
     find_module,
     parents_of,
     put_module,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
         FuseBatchNorm1dInConv1d as FuseBatchNorm1dInConv1d,
     )
     from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
+        FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear,
+    )
+    from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
         FuseBatchNorm2dInConv2d as FuseBatchNorm2dInConv2d,
     )
     from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
     )
     from fxlab.transformations.passes.fuse_batch_norm.in_conv import (
         FuseBatchNormInConvTranspose as FuseBatchNormInConvTranspose,
-    )
-    from fxlab.transformations.passes.fuse_batch_norm.in_linear import (
-        FuseBatchNorm1dInLinear as FuseBatchNorm1dInLinear,
     )
     from fxlab.transformations.passes.fuse_bias_in_linear import FuseBiasInLinear as FuseBiasInLinear
     from fxlab.transformations.passes.fuse_norms import FuseLayerNorm as FuseLayerNorm

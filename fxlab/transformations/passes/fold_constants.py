@@ -10,10 +10,10 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.autocast import casts_to_autocast_dtype, without_autocast
 from fxlab.transformations.analysis.graph_analysis import GraphFacts, upstream
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.patterns.replacing import mapped, run
+from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype, without_autocast
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.linear import as_linear

@@ -14,12 +14,15 @@ from torch.nn import functional
 from fxlab.node_info import dtype_name, known_shape
 from fxlab.operators import computed_by, is_aten
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.autocast import LARGEST
+from fxlab.transformations.analysis.aliasing_and_writes import (
+    first_readers,
+    why_not_the_same,
+    why_of_use_elsewhere,
+)
 from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
 from fxlab.transformations.analysis.purity import DROPOUT_MODULES
-from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.analysis.value_bounds import is_positive, largest_magnitude
 from fxlab.transformations.calls.calls import Term
@@ -29,7 +32,12 @@ from fxlab.transformations.patterns.fusing_pass import why_dtypes_differ
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import either
 from fxlab.transformations.rewriting.dialects import contiguous_call
-from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast
+from fxlab.transformations.rewriting.dtype_checks import (
+    LARGEST,
+    dtype_checks,
+    move_dtype_checks,
+    refuse_autocast,
+)
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.views.fill import Fill, as_fill
 

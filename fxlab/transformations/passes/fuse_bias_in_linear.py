@@ -11,10 +11,9 @@ from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
-from fxlab.transformations.journal.module_fingerprint import carry_tensor
-from fxlab.transformations.rewriting.dialects import change_layer, pad_call
+from fxlab.transformations.journal.module_tree import carry_tensor
+from fxlab.transformations.rewriting.dialects import change_layer, new_linear, pad_call
 from fxlab.transformations.rewriting.editor import Editor, place_of
-from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import as_linear, output_dimension

@@ -16,11 +16,9 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.analysis.strides import needs_contiguous
-from fxlab.transformations.journal.module_fingerprint import carry_tensor
-from fxlab.transformations.journal.module_tree import split_path
-from fxlab.transformations.rewriting.dialects import Call, contiguous_call, layer_call, slice_call
+from fxlab.transformations.journal.module_tree import carry_tensor, split_path
+from fxlab.transformations.rewriting.dialects import Call, contiguous_call, layer_call, new_linear, slice_call
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.new_modules import new_linear
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import as_linear, output_dimension

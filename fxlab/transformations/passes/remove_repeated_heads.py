@@ -11,9 +11,13 @@ from torch.fx.node import map_arg
 from fxlab.node_info import dtype_name, known_result, known_shape
 from fxlab.operators import argument, computed_by, moves_elements
 from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.analysis.aliasing_and_writes import (
+    first_readers,
+    why_not_the_same,
+    why_of_use_elsewhere,
+)
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import is_same_size, known_dtype
-from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.matching import Found, Matcher
 from fxlab.transformations.patterns.matching_pass import MatchingPass

@@ -12,10 +12,14 @@ from fxlab.node_info import dtype_name
 from fxlab.operators import computed_by, computes, is_aten, told_dtype
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload
+from fxlab.transformations.analysis.aliasing_and_writes import (
+    first_readers,
+    why_not_the_same,
+    why_of_use_elsewhere,
+)
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed_dtypes
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.analysis.same_values import first_readers, why_not_the_same, why_of_use_elsewhere
 from fxlab.transformations.calls.calls import Term
 from fxlab.transformations.calls.casts import is_cast, uncast
 from fxlab.transformations.calls.graph_index import GraphIndex

@@ -9,10 +9,9 @@ from torch.fx import Node
 
 from fxlab.node_info import attribute_at, known_result, known_shape
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.aliasing_and_writes import written_inputs
+from fxlab.transformations.analysis.aliasing_and_writes import why_not_the_same, written_inputs
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
-from fxlab.transformations.analysis.same_values import why_not_the_same
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import Size, nodes_in

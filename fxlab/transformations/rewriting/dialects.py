@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -10,8 +10,10 @@ from torch.fx import Node
 from torch.fx.node import Argument, Target
 
 from fxlab.operators import computed_by, is_aten, operator_of
+from fxlab.torch_private import AnyConv
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.views.layer import Layer
+from fxlab.transformations.views.linear import TransposedLinear
 
 _ATEN = torch.ops.aten
 _DECOMPOSED = (_ATEN.addmm.default, _ATEN.mm.default)
@@ -115,3 +117,68 @@ def _transposed_meta(weight: Node) -> dict[str, Any]:
         with torch.no_grad():
             meta["val"] = value.t()
     return meta
+
+
+Conv = TypeVar("Conv", bound=AnyConv)
+
+
+def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear) -> nn.Linear:
+    """Make a linear layer.
+
+    Parameters
+    ----------
+    weight
+        Of shape ``(out_features, in_features)``, or transposed if that of ``like`` is.
+    bias
+        Of shape ``(out_features,)``, or ``None``.
+    like
+        The layer whose mode and ``requires_grad`` it takes over.
+    """
+    linear: nn.Linear
+    if isinstance(like, TransposedLinear):
+        linear, (in_features, out_features) = TransposedLinear.__new__(TransposedLinear), weight.shape
+    else:
+        linear, (out_features, in_features) = nn.Linear.__new__(nn.Linear), weight.shape
+    nn.Module.__init__(linear)
+    linear.in_features, linear.out_features = in_features, out_features
+    _set_parameters(linear, weight, bias, like)
+    return linear
+
+
+def new_conv(weight: torch.Tensor, bias: torch.Tensor | None, like: Conv) -> Conv:
+    """Make a convolution of the class, geometry, mode and ``requires_grad`` of another.
+
+    Parameters
+    ----------
+    weight
+        Of the shape that the weight of ``like`` has.
+    bias
+        Of shape ``(out_channels,)``, or ``None``.
+    like
+        The other convolution, which may be a transposed one.
+    """
+    conv = type(like).__new__(type(like))
+    nn.Module.__init__(conv)
+    geometry = (*like.__constants__, "transposed", "_reversed_padding_repeated_twice")
+    vars(conv).update({name: getattr(like, name) for name in geometry})
+    _set_parameters(conv, weight, bias, like)
+    return conv
+
+
+def new_layer(
+    weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | AnyConv
+) -> nn.Linear | AnyConv:
+    """Make a linear layer or a convolution, whichever the other one is."""
+    return new_linear(weight, bias, like) if isinstance(like, nn.Linear) else new_conv(weight, bias, like)
+
+
+def _set_parameters(
+    module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | AnyConv
+) -> None:
+    module._parameters["weight"] = nn.Parameter(weight, like.weight.requires_grad)
+    module._parameters["bias"] = None
+    if bias is not None:
+        source = like._parameters["bias"]
+        trained = (like.weight if source is None else source).requires_grad
+        module._parameters["bias"] = nn.Parameter(bias, trained)
+    module.training = like.training

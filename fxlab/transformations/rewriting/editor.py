@@ -21,8 +21,8 @@ from fxlab.transformations.journal.journal import (
     Record,
     WeightSource,
 )
-from fxlab.transformations.journal.module_fingerprint import ModulePrint
 from fxlab.transformations.journal.module_tree import (
+    ModulePrint,
     find_module,
     join_path,
     parents_of,

@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx, nn
 from torch.func import functional_call
+from torch.multiprocessing.reductions import StorageWeakRef
 
+from fxlab.graphs.unfolded import unfolded
+from fxlab.models.bodies import run_under
+from fxlab.models.collectives import Collective, collectives_of, tensor_bytes
 from fxlab.models.running import Inputs, bound_values, given_arguments
 from fxlab.models.step_record import GUARDS
 from fxlab.node_info import attribute_at, is_backward, known_result, module_path, modules_by_path, state_path
 from fxlab.results import Result, table_property
 from fxlab.sources import Model, graph_of, inputs_of, resolved
-from fxlab.torch_private import FakeTensorMode, pytree
+from fxlab.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispatchMode, pytree
 from fxlab.units import with_unit
-from fxlab.validation.cost.peak_memory import PeakMemory, storages
+from fxlab.validation.cost.traced_flops import TracedFlops
+from fxlab.values.tensors import stored_parts
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 PARAMETER, BUFFER, STATE, INPUT = "parameters", "buffers", "optimizer state", "inputs"
 ACTIVATION, GRADIENT, NEW_STATE, OUTPUT, TEMPORARY = (
@@ -365,3 +371,113 @@ def pass_of(node: fx.Node) -> str:
         return BACKWARD
     stack = node.meta.get("nn_module_stack") or {}
     return UPDATE if next(iter(stack), "") == UPDATE else FORWARD
+
+
+class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of tensors that operators return within it, as long as something refers to them.
+
+    The same on every device: what an allocator keeps back, or a kernel takes for itself, does not count.
+    ``peak``: the most bytes that were alive at once since the mode was entered, or since :meth:`restart`.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak = 0
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def restart(self) -> None:
+        """Count anew: from here on only tensors that are made from here on."""
+        self.peak = 0
+        self._alive.clear()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = {storage._cdata for storage in storages(args, kwargs)}
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return func(*run_under(self, args), **run_under(self, kwargs))
+        result = func(*args, **kwargs)
+        for storage in storages(result):
+            if storage._cdata not in given:
+                reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                self._alive[storage._cdata] = (reference, storage.nbytes())
+        self._alive = {key: entry for key, entry in self._alive.items() if not _is_gone(entry[0])}
+        self.peak = max(self.peak, sum(size for _, size in self._alive.values()))
+        return result
+
+
+def _is_gone(reference: StorageWeakRef) -> bool:
+    return bool(reference.expired())  # type: ignore[no-untyped-call]
+
+
+def storages(*values: Any) -> list[torch.UntypedStorage]:
+    """Return the memory of all tensors in values."""
+    tensors = (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    return [storage for tensor in tensors for storage in _storages(tensor)]
+
+
+def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    # To who watches for writes, whoever asks for a storage may write.
+    with torch._C.DisableTorchFunction():
+        parts = [tensor] if tensor.layout is torch.strided else stored_parts(tensor)
+        return [part.untyped_storage() for part in parts]
+
+
+COLUMNS: Any = {
+    "kind": str, "reduction": str, "group": str, "ranks": "Int64", "bytes": int, "wait": str, "between": int,
+    "flops_between": int, "bytes_between": int, "exposed": bool, "pass": str, "module_path": str,
+}  # fmt: skip
+
+
+def collectives(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
+    """List the collectives of a graph, and the work that each can hide behind. Nothing is run.
+
+    A collective runs from the node that starts it to the first that waits for it. It is *exposed* if nothing
+    is computed in between, so that the device does nothing but wait.
+
+    Parameters
+    ----------
+    model
+        A graph module, a session (its present stage), or a model, which is traced.
+    inputs
+        For a model that is traced, as for :func:`fxlab.Session`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each collective in the order of the graph, indexed by the ``node`` that starts it. Columns:
+        ``kind`` (such as ``all_gather``), ``reduction`` (such as ``sum``), ``group`` (its title in torch,
+        else its number), ``ranks`` (their count, where it is known), ``bytes`` (of the whole that is gathered
+        or reduced), ``wait`` (the first node that waits for the result: a ``wait_tensor``, or else the first
+        reader), ``between`` (the number of nodes that compute something meanwhile), ``flops_between`` and
+        ``bytes_between`` (their operations, and the bytes that they read and write, as far as shapes tell),
+        ``exposed``, ``pass`` and ``module_path``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> import fxlab
+    >>> fxlab.collectives(fxlab.symbolic_trace(nn.Linear(4, 8), torch.ones(2, 4))).empty
+    True
+    """
+    import pandas as pd
+
+    given = resolved(model, "model")
+    graph_module = unfolded(graph_of(given, "model", inputs_of(given, inputs)))
+    flops = TracedFlops(modules_by_path(graph_module))
+    rows = {one.start.name: _row(one, flops) for one in collectives_of(graph_module.graph)}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=[*COLUMNS])
+    return table.rename_axis("node").astype(COLUMNS)
+
+
+def _row(one: Collective, flops: TracedFlops) -> list[object]:
+    work = one.meanwhile
+    moved = sum(tensor_bytes(known_result(value)) for node in work for value in (node, *node.all_input_nodes))
+    wait = one.waits[0].name if one.waits else ""
+    what = [one.kind, one.reduction, str(one.group), one.group.size, one.bytes, wait]
+    cost = [len(work), flops.of(work) or 0, moved, not work]
+    return [*what, *cost, pass_of(one.start), module_path(one.start)]

@@ -25,8 +25,8 @@ from fxlab.node_info import module_path, parameter_counts, target_text
 from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, module_of, resolved
 from fxlab.torch_private import pytree
 from fxlab.validation.arguments import check_runs, check_runs_by_node
-from fxlab.validation.cost.flops import FlopCount
-from fxlab.validation.cost.peak_memory import PeakMemory
+from fxlab.validation.cost.memory import PeakMemory
+from fxlab.validation.cost.traced_flops import FlopCount
 
 if TYPE_CHECKING:
     import pandas as pd

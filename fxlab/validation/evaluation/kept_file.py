@@ -21,7 +21,7 @@ from torch.fx import GraphModule
 
 from fxlab._version import __version__
 from fxlab.models.module_tensors import tensors_of
-from fxlab.models.numeric_settings import NumericSettings
+from fxlab.models.settings import NumericSettings
 from fxlab.transformations.signature import digest
 from fxlab.validation.evaluation.agreement import LOSS, MEAN, SHARE
 from fxlab.validation.evaluation.batch_inputs import add_to

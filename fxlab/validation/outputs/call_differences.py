@@ -5,7 +5,7 @@ from typing import Any
 
 from fxlab.models.call_record import CallRecord, Layout, Place
 from fxlab.units import listed
-from fxlab.values.plain_parts import PlainPart
+from fxlab.values.tensors import PlainPart
 
 RANDOM_NUMBERS, TYPE, VALUE = "random numbers", "type of ", "value of "
 """The row of what two calls draw, and how the rows of classes and plain values begin."""

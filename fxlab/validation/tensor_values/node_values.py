@@ -11,7 +11,7 @@ import torch
 from torch import fx, nn
 
 from fxlab.checks import described
-from fxlab.graphs.provenance import Provenance
+from fxlab.graphs.matching import Provenance
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs, call_arguments

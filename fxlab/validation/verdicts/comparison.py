@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from fxlab.models.attention_kernels import states_of_generators
-from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
+from fxlab.models.settings import NumericSettings
 from fxlab.results import Result, table_property
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,

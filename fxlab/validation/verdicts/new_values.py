@@ -9,8 +9,7 @@ from torch.fx import GraphModule
 
 from fxlab.models.module_tensors import place_of, tensors_of
 from fxlab.values.lazy import numbers_of
-from fxlab.values.row_digests import row_digests
-from fxlab.values.tensors import bits_of, is_plain, same_bits, to_float64, wide_device
+from fxlab.values.tensors import bits_of, is_plain, row_digests, same_bits, to_float64, wide_device
 
 _BLOCK = 2**20
 """How many numbers are moved at once."""

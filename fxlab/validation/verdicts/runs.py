@@ -1,17 +1,20 @@
 """Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from fxlab.models.numeric_settings import NumericSettings
+from fxlab.models.module_tensors import place_of
 from fxlab.models.running import Inputs, given_arguments, named_arguments, needs_gradients
+from fxlab.models.settings import NumericSettings
 from fxlab.node_info import attribute_at
 from fxlab.operators import describes, operator_of, returns_number
 from fxlab.validation.outputs.computed_tensors import GRADIENT, Observed, observed
@@ -27,8 +30,46 @@ from fxlab.validation.verdicts.float64_run import (
 )
 from fxlab.validation.verdicts.gradients import Gradients, gradients_in_float64, gradients_of
 from fxlab.validation.verdicts.own_run import OwnRun
-from fxlab.validation.verdicts.wide_weights import WideWeights
 from fxlab.values.tensors import dense, is_floating, tensors_by_path, to_float64
+
+
+class WideWeights:
+    """Widens tensors that modules hold, each once while they are kept.
+
+    A copy that somebody has written into is not handed out again, nor that of a tensor that was written.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[object, tuple[torch.Tensor, int, torch.Tensor]] | None = None
+        self._bytes = 0
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep copies until the block ends; another block inside changes nothing."""
+        if self._copies is not None:
+            yield
+            return
+        self._copies = {}
+        try:
+            yield
+        finally:
+            self._copies, self._bytes = None, 0
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the values of a floating-point tensor in float64, which are only read."""
+        is_plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
+        if self._copies is None or not is_plain or tensor.is_inference():
+            return _copied(tensor)
+        place = place_of(tensor)
+        source, version, copy = self._copies.get(place, (None, 0, tensor))
+        if source is None or source._version != version or copy._version:
+            copy = _copied(tensor)
+            if source is not None or copy.is_inference() or self._bytes + copy.nbytes > MOST_BYTES:
+                return copy
+            self._bytes += copy.nbytes
+            self._copies[place] = tensor, tensor._version, copy
+        return copy.detach()  # which has no gradient of its own, and counts writes with the copy
+
 
 T = TypeVar("T")
 
@@ -350,3 +391,11 @@ def _flows(
 
 def _asks(value: Any) -> bool:
     return any(tensor.requires_grad for tensor in tensors_by_path(value).values())
+
+
+MOST_BYTES = 2**30
+"""Of copies that are kept: those of BERT-base are 0.9 GB."""
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return to_float64(tensor.detach(), copy=True)

@@ -13,9 +13,9 @@ from fxlab.checks import check_is, flag
 from fxlab.graphs.reordering import reordering
 from fxlab.models.all_ranks import inputs_of_all_ranks, of_all_ranks
 from fxlab.models.device_errors import device_errors_raised
-from fxlab.models.numeric_settings import NumericSettings
 from fxlab.models.ranks import is_in_fake_group, ranks_together
 from fxlab.models.running import Inputs, given_arguments, named_arguments
+from fxlab.models.settings import NumericSettings
 from fxlab.models.weight_files import are_in_files
 from fxlab.sources import Model, compared_models, inputs_or_examples
 from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
@@ -24,8 +24,7 @@ from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
-from fxlab.validation.verdicts.runs import Runs
-from fxlab.validation.verdicts.wide_weights import WideWeights
+from fxlab.validation.verdicts.runs import Runs, WideWeights
 
 
 def verdict(

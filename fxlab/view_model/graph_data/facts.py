@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping
+from itertools import count, groupby
+from typing import Any, Generic, TypeVar
 
 from torch import fx, nn
 
+from fxlab.graphs.code_diff import CodeDiff
+from fxlab.models.generated_code import GeneratedCode, generated_code
 from fxlab.node_info import (
     class_name,
     class_names,
@@ -18,9 +22,61 @@ from fxlab.node_info import (
     value_rows,
 )
 from fxlab.transformations.marks import marks
-from fxlab.view_model.graph_data.tables import Table
-from fxlab.view_model.protocol import ExcerptLine, FactRow, SourceFrame
+from fxlab.view_model.protocol import (
+    ExcerptLine,
+    FactRow,
+    Look,
+    SourceFrame,
+    WrittenCode,
+    WrittenDifference,
+    WrittenLine,
+)
 from fxlab.view_model.wire import LONGEST_CLASSES, clip
+
+_Value = TypeVar("_Value")
+
+
+class Table(Generic[_Value]):
+    """Values by number, none of them twice."""
+
+    def __init__(self) -> None:
+        self.values: list[_Value] = []
+        self._numbers: dict[str, int] = {}
+        self._taken = 0
+
+    def number(self, value: _Value) -> int:
+        """Return the place of a value, which is added if it is new."""
+        key = value if isinstance(value, str) else repr(value)  # in half the time of JSON
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.values)
+            self.values.append(self._written(value))
+        return found
+
+    def take(self) -> list[_Value]:
+        """Return the values that were added since this was asked last."""
+        new, self._taken = self.values[self._taken :], len(self.values)
+        return new
+
+    def _written(self, value: _Value) -> _Value:
+        """Return a new value as it is written."""
+        return value
+
+
+class Looks(Table[Any]):
+    """Looks of boxes; the same box with other marks is written as what is different from the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._firsts: dict[str, tuple[int, Look]] = {}
+
+    def _written(self, value: Look) -> Any:
+        words = json.dumps([value["kind"], value["label"], value["details"], value["openable"]])
+        if words not in self._firsts:
+            self._firsts[words] = len(self.values), value
+            return value
+        number, first = self._firsts[words]
+        return {"like": number} | {name: part for name, part in value.items() if part != first.get(name)}
 
 
 class Facts:
@@ -70,3 +126,53 @@ class Facts:
                 {"file": file, "line": line, "function": function, "code": code, "excerpt": lines}
             )
         return self._frame_numbers[key]
+
+
+LONGEST_LINE = 10_000
+
+
+class Codes:
+    """Writes code; the page reads it in ``frontend/src/viewer/stages/codes.ts``.
+
+    A line is its text and the numbers of the names of its nodes. A code is ranges of lines: where each begins
+    in the table and how long it is. A stage that differs from another in few lines adds these, and ranges.
+    """
+
+    def __init__(self, texts: Table[str]) -> None:
+        self._texts = texts
+        self.lines, self.codes, self.differences = (
+            Table[WrittenLine](),
+            Table[WrittenCode](),
+            Table[WrittenDifference](),
+        )
+        self._known: dict[int, GeneratedCode] = {}
+
+    def add(self, stage: fx.GraphModule) -> int:
+        """Write the code of a stage, and return its number."""
+        code = generated_code(stage)
+        numbers = [self._line(text, names) for text, names in zip(code.lines, code.nodes, strict=True)]
+        self.codes.values.append({"ranges": _ranges(numbers), "linked": code.is_linked})
+        number = len(self.codes.values) - 1
+        self._known[number] = code
+        return number
+
+    def add_difference(self, before: int, after: int) -> int:
+        """Write what is different between two codes, by their numbers, and return its number."""
+        runs = CodeDiff(self._known[before], self._known[after]).runs
+        written = [(run.kind, run.length) for run in runs]
+        self.differences.values.append({"before": before, "after": after, "runs": written})
+        return len(self.differences.values) - 1
+
+    def forget_others(self, kept: Iterable[int]) -> None:
+        """Let go of all codes but these; the page still has them."""
+        self._known = {number: self._known[number] for number in kept}
+
+    def _line(self, text: str, names: tuple[str, ...]) -> int:
+        return self.lines.number((clip(text, LONGEST_LINE), *map(self._texts.number, names)))
+
+
+def _ranges(numbers: Iterable[int]) -> list[int]:
+    """Return where each range of consecutive numbers begins, and how long it is."""
+    place = count()
+    groups = (list(group) for _, group in groupby(numbers, lambda number: number - next(place)))
+    return [number for group in groups for number in (group[0], len(group))]

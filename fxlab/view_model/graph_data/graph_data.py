@@ -26,15 +26,13 @@ from fxlab.drawing.rendering.layout import lay_out
 from fxlab.drawing.rendering.paint import labels_of, module_alone, values_of_groups
 from fxlab.drawing.rendering.typography import has_known_width, shorten, text_width
 from fxlab.garbage import making_what_stays, without_collecting
-from fxlab.graphs.provenance import Provenance
+from fxlab.graphs.matching import Provenance
 from fxlab.node_info import result_text
 from fxlab.overlays import Overlay
 from fxlab.view_model.details import Describer
-from fxlab.view_model.graph_data.codes import Codes
-from fxlab.view_model.graph_data.facts import Facts
+from fxlab.view_model.graph_data.facts import Codes, Facts, Looks, Table
 from fxlab.view_model.graph_data.metrics import REVEAL_BUDGET
 from fxlab.view_model.graph_data.shown_graph import Marks, ShownGraph
-from fxlab.view_model.graph_data.tables import Looks, Table
 from fxlab.view_model.protocol import (
     DataPart,
     Extra,

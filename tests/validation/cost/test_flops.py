@@ -10,7 +10,7 @@ import fxlab
 from fxlab import profile
 from fxlab.node_info import parameter_counts
 from fxlab.overlays import Subject, source
-from fxlab.validation.cost.flops import FlopCount
+from fxlab.validation.cost.traced_flops import FlopCount
 
 
 def count(function):

@@ -6,8 +6,7 @@ from step_models import batches, blocks, net, own_loss, squared
 from torch import nn
 
 import fxlab
-from fxlab.validation.cost.memory import KINDS
-from fxlab.validation.cost.peak_memory import PeakMemory
+from fxlab.validation.cost.memory import KINDS, PeakMemory
 
 GIVEN = ["parameters", "buffers", "optimizer state", "inputs"]
 

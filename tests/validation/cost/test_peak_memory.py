@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from fxlab.validation.cost.peak_memory import PeakMemory
+from fxlab.validation.cost.memory import PeakMemory
 
 
 def test_what_is_dropped_makes_room():

@@ -6,9 +6,9 @@ from torch import nn
 
 import fxlab
 from fxlab.validation import Reference
-from fxlab.validation.verdicts import wide_weights
+from fxlab.validation.verdicts import runs
 from fxlab.validation.verdicts.float64_run import Float64Interpreter
-from fxlab.validation.verdicts.wide_weights import WideWeights
+from fxlab.validation.verdicts.runs import WideWeights
 
 
 def place(tensor):
@@ -37,7 +37,7 @@ def test_what_was_written_is_widened_anew():
 
 
 def test_copies_are_kept_up_to_a_size(monkeypatch):
-    monkeypatch.setattr(wide_weights, "MOST_BYTES", 100)
+    monkeypatch.setattr(runs, "MOST_BYTES", 100)
     wide, small, large = WideWeights(), torch.ones(4), torch.ones(40)
     with wide.kept():
         assert place(wide.of(small)) == place(wide.of(small))

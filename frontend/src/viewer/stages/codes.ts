@@ -1,4 +1,4 @@
-/** The generated Python of stages, read from what `fxlab/view_model/graph_data/codes.py` writes. */
+/** The generated Python of stages, read from what `fxlab/view_model/graph_data/facts.py` writes. */
 
 import type { Code, CodeLine } from "../../base/protocol";
 import type { Data } from "../graphs/data";

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import nn
@@ -12,22 +12,22 @@ from torch.nn import functional
 
 from fxlab.node_info import dtype_name, known_shape
 from fxlab.reasons import Reason, Refusal
-from fxlab.torch_private import AnyBatchNorm, AnyConv
+from fxlab.torch_private import AnyBatchNorm, AnyConv, AnyConvTranspose
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
-from fxlab.transformations.journal.module_fingerprint import carry_tensor
+from fxlab.transformations.journal.module_tree import carry_tensor
 from fxlab.transformations.patterns.matching import Miss
 from fxlab.transformations.patterns.matching_pass import MatchingPass
 from fxlab.transformations.patterns.pattern import Pattern, read_once
-from fxlab.transformations.rewriting.dialects import change_layer
+from fxlab.transformations.rewriting.dialects import change_layer, new_layer
 from fxlab.transformations.rewriting.editor import Editor
-from fxlab.transformations.rewriting.new_modules import new_layer
 from fxlab.transformations.views.batch_norm import as_batch_norm
-from fxlab.transformations.views.channels import LayerModule, output_channels, per_output, precise
 from fxlab.transformations.views.convolution import as_convolution
 from fxlab.transformations.views.layer import Layer
 from fxlab.transformations.views.linear import TransposedLinear, as_linear
 from fxlab.values.tensors import same_bits
+
+LayerModule: TypeAlias = nn.Linear | AnyConv
 
 
 @dataclass(frozen=True)
@@ -344,3 +344,37 @@ def _in_features(linear: LayerModule) -> int:
 
 def _per_input(linear: LayerModule, values: torch.Tensor) -> torch.Tensor:
     return values.unsqueeze(1) if isinstance(linear, TransposedLinear) else values
+
+
+_INPUTS_FIRST = (AnyConvTranspose, TransposedLinear)
+
+
+def output_channels(layer: LayerModule) -> int:
+    """Return how many channels the result has, which the weight tells."""
+    shape = layer.weight.shape
+    return int(shape[1] * _groups(layer) if isinstance(layer, _INPUTS_FIRST) else shape[0])
+
+
+def per_output(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
+    """Shape a number for each output channel so that it multiplies the weight."""
+    return _second(layer, values) if isinstance(layer, _INPUTS_FIRST) else _first(layer, values)
+
+
+def _groups(layer: LayerModule) -> int:
+    return 1 if isinstance(layer, nn.Linear) else layer.groups
+
+
+def _first(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
+    return values.reshape(-1, *[1] * (layer.weight.dim() - 1))
+
+
+def _second(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
+    rows, columns, *kernel = layer.weight.shape
+    groups = _groups(layer)
+    grouped = values.reshape(groups, 1, columns).expand(-1, rows // groups, -1)
+    return grouped.reshape(rows, columns, *[1] * len(kernel))
+
+
+def precise(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in double precision, or in single precision where its device has none."""
+    return tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)

@@ -5,7 +5,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm
+from fxlab.node_info import known_shape
+from fxlab.reasons import Reason, Refusal
+from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, LayerAndNorm
 
 
 @dataclass(frozen=True)
@@ -94,3 +96,40 @@ class FuseBatchNormInConvTranspose(FuseBatchNorm):
         nn.ConvTranspose2d: nn.BatchNorm2d,
         nn.ConvTranspose3d: nn.BatchNorm3d,
     }
+
+
+@dataclass(frozen=True)
+class FuseBatchNorm1dInLinear(FuseBatchNorm):
+    """Fuse 1d batch norms that follow or precede a linear layer into the linear layer.
+
+    On an input of shape ``(N, C)`` a batch norm in evaluation mode scales and shifts each feature, which a
+    linear layer before or after it can do as well. On ``(N, C, L)`` it normalises another dimension than
+    the linear layer works on, so the shape must be known: trace with ``fxlab.symbolic_trace``, or run
+    ``ShapeProp``. The linear node is the one that is marked.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.fx.passes.shape_prop import ShapeProp
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8)).eval()
+    >>> traced = torch.fx.symbolic_trace(model)
+    >>> fuse = FuseBatchNorm1dInLinear()
+    >>> fuse.explain(traced)["reason"].iloc[0]
+    'the shape of its input is unknown; run ShapeProp first'
+    >>> _ = ShapeProp(traced).propagate(torch.randn(2, 3))
+    >>> [node.op for node in fuse(traced).graph.nodes]
+    ['placeholder', 'call_module', 'call_module', 'output']
+    """
+
+    pairs: ClassVar = {nn.Linear: nn.BatchNorm1d}
+    norm_may_be_first: ClassVar = True
+
+    def why_other(self, candidate: LayerAndNorm) -> Refusal | None:
+        """Refuse inputs that are not known to be of shape ``(N, C)``."""
+        shapes = [known_shape(node) for node in (candidate.norm.input, candidate.norm.node)]
+        shape = next((shape for shape in shapes if shape is not None), None)
+        if shape is None:
+            return Reason.UNKNOWN_SHAPE(value="its input")
+        if len(shape) != 2:
+            return Reason.DIMENSIONS(value="its input", count=len(shape), supported="(N, C)")
+        return None
