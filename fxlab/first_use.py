@@ -5,7 +5,9 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["found_in", "on_first_use", "pd"]
 
 
 def on_first_use(package: str) -> tuple[list[str], Callable[[str], Any]]:
@@ -38,3 +40,20 @@ def found_in(
         return value
 
     return find
+
+
+class _Later:
+    """A module that is imported when something of it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = _Later("pandas")
+    """pandas: many a process makes no table, and importing it takes as long as half of torch."""

@@ -18,13 +18,12 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fxlab.checks import described
+from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments, given_arguments, given_inputs, taken_of_batch
 from fxlab.models.step_record import step_record
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.tracing import CapturedGraph
     from fxlab.transformations import Transformation
 

@@ -18,6 +18,7 @@ from fxlab.comparison.rounding import rounds_worse
 from fxlab.comparison.stages import Compared, session_of_all
 from fxlab.comparison.weights import WRONG, Weight, in_words
 from fxlab.comparison.weights_table import table_of
+from fxlab.first_use import pd
 from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import frames_of, module_path, target_text
@@ -30,8 +31,6 @@ from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import Status
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.notebook import Inspector
 
 
@@ -228,8 +227,6 @@ class Comparison(Result):
         already), or ``no partner``. ``accumulated`` and ``introduced`` are the largest difference of sorted
         elements relative to the largest element in float64: with all that came before, and by the node.
         """
-        import pandas as pd
-
         found = self.alignment
         rows = [self._row(node) for node in found.transformed.values]
         shown = {row["reference"] for row in rows}
@@ -303,8 +300,6 @@ class Comparison(Result):
 
         With its ``reference``, and ``status`` and ``difference`` of what it gives, as in :attr:`table`.
         """
-        import pandas as pd
-
         rows = [vars(row) for row in self._modules]
         columns = ["candidate", "reference", "status", "difference"]
         return pd.DataFrame(rows, columns=columns).set_index("candidate").rename_axis("module")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import is_zipfile
 
 import torch
 
 from fxlab.comparison import weights
+from fxlab.first_use import pd
 from fxlab.models.weight_files import tensors_at
 from fxlab.sources import Model, module_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _PICKLED = ".pt", ".pth", ".bin", ".ckpt"
 
@@ -86,7 +84,5 @@ def _read(path: Path, name: str) -> Any:
 
 def table_of(found: Iterable[weights.Weight]) -> pd.DataFrame:
     """Return that table."""
-    import pandas as pd
-
     rows = [(each.candidate, ", ".join(each.reference), each.status, each.detail) for each in found]
     return pd.DataFrame(rows, columns=["weight", "reference", "status", "detail"]).set_index("weight")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 
@@ -17,6 +16,7 @@ from fxlab.compiler.compiling.stack import KEY, CompilerStack, Entries, StageOf
 from fxlab.compiler.graphs.lineage import origins
 from fxlab.compiler.recording.recorder import BORDER, Match, Step
 from fxlab.compiler.recording.snapshot import State
+from fxlab.first_use import pd
 from fxlab.reasons import Reason
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.inductor_patterns import near_misses, told
@@ -25,9 +25,6 @@ from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.marks import KEY as MARKS
 from fxlab.transformations.marks import add_mark, marks
 from fxlab.transformations.rewriting.candidate_pass import CandidatePass
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CODE = "compiled code"
 """The name of the pass that generates code."""

@@ -15,11 +15,10 @@ from torch import nn
 
 from fxlab.deployment.held_graph import Switched
 from fxlab.exchanged import ABSENT
+from fxlab.first_use import pd
 from fxlab.models.graph_module import HOOKS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.deployment.compiled_model import CompiledModel
 
 

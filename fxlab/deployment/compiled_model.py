@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,14 +16,12 @@ from torch.fx import GraphModule
 
 from fxlab.deployment.held_graph import HeldGraph, Runner, Switched
 from fxlab.deployment.transformed_graph import SharedTensors
+from fxlab.first_use import pd
 from fxlab.models.autocast import autocast_state
 from fxlab.node_info import dtype_name
 from fxlab.tracing.dynamo import compiling
 from fxlab.tracing.dynamo.hooks import break_after, running_modules
 from fxlab.tracing.dynamo.model_graph import LiftedGraph
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = ("call", "mode", "runs", "hits", "nodes", "passes", "verdict", "reason")
 
@@ -105,8 +103,6 @@ class CompiledModel:
 
     def table(self) -> pd.DataFrame:
         """Return the graphs, and the reasons to run eagerly."""
-        import pandas as pd
-
         rows: list[tuple[Any, ...]] = [
             (graph.words, graph.mode, "graph", graph.hits, *graph.facts()) for graph in self.graphs()
         ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import fx
 
@@ -18,6 +18,7 @@ from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
 from fxlab.drawing.rendering.lines import ALIKE
 from fxlab.drawing.rendering.safe_svg import render
 from fxlab.drawing.view import BUDGET, View
+from fxlab.first_use import pd
 from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
@@ -25,9 +26,6 @@ from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
 from fxlab.results import OtherNames
 from fxlab.sources import Model, Source, graph_of, inputs_of, resolved
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SUFFIXES = (".svg", ".png", ".pdf", ".dot", *SUFFIXES)
 _DIRECTIONS = {"TB": DOWN, "vertical": DOWN, "LR": RIGHT, "horizontal": RIGHT}

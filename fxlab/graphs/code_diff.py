@@ -6,17 +6,14 @@ import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from fxlab.first_use import pd
 from fxlab.graphs.line_diff import Run, line_runs
 from fxlab.models.generated_code import GeneratedCode, generated_code
 from fxlab.models.running import Inputs
 from fxlab.results import Result, table_property
 from fxlab.sources import Model, compared_graphs
 from fxlab.units import counted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CONTEXT = 3
 """Equal lines that are shown around a change."""
@@ -49,8 +46,6 @@ class CodeDiff(Result):
         (its number, from 1), ``before`` and ``after`` (its text), and ``nodes`` (the names of the nodes that
         it stands for); ``None`` where there is none.
         """
-        import pandas as pd
-
         columns = ["change", "line_before", "line", "before", "after", "nodes"]
         rows = pd.DataFrame(self._rows(), columns=columns, dtype=object)
         return rows.astype({"line_before": "Int64", "line": "Int64"})

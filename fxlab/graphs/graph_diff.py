@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx import GraphModule, Node
 
+from fxlab.first_use import pd
 from fxlab.graphs.lineage import is_same_capture
 from fxlab.graphs.matching import known_to_agree, matched
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
@@ -17,9 +18,6 @@ from fxlab.sources import Model, compared_graphs
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.marks import marks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     "change", "differs", "op_before", "op", "target_before", "target", "inputs_before", "inputs",
@@ -83,8 +81,6 @@ def graph_diff(
     >>> graph_diff(graph, fused)["change"].to_dict()
     {'evaluation_mode': 'added', '_0': 'changed', '_1': 'removed', '_2': 'rewired'}
     """
-    import pandas as pd
-
     before, after = map(unfolded, compared_graphs(original, transformed, inputs))
     owned = _owned(before, after)
     read = {node.name: _input_names(node) for node in after.graph.nodes}

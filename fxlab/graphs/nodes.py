@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx import GraphModule, Node
 
+from fxlab.first_use import pd
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs
 from fxlab.node_info import class_names, frames_of, module_path, modules_by_path, shape_and_dtype, target_text
@@ -16,10 +17,6 @@ from fxlab.sources import Model, graph_of, is_session
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.marks import marks
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 COLUMNS = ("op", "target", "module", "class", "shape", "dtype", "source", "marks", "inputs", "users")
 
@@ -70,8 +67,6 @@ def nodes(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
     >>> table.query("op == 'call_module' and target != '1'").index.tolist()
     ['_0', '_2']
     """
-    import pandas as pd
-
     graph_module: GraphModule = unfolded(graph_of(model, "model", inputs))
     passes = [
         *Journal.of(graph_module).transformations.values(),

@@ -2,20 +2,18 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch.fx import GraphModule
 
 from fxlab.checks import flag
+from fxlab.first_use import pd
 from fxlab.garbage import without_collecting
 from fxlab.graphs.matching import Provenance
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.graphs.unfolded import unfolded
 from fxlab.sources import SessionLike, checked_session
 from fxlab.transformations.journal.name_order import merged_order
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Change = Literal["", "same", "added", "changed", "rewired", "replaced", "removed"]
 
@@ -104,8 +102,6 @@ def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.Data
     >>> table.loc["_1", "fuse-batch-norm2d-in-conv2d"].nodes
     ('_0',)
     """
-    import pandas as pd
-
     flag(unchanged, "unchanged")
     stages, columns = checked_session(session).stages, stage_names(session)
     with without_collecting():

@@ -6,18 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from torch import fx
 
 from fxlab.checks import described
+from fxlab.first_use import pd
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.collectives import Collective, collectives_of
 from fxlab.node_info import known_result, result_text
 from fxlab.sources import Model, graph_of, resolved
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _POINT_TO_POINT = ("send", "recv", "batch_p2p")
 _COLUMNS = ("rank", "group", "place", "change", "expected", "found", "node", "expected_node")
@@ -66,8 +63,6 @@ def compare_collectives(ranks: Sequence[Model] | Mapping[int, Model]) -> pd.Data
     >>> table[["rank", "change", "expected", "found"]].values.tolist()
     [[1, 'changed', 'all_reduce (sum)', 'all_reduce (max)']]
     """
-    import pandas as pd
-
     if not isinstance(ranks, Mapping | list | tuple):
         raise TypeError(f"ranks: expected a list or a mapping of models, got {described(ranks)}.")
     given = dict(ranks) if isinstance(ranks, Mapping) else dict(enumerate(ranks))

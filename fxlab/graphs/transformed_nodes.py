@@ -1,12 +1,13 @@
 """The nodes that transformations have changed, as a table."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
+from fxlab.first_use import pd
 from fxlab.graphs.matching import Provenance
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import (
@@ -19,9 +20,6 @@ from fxlab.node_info import (
 from fxlab.sources import Model, graph_of, is_session
 from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = ("op", "target", "module_path", "shape", "dtype", "parameters", "inputs", "users")
 
@@ -88,8 +86,6 @@ def transformed_nodes(
 
 
 def _table(nodes: Mapping[str, Node], graph_module: GraphModule) -> "pd.DataFrame":
-    import pandas as pd
-
     modules = modules_by_path(graph_module)
     rows = {name: _row(node, modules) for name, node in nodes.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("node")

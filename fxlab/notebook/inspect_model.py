@@ -6,11 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fxlab.first_use import pd
 from fxlab.notebook.inspector import Inspector
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.overlays import Overlay
     from fxlab.session import Session
     from fxlab.sources import ModelLike

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from fxlab.checks import described, positive_int
+from fxlab.first_use import pd
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
 from fxlab.notebook.page.view_state import MOST_PANES, NOTHING, checked_comparison, checked_view
@@ -24,8 +25,6 @@ from fxlab.view_model.session_state import model_name, outputs_state
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.session import Session
     from fxlab.sources import ModelLike
     from fxlab.transformations import Transformation

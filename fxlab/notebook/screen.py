@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fxlab.drawing.rendering.layout import lay_out
+from fxlab.first_use import pd
 from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.notebook.drawn_view import DrawnView
 from fxlab.notebook.looked_at_values import LookedAtValues
@@ -35,8 +36,6 @@ from fxlab.view_model.session_state import NO_PASS_IS_ON, changed_nodes_state, o
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.session import Session
     from fxlab.view_model.graph_data import GraphData
 

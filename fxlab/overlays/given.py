@@ -9,16 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from fxlab.checks import described
+from fxlab.first_use import pd
 from fxlab.overlays.overlay import Overlay, from_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FILES = (".csv", ".json")
 _FIELDS = frozenset({"values", "title", "kind", "combine", "unit", "labels"})
@@ -37,8 +35,6 @@ def overlays_of(given: Any) -> list[Overlay]:
     if isinstance(given, Overlay):
         return [given]
     if isinstance(given, Mapping):
-        import pandas as pd
-
         given = pd.Series(given)
     if isinstance(given, list | tuple):
         return [overlay for each in given for overlay in overlays_of(each)]
@@ -68,8 +64,6 @@ def read_overlays(path: str | os.PathLike[str]) -> list[Overlay]:
     ...     [(overlay.name, overlay.kind) for overlay in read_overlays(file)]
     [('latency', 'number'), ('backend', 'category')]
     """
-    import pandas as pd
-
     file = Path(path)
     if file.suffix.lower() not in _FILES:
         raise ValueError(f"overlay: expected a file that ends in .csv or .json, got {file.name!r}.")
@@ -207,8 +201,6 @@ def from_etdump(
     >>> from_etdump(table).values
     {'aten_relu': 0.002}
     """
-    import pandas as pd
-
     table = events if isinstance(events, pd.DataFrame) else pd.read_csv(events)
     if scale not in _UNITS:
         raise ValueError(f"scale: expected one of {', '.join(_UNITS)}, got {scale!r}.")

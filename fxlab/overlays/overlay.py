@@ -7,16 +7,13 @@ import math
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from torch.fx import GraphModule
 
 from fxlab.checks import described
+from fxlab.first_use import pd
 from fxlab.node_info import module_path
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Value = float | str
 Combine = Literal["sum", "max"]
@@ -178,8 +175,6 @@ def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum"
     TypeError
         If it is neither a series nor a table.
     """
-    import pandas as pd
-
     if isinstance(table, pd.Series):
         table = table.to_frame(table.name if table.name is not None else "value")
     if not isinstance(table, pd.DataFrame):

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import fx
 
+from fxlab.first_use import pd
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.collectives import collectives_of, exchanges_anything, is_wait
 from fxlab.models.module_tensors import tensors_of
@@ -26,10 +27,6 @@ from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.validation.nodes.compare_nodes import compare_nodes
 from fxlab.validation.tensor_values.node_values import statistics_by_node
 from fxlab.validation.tensor_values.statistics import Statistics
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 GROUP = "fxlab.overlays"
 """The group of entry points by which packages add overlays."""
@@ -72,8 +69,6 @@ class Subject:
                 "Compare them first: fxlab.compare_nodes(original, transformed, inputs)."
             )
         if self.graph_module is self.original:
-            import pandas as pd
-
             names = [name for name, tensors in self.statistics.items() if tensors]
             return pd.DataFrame(0.0, index=names, columns=["accumulated", "introduced"])
         return compare_nodes(self.original, self.graph_module, self.inputs)

@@ -5,18 +5,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from torch.fx import GraphModule, Node
 
+from fxlab.first_use import pd
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
 from fxlab.transformations.candidate_filter import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
 from fxlab.transformations.signature import HELD, arguments_of, code_of, digest
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class _OfClass:
@@ -394,8 +392,6 @@ class ReversibleTransformation(Transformation):
 
 def explanation(rows: Iterable[tuple[str, bool, str, str, int]]) -> "pd.DataFrame":
     """Return what :meth:`Transformation.explain` does, made of rows of its index and columns."""
-    import pandas as pd
-
     frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason", "code", "candidate"])
     types = {"node": object, "matched": bool, "reason": object, "code": object, "candidate": int}
     return frame.astype(types).set_index("node")

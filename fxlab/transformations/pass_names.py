@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fxlab.first_use import pd
 from fxlab.transformations.base import Transformation
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     _Tuple: TypeAlias = tuple[Transformation, ...]
 else:
     _Tuple = tuple
@@ -103,8 +102,6 @@ class Passes(_Tuple):
     @property
     def table(self) -> pd.DataFrame:
         """A row for each, by its ``name``: its ``class``, with the package, and its ``description``."""
-        import pandas as pd
-
         rows = {
             str(each.name): (
                 f"{type(each).__module__.partition('.')[0]}.{type(each).__name__}",

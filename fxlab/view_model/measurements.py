@@ -6,6 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fxlab.first_use import pd
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.graphs.nodes_by_stage import nodes_by_stage
 from fxlab.graphs.unfolded import unfolded
@@ -27,8 +28,6 @@ from fxlab.view_model.session_state import stage_names
 from fxlab.view_model.table_state import BEFORE, MEMORY, memory_chart, table_state
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.session import Session
 
     Made = tuple[pd.DataFrame, str]
@@ -220,8 +219,6 @@ def _on_data(session: Session) -> Made:
 
 
 def _worst_batches(session: Session) -> Made:
-    import pandas as pd
-
     found = _evaluation(session)
     rows = [
         {

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fxlab.checks import described
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.recorded.compare_recorded import compare_recorded
 from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.recorded.run_file import read_run
+from fxlab.first_use import pd
 from fxlab.html_report.page import checked_path
 from fxlab.html_report.report import report_several
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ENDING = ".run"
 
@@ -66,8 +63,6 @@ def compare_runs(
     ...     compare_runs(folder)[["agrees", "first"]].to_dict("index")
     {'night1': {'agrees': True, 'first': ''}, 'night2': {'agrees': False, 'first': '1'}}
     """
-    import pandas as pd
-
     file = None if path is None else checked_path(path)
     known = _runs(runs)
     if len(known) < 2:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx import Graph
 
+from fxlab.first_use import pd
 from fxlab.units import listed
 from fxlab.validation.alignment.fingerprint import Fingerprint
 from fxlab.values.nested import Path
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 INPUT, WEIGHT, UNSEEN, COMPILED, OPERATOR = "input", "weight", "unseen", "compiled", "operator"
 _NO_NAME = re.compile(r"\W+", re.ASCII)
@@ -105,8 +103,6 @@ class RecordedRun:
     @property
     def table(self) -> pd.DataFrame:
         """A row for each value, in the order of the run, with its place in the model and statistics."""
-        import pandas as pd
-
         rows = []
         for name, step in zip(self.names, self.steps, strict=True):
             line = self.lines[step.line].strip().splitlines() if step.line >= 0 else []

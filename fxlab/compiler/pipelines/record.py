@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.export import ExportedProgram
 
@@ -21,10 +21,8 @@ from fxlab.compiler.pipelines.pipeline import PassRecorder, Pipeline, PipelineFr
 from fxlab.compiler.recording.recorder import Guarded, Recorder
 from fxlab.compiler.scripts.record import COUNTS, Recorded, alone, counts_of, linked
 from fxlab.compiler.sessions.compile_session import CompileSession
+from fxlab.first_use import pd
 from fxlab.models.running import Inputs, given_arguments
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ACTIVE = threading.Lock()
 
@@ -52,8 +50,6 @@ class PassRecord:
         pandas.DataFrame
             The name, how many passes have run and changed the graph, and its nodes before and after.
         """
-        import pandas as pd
-
         rows = [(name, *counts_of(session)) for name, session in self.sessions.items()]
         return pd.DataFrame(rows, columns=["pipeline", *COUNTS])
 

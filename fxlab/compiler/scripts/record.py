@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -25,9 +25,7 @@ from fxlab.compiler.scripts.record_folder import write_texts
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, Told, guards_table, story_table
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fxlab.first_use import pd
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
 _ACTIVE = threading.Lock()
@@ -107,8 +105,6 @@ class CompileRecord(Told):
             and changed it, its nodes before and after, and why and at which line Dynamo has ended it; empty
             at the end of the code.
         """
-        import pandas as pd
-
         rows = []
         for name, session in self.sessions.items():
             graph, _, stack = name.partition(", ")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxlab.checks import positive_int
 from fxlab.compiler.code.lowerings import line_of
@@ -20,15 +20,13 @@ from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.sessions.pattern_questions import PatternQuestions
 from fxlab.compiler.story.story import Told, story_table
+from fxlab.first_use import pd
 from fxlab.node_info import target_text
 from fxlab.overlays import Overlay
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
 from fxlab.validation import Reference, Variants, Verdict
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class _Recorded(ABCMeta):
@@ -147,8 +145,6 @@ class CompileSession(PatternQuestions, Told, metaclass=_Recorded):
             A row for each mistake, indexed by ``node``: the ``operator``, the ``mistake`` in words, and the
             ``place`` (file and line) of the call.
         """
-        import pandas as pd
-
         rows = [(one.node, one.operator, one.mistake, one.place) for one in self._operator_mistakes]
         return pd.DataFrame(rows, columns=["node", "operator", "mistake", "place"]).set_index("node")
 
@@ -204,8 +200,6 @@ class CompileSession(PatternQuestions, Told, metaclass=_Recorded):
         ValueError
             If it is not positive, or no code was generated: see :meth:`generate_code`.
         """
-        import pandas as pd
-
         positive_int(rounds, "rounds")
         entries = self._entries_of_code("kernels")
         found = self._compiled.kernels(entries)
@@ -253,8 +247,6 @@ class CompileSession(PatternQuestions, Told, metaclass=_Recorded):
         ValueError
             If no code was generated: see :meth:`generate_code`.
         """
-        import pandas as pd
-
         rows = []
         for stack, graph in self._compiled.lowered(self._entries_of_code("lowerings")).items():
             for one in graph.lowerings():

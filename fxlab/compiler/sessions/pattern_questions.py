@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import described
 from fxlab.compiler.compiler_pass import explain_unchanged
 from fxlab.compiler.sessions.switching import SwitchedCompile
+from fxlab.first_use import pd
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
 from fxlab.transformations.inductor_patterns import Tried, attempts_at, not_tried, patterns_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class PatternQuestions(SwitchedCompile):

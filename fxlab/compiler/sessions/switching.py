@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx import Node
 
@@ -14,6 +14,7 @@ from fxlab.checks import described
 from fxlab.compiler.compiler_pass import CompilerPass, pass_of
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.options.hooks import options_of_passes, values
+from fxlab.first_use import pd
 from fxlab.session import Session
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Switches
@@ -22,9 +23,6 @@ from fxlab.session.stages import Stages
 from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.name_order import in_order
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class SwitchedCompile(Session):
@@ -286,8 +284,6 @@ def check_option(name: object, value: object) -> str:
 
 def options_table(given: Mapping[str, Any], changed: Mapping[str, Any]) -> pd.DataFrame:
     """List the options of on and off that passes read; see :meth:`fxlab.CompileSession.options`."""
-    import pandas as pd
-
     known = values() | {**given}
     rows = [
         (name, {**known, **changed}[name], known[name], *about)

@@ -6,13 +6,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxlab.compiler.story.guard_words import Guard
+from fxlab.first_use import pd
 from fxlab.tracing.dynamo.hooks import GraphBreak
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COMPILE, RECOMPILE, DISCARD = "compile", "recompile", "discard"
 BREAK, SKIP, LIMIT, ERROR = "break", "skip", "limit", "error"
@@ -93,8 +91,6 @@ class Story:
 
 def story_table(events: Iterable[Event]) -> pd.DataFrame:
     """List events; see :meth:`fxlab.compiler.CompileRecord.story`."""
-    import pandas as pd
-
     rows = [tuple(getattr(event, column) for column in COLUMNS) for event in events]
     table = pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
     return table.astype({"seconds": "float64"})
@@ -124,8 +120,6 @@ class Told(ABC):
 
 def guards_table(story: Story) -> pd.DataFrame:
     """List guards; see :meth:`fxlab.compiler.CompileRecord.guards`."""
-    import pandas as pd
-
     names = {event.compile: event.function for event in story.events}
     files = {event.compile: event.file for event in reversed(story.events)}
     rows = [

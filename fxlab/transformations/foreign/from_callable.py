@@ -12,6 +12,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
 
 from fxlab.checks import described, flag
+from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints, share_tensors_copy
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.foreign.adoption import adopt
@@ -23,8 +24,6 @@ from fxlab.transformations.marks import add_mark
 from fxlab.values.lazy import deferred
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.transformations.inductor_patterns import Tried
 
 

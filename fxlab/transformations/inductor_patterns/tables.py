@@ -7,11 +7,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from fxlab.first_use import pd
 from fxlab.node_info import target_text
 from fxlab.transformations.inductor_patterns.attempt import Attempt, Pattern
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch.fx import Node
 
 K = TypeVar("K")
@@ -33,8 +33,6 @@ class Tried:
 
 def patterns_table(tried: Iterable[Tried]) -> pd.DataFrame:
     """Return a row for each pattern of each pass, indexed by the name of the pattern."""
-    import pandas as pd
-
     rows = []
     for one in tried:
         counts = Counter(id(attempt.pattern) for attempt in one.attempts)
@@ -68,8 +66,6 @@ def attempts_at(tried: Iterable[Tried], node: str, pattern: str | None) -> pd.Da
 
 def attempts_table(rows: Iterable[Sequence[object]]) -> pd.DataFrame:
     """Return rows of the columns of :meth:`fxlab.Session.why_not` as a table."""
-    import pandas as pd
-
     types = {"matched": bool, "reached": int, "operators": int}
     return pd.DataFrame(list(rows), columns=_COLUMNS).astype(types).set_index("pattern")
 

@@ -3,10 +3,11 @@
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from torch.fx import GraphModule, Node
 
+from fxlab.first_use import pd
 from fxlab.operators import operator_called
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.base import explanation
@@ -14,9 +15,6 @@ from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.matching import Matcher, Miss
 from fxlab.transformations.patterns.pattern import Pattern, read_once
 from fxlab.transformations.rewriting.rewrite_pass import Attempt, Candidate, RewritePass, misfits_of, nodes_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 C = TypeVar("C", bound=Candidate)
 _FEW = 5

@@ -7,12 +7,13 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.first_use import pd
 from fxlab.garbage import without_collecting
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
@@ -27,9 +28,6 @@ from fxlab.transformations.journal.undo import undo
 from fxlab.transformations.marks import add_mark
 from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 from fxlab.transformations.rewriting.editor import Editor
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class HasNodes(Protocol):

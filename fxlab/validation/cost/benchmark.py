@@ -9,13 +9,14 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch.fx import GraphModule
 from torch.nn import Module
 
 from fxlab.checks import duration, flag, positive_int
+from fxlab.first_use import pd
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.interrupts import RestoringStack
 from fxlab.models.graph_module import changed_copy
@@ -43,10 +44,6 @@ from fxlab.sources import (
 from fxlab.transformations import Transformation
 from fxlab.validation.arguments import check_runs, passes_of
 from fxlab.validation.outputs.computed_tensors import written_inputs
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 MOST_CALLS = 20
 """How often a model that writes its own state, or its inputs, is called in a round at most."""
@@ -215,8 +212,6 @@ def benchmark(
     >>> benchmark(session, each=True, rounds=3, min_seconds=0.001).index.tolist()
     ['original', 'change-true-div-to-mul-by-inverse']
     """
-    import pandas as pd
-
     flag(each, "each")
     positive_int(rounds, "rounds")
     duration(min_seconds, "min_seconds")

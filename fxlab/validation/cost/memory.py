@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.func import functional_call
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from fxlab.first_use import pd
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.bodies import run_under
 from fxlab.models.collectives import Collective, collectives_of, tensor_bytes
@@ -26,10 +27,6 @@ from fxlab.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispat
 from fxlab.units import with_unit
 from fxlab.validation.cost.traced_flops import TracedFlops
 from fxlab.values.tensors import stored_parts
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 PARAMETER, BUFFER, STATE, INPUT = "parameters", "buffers", "optimizer state", "inputs"
 ACTIVATION, GRADIENT, NEW_STATE, OUTPUT, TEMPORARY = (
@@ -269,8 +266,6 @@ class _Run:
                 held.kind = ACTIVATION
 
     def _counted(self, graph: fx.Graph) -> MemoryUse:
-        import pandas as pd
-
         nodes = list(graph.nodes)
         freed: dict[fx.Node, list[_Held]] = {}
         for held in self._held.values():
@@ -324,8 +319,6 @@ def _without_reports() -> Iterator[None]:
 
 
 def _alive_table(alive: Sequence[_Held]) -> pd.DataFrame:
-    import pandas as pd
-
     by_size = sorted(alive, key=lambda held: -held.size)
     rows = [
         {
@@ -464,8 +457,6 @@ def collectives(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
     >>> fxlab.collectives(fxlab.symbolic_trace(nn.Linear(4, 8), torch.ones(2, 4))).empty
     True
     """
-    import pandas as pd
-
     given = resolved(model, "model")
     graph_module = unfolded(graph_of(given, "model", inputs_of(given, inputs)))
     flops = TracedFlops(modules_by_path(graph_module))

@@ -5,12 +5,13 @@ import statistics
 import time
 from collections import defaultdict
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.checks import positive_int
+from fxlab.first_use import pd
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import (
@@ -27,9 +28,6 @@ from fxlab.torch_private import pytree
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.cost.memory import PeakMemory
 from fxlab.validation.cost.traced_flops import FlopCount
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     "op", "target", "module_path", "time", "share", "flops", "parameters", "bytes_in", "bytes_out",
@@ -93,8 +91,6 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
     _0       128.0          40       192         64
     _1         0.0           0        64         64
     """
-    import pandas as pd
-
     found = resolved(model, "model")
     module = module_of(found, "model")
     check_runs(module, "model")

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fxlab.first_use import pd
 from fxlab.models.running import Inputs
 from fxlab.results import Result, table_property
 from fxlab.units import counted, percent, with_unit
@@ -13,10 +14,6 @@ from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
 from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.validation.verdicts.judgement import Status
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _ORDER = {str(status): place for place, status in enumerate(Status)}
 _SHOWN = 3
@@ -122,8 +119,6 @@ class Evaluation(Result):
         ``failed``; then ``max_abs_diff``, the ``ratio`` of the error to the original's rounding, the
         ``output`` with the largest difference, a column for each measure, ``elements`` and ``reason``.
         """
-        import pandas as pd
-
         names = self._measures
         rows = [
             {
@@ -149,8 +144,6 @@ class Evaluation(Result):
         normal; a perplexity's is that of the mean loss, exponentiated. ``n`` counts decisions, batches or
         tokens. Measures that are no estimates, such as the largest difference, have no interval.
         """
-        import pandas as pd
-
         compared = [row for row in self.rows if row.status in _ORDER]
         same = sum(row.status == Status.SAME_BITS for row in compared)
         agreeing = sum(row.status in (Status.SAME_BITS, Status.WITHIN_ROUNDING) for row in compared)

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from fxlab.checks import flag
+from fxlab.first_use import pd
 from fxlab.graphs.lineage import are_mostly_alike, is_made_of
 from fxlab.models.running import Inputs, generators_kept, takes_derivatives
 from fxlab.node_info import module_path, shape_and_dtype, target_text
@@ -26,9 +27,6 @@ from fxlab.validation.verdicts.judgement import (
     with_difference,
 )
 from fxlab.values.tensors import same_bits, tensors_by_path, to_float64
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     "original", "op", "target", "module_path", "shape", "dtype", "accumulated", "max_accumulated",
@@ -102,8 +100,6 @@ def compare_nodes(
     >>> table["original"].tolist(), (table["introduced"] < 1e-6).all().item()
     (['input_1', '_1', '_2'], True)
     """
-    import pandas as pd
-
     first, second, given = graphs_to_run(original, transformed, inputs)
     by_name = is_made_of(first, second)
     if by_name is False or (by_name is None and not are_mostly_alike(first, second)):

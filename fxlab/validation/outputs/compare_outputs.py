@@ -2,21 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxlab.checks import number
+from fxlab.first_use import pd
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.sources import Model, compared_models, inputs_or_examples
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.values.tensors import dense, is_floating, same_bits, stored_otherwise, tensors_by_path
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 COLUMNS = (
     "shape", "dtype", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity",
@@ -140,8 +137,6 @@ def compared_rows(
 
 
 def _as_table(rows: dict[str, dict[str, Any]]) -> "pd.DataFrame":
-    import pandas as pd
-
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
     return table.rename_axis("output")
 

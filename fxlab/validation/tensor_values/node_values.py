@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import fx, nn
 
 from fxlab.checks import described
+from fxlab.first_use import pd
 from fxlab.graphs.matching import Provenance
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import why_not_judged
@@ -24,9 +25,6 @@ from fxlab.validation.tensor_values.statistics import Histogram, Statistics, his
 from fxlab.validation.tensor_values.visited_run import visit_values
 from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import tensors_by_path
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Kind = Literal["value", "original", "difference", "weight"]
 
@@ -112,8 +110,6 @@ class NodeValues(Result):
     @table_property
     def table(self) -> pd.DataFrame:
         """A row of statistics for each tensor, indexed by ``kind`` and ``name``."""
-        import pandas as pd
-
         rows = [{"kind": t.kind, "name": t.name, **asdict(t.statistics)} for t in self.tensors]
         columns = ["kind", "name", *Statistics.__dataclass_fields__]
         return pd.DataFrame(rows, columns=columns).set_index(["kind", "name"])
@@ -186,8 +182,6 @@ def node_values(
 
 
 def _of_all_nodes(model: Any, inputs: Any) -> pd.DataFrame:
-    import pandas as pd
-
     known = inputs_of(model, inputs)
     graph_module = graph_of(model, "model", known)
     by_node = statistics_by_node(graph_module, inputs_or_examples(known, graph_module))

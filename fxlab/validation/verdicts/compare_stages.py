@@ -4,20 +4,18 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx import GraphModule
 
 from fxlab.checks import flag
+from fxlab.first_use import pd
 from fxlab.graphs.changes_made import changes_made
 from fxlab.graphs.nodes_by_stage import stage_names
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import is_in_fake_group
 from fxlab.sources import SessionLike, checked_session
 from fxlab.validation.verdicts.verdict import Reference, verdict_on_order
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = ("changes", "nodes", "parameters", "max_abs_diff", "status", "note")
 
@@ -69,8 +67,6 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     >>> compare_stages(session)[["nodes", "parameters", "status"]].values.tolist()
     [[5, 240, 'same bits'], [5, 224, "within the model's own rounding"]]
     """
-    import pandas as pd
-
     stages = checked_session(session).stages
     reference = _reference(session)
     compare = _comparison(session, reference, flag(in_float64, "in_float64"))

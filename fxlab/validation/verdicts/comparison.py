@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
+from fxlab.first_use import pd
 from fxlab.models.attention_kernels import states_of_generators
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
@@ -39,9 +40,6 @@ from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, 
 from fxlab.validation.verdicts.random_numbers import random_numbers
 from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.tensors import dense, has_float64, is_floating
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     "status", "ratio", "own_error", "transformed_error", "function_error", "new_values_error", "hidden",
@@ -136,8 +134,6 @@ class Verdict(Result):
         ``new_values_error`` what rounding new weights once explains of that. ``hidden`` is how large a
         mistake could be without being seen, where it took a float64 run to tell that there is none.
         """
-        import pandas as pd
-
         rows = {path: _row(judgement) for path, judgement in self.outputs.items()}
         return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("output")
 
