@@ -1,7 +1,5 @@
 """Frames of a traceback by whose code they are: a pass's or model's author's, or fxlab's and torch's."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import itertools

@@ -1,7 +1,5 @@
 """Argument checks for public functions: an error names the argument, what was expected and what came."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ function, in any order, others never notice, and the function itself is there ag
 exchanges it.
 """
 
-from __future__ import annotations
-
 import builtins
 import functools
 import threading

@@ -1,7 +1,5 @@
 """Calls of torch's functions that fxlab listens to: each goes through as it was made."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import threading

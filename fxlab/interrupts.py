@@ -1,7 +1,5 @@
 """Ctrl-C that waits until what was changed is put back."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

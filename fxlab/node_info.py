@@ -1,7 +1,5 @@
 """Facts about a node, as every screen, table and search gives them: its target in words, result, module."""
 
-from __future__ import annotations
-
 import builtins
 import difflib
 import linecache

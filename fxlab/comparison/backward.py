@@ -1,7 +1,5 @@
 """The backward pass of two models: gradients that differ, and the value at which that begins."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

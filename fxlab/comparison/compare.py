@@ -1,7 +1,5 @@
 """Compare two models of any origin, and find where they part."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

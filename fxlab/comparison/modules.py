@@ -1,7 +1,5 @@
 """Modules of one model as those of another, and whether they give the same."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

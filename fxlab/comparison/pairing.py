@@ -1,7 +1,5 @@
 """Two models of any form as graphs that run on inputs of their own."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The place at which a model that computes the same begins to round worse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch.fx import Interpreter, Node

@@ -1,7 +1,5 @@
 """Models of any origin as the stages of one session."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

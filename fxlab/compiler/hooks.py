@@ -6,8 +6,6 @@ what cannot be seen without it; borders of phases remain. Patches hold for the w
 is compiled here, and are undone on any way out.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 import types

@@ -1,7 +1,5 @@
 """The passes of a stack on one graph: applied one after the other, and checked on the arguments of a call."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections.abc import Collection, Iterator

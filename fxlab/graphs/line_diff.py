@@ -6,8 +6,6 @@ that are unique in both texts are matched first, in the longest sequence that ke
 sorting), and equal lines next to them after that.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence

@@ -2,8 +2,6 @@
 dialects.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, field

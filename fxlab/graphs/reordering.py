@@ -1,7 +1,5 @@
 """Graphs that differ in the order of their nodes alone, and the proof that both compute the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

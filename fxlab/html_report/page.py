@@ -1,7 +1,5 @@
 """The page around the data of a report: one file in which nothing runs but its own scripts."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

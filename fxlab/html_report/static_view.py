@@ -1,7 +1,5 @@
 """The screen as plain HTML: what a saved notebook shows where there is no kernel."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from html import escape

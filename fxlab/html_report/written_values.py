@@ -1,7 +1,5 @@
 """The values of the nodes that passes have changed, as a report holds them: few, and small."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import fx

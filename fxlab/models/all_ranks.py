@@ -1,7 +1,5 @@
 """All ranks of a graph in one process: its nodes once for each rank, and collectives as what they compute."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@
 can be moved, run alone and compared, and a graph that raises half way leaves nothing switched on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

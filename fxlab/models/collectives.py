@@ -1,7 +1,5 @@
 """Collectives: the calls by which a graph exchanges tensors with other processes."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Errors of operators on accelerators, raised before they end the process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """Paths in a graph module that its own attributes do not hide, as its ``graph`` would hide one of a model."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache

@@ -4,8 +4,6 @@ Which node a line is generated from is known to torch alone, and kept in private
 ``Graph.python_code`` returns. They are read here and nowhere else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """An order in which everything stands after what it reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Placements: how a tensor of several ranks lies on them, as far as a graph knows."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Models that talk to other processes while they run: all ranks run them together, or none does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

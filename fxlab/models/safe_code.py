@@ -6,8 +6,6 @@ is called ``nan``, and a syntax error where a module is called ``class`` or an a
 code of such graphs is written here; that of all others is torch's to the letter.
 """
 
-from __future__ import annotations
-
 import enum
 import itertools
 import keyword

@@ -1,7 +1,5 @@
 """Weights of a model in safetensors files, read when they are used."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

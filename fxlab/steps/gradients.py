@@ -1,7 +1,5 @@
 """Forward, loss and backward of a model as one graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Private attributes of ``fully_shard`` and ``DistributedDataParallel``, read in one place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

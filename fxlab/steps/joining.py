@@ -1,7 +1,5 @@
 """The forward and the backward graph of AOTAutograd as one step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

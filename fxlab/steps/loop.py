@@ -1,7 +1,5 @@
 """A training loop that runs steps as graphs."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

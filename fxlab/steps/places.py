@@ -1,7 +1,5 @@
 """The module call, and the pass, that each node of a step belongs to, noted while it is recorded."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

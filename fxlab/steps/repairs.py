@@ -1,7 +1,5 @@
 """Repairs of a recorded step: hidden writes, draws that a checkpoint repeats, guards."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from operator import getitem

@@ -1,7 +1,5 @@
 """Several training steps in a row, with passes and without, bit for bit."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Trace a training step: forward, loss, backward and update as one graph."""
 
-from __future__ import annotations
-
 import keyword
 import re
 import warnings

@@ -1,7 +1,5 @@
 """The update of an optimizer as a graph."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Facts about each operator that are noted while it is recorded: its source lines, and numbers read of it."""
 
-from __future__ import annotations
-
 import linecache
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The passes that the inspector offers: fxlab's own, and those of other packages that are installed."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Their own classes may refuse to be written, count what is read or answer in othe
 configuration does. Nor is an object asked for its class, which it may give wrongly.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Memory that tensors have in common: a write into one is read in the other."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

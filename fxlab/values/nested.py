@@ -1,7 +1,5 @@
 """Tensors inside nested values: lists, tuples, mappings, and objects that are taken apart."""
 
-from __future__ import annotations
-
 import copy
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The values of a node as a page receives them: statistics, a histogram and a map of each tensor."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A pattern of torch's compiler as a small picture, to be laid out where it is shown."""
 
-from __future__ import annotations
-
 import graphviz
 import torch
 from torch import fx

@@ -1,7 +1,5 @@
 """Values as the page receives them: plain JSON, nothing that a parser in a browser would trip over."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from typing import Any

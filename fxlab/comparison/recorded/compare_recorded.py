@@ -1,7 +1,5 @@
 """Compare runs that were recorded, with one another or with a model that is run here."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

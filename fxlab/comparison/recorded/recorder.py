@@ -1,7 +1,5 @@
 """The modes and wrappers that see a run: each operation, each module call, and where they are in the code."""
 
-from __future__ import annotations
-
 import linecache
 import math
 import sys

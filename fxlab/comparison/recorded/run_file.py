@@ -1,7 +1,5 @@
 """Recorded runs as files: a zip of one JSON document and one array of numbers. Reading one runs no code."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """Tensors and operators as a recording sees them; results that are rounded anew."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """The private hooks of Inductor by which its generated code is heard of; all in this file."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The time that each call of a kernel takes, by the lines of the generated code that call them."""
 
-from __future__ import annotations
-
 import ast
 import re
 import statistics

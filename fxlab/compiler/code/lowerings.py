@@ -1,7 +1,5 @@
 """Lowerings of Inductor judged one by one: the generated code of each call beside ATen's kernel for it."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections import defaultdict

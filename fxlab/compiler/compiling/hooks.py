@@ -1,7 +1,5 @@
 """The private hooks by which a model is compiled, without code and without leaving anything behind."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import types

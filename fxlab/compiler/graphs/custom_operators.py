@@ -1,7 +1,5 @@
 """Custom operators that do something else than they say: their fake results and schemas against a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

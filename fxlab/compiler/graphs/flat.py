@@ -1,7 +1,5 @@
 """The compiler's flat graphs as graph modules with the model's own parameters and inputs."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Mapping

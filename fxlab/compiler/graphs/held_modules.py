@@ -1,7 +1,5 @@
 """The modules that a compiled function reads, wherever it finds them, as one module with their names."""
 
-from __future__ import annotations
-
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping

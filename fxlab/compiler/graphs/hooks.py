@@ -1,7 +1,5 @@
 """Private facts of torch about the graphs of its compiler: origins of nodes, descriptors of AOTAutograd."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

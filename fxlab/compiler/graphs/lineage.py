@@ -1,7 +1,5 @@
 """Provenance of nodes in the compiler's graphs: modules, source lines, and nodes of Dynamo's graph."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 The private facts are where passes and options stand: ``torch._inductor.fx_passes`` and ``config.py``.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Hooks into pipelines of passes (``PassBase``, ``PassManager``, ``ExportedProgram``), all in this file."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import threading

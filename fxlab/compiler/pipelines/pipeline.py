@@ -1,7 +1,5 @@
 """A graph on its way through the passes of a pipeline, and its stages."""
 
-from __future__ import annotations
-
 import copy
 import weakref
 from collections import Counter

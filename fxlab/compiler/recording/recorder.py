@@ -1,7 +1,5 @@
 """A compile as a list of steps: each pass, and the graph before and after it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A graph as it was at one moment of a compile."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

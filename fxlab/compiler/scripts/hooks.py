@@ -1,7 +1,5 @@
 """The private hooks of Dynamo by which the compiles of an unchanged script are heard; all in this file."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Takes each graph of Dynamo in an unchanged script for a recording."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The private hooks of Dynamo by which the story of a function is heard; all in this file."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

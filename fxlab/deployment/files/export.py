@@ -1,7 +1,5 @@
 """Write the graph of a session as a file, and judge the file by the model."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verdict on a file: what runs it, judged by the model without passes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

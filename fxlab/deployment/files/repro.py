@@ -1,7 +1,5 @@
 """A script of one graph that needs torch alone, for an issue upstream."""
 
-from __future__ import annotations
-
 import base64
 import inspect
 import io

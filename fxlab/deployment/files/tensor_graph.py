@@ -1,7 +1,5 @@
 """A graph whose inputs and outputs are tensors alone, as formats of files want them."""
 
-from __future__ import annotations
-
 import operator
 import re
 from dataclasses import dataclass

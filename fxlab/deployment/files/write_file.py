@@ -1,7 +1,5 @@
 """Graphs written as programs of ``torch.export`` and as ONNX, and run again from there."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

@@ -6,8 +6,6 @@ values computed of it are bookkeeping only where they are combined with data tha
 Whatever leads on to an output without anything else in between is what the model computes, not bookkeeping.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

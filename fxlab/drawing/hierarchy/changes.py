@@ -1,7 +1,5 @@
 """Two graphs as one: what was added, removed and changed stands where it belongs."""
 
-from __future__ import annotations
-
 from torch import fx
 
 from fxlab.graphs.graph_diff import changes_by_name

@@ -1,7 +1,5 @@
 """The columns of a training step: forward down, backward up beside it, the optimizer behind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby

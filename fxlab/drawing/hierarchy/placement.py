@@ -1,7 +1,5 @@
 """The module call that each node of a graph belongs to."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Edges between drawn nodes, as numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

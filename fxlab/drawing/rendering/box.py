@@ -1,7 +1,5 @@
 """Visible boxes with their words, sizes and marks: what pictures and reports are written from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil

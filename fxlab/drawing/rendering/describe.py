@@ -1,7 +1,5 @@
 """The words on a box: what a node or a group is called, does and returns."""
 
-from __future__ import annotations
-
 import builtins
 import operator
 from bisect import bisect_left

@@ -4,8 +4,6 @@ Every cell has a fixed size, worked out from the metrics of one font, so that ne
 machine decide where anything lies.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from math import ceil

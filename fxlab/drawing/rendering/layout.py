@@ -1,7 +1,5 @@
 """Graphviz in a process of its own: it can be cancelled, and cannot block or crash the caller's."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import hashlib

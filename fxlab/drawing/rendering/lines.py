@@ -3,8 +3,6 @@
 The twin of ``frontend/src/viewer/drawing/lines.ts``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live picture.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

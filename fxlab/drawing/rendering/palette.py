@@ -1,7 +1,5 @@
 """Light colours of the picture. A page's style sheet overrides them by class."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 INK, SOFT_INK, PAPER = "#1f2430", "#5c6475", "#ffffff"

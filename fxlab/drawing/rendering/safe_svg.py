@@ -6,8 +6,6 @@ Style sheets find: on groups, ``node`` or ``cluster`` with what the box is (``fx
 overrides.
 """
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence

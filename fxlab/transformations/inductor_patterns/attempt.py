@@ -1,7 +1,5 @@
 """One pattern tried at one node, and its outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, unique

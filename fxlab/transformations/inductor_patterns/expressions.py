@@ -1,7 +1,5 @@
 """Patterns of torch's matcher as expressions of operators and inputs; all that is private of them is here."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Activation checkpointing: the backward pass computes activations again."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Merging of equal small updates of an optimizer into calls for many tensors at once."""
 
-from __future__ import annotations
-
 import operator
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

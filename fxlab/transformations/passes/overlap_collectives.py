@@ -1,7 +1,5 @@
 """Overlap of collectives with computation: starts move up, waits move down."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, starmap

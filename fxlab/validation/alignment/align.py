@@ -1,7 +1,5 @@
 """Align the nodes of two graphs by their values, and find where they part."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping

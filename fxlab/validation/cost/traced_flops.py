@@ -1,7 +1,5 @@
 """Floating-point operations of nodes, from the shapes that were traced: nothing is run on data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

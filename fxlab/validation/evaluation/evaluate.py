@@ -1,7 +1,5 @@
 """Judge the stack of a session, or another model, on a whole data set."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import os

@@ -1,7 +1,5 @@
 """A file with a line for each batch that was judged, from which an evaluation goes on."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -1,7 +1,5 @@
 """Two dimensions of a tensor as a picture of at most 256 x 256 cells."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Statistics and a histogram of one tensor, a chunk at a time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

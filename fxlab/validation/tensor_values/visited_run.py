@@ -1,7 +1,5 @@
 """One run of a graph in which somebody looks at the values; origins of NaN and infinity in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Facts about every node in the page: enough to search, and to show a node while the kernel is busy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from itertools import count, groupby

@@ -5,8 +5,6 @@ on the words and fonts of a box is worked out here, once; what several nodes or 
 written once. The data grow with the number of nodes, not with that of views.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
