@@ -8,18 +8,16 @@ import weakref
 from collections.abc import Callable
 from functools import cached_property
 from types import CodeType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
+from fxlab.deployment.compiled_model import CompiledModel
 from fxlab.deployment.held_graph import Switched
 from fxlab.exchanged import ABSENT
 from fxlab.first_use import pd
 from fxlab.models.graph_module import HOOKS
-
-if TYPE_CHECKING:
-    from fxlab.deployment.compiled_model import CompiledModel
 
 
 def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:

@@ -1,14 +1,12 @@
 """The first page of a report on several sessions: a row for each, with its verdict and what has ended it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import fx
@@ -16,6 +14,7 @@ from torch import fx
 from fxlab._version import __version__
 from fxlab.checks import described
 from fxlab.node_info import class_name
+from fxlab.session import Session
 from fxlab.validation import Status
 from fxlab.validation.verdicts.comparison import NothingReturnedError
 from fxlab.view_model.pass_state import describe_error
@@ -23,10 +22,6 @@ from fxlab.view_model.protocol import WrittenContents, WrittenRow
 from fxlab.view_model.session_remarks import break_remark
 from fxlab.view_model.session_state import model_name
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
-
 
 MOST_NAME = 200
 """Characters of the name of a session."""

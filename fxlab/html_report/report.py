@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -21,6 +21,9 @@ from fxlab.overlays import Overlay, Subject, offered, source
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.session import Session
 from fxlab.session.session_of import session_of
+from fxlab.sources import ModelLike
+from fxlab.transformations import Transformation
+from fxlab.validation.tensor_values.statistics import Statistics
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
@@ -48,11 +51,6 @@ from fxlab.view_model.session_remarks import session_remarks
 from fxlab.view_model.session_state import changed_nodes_state, judgement_state, model_name, outputs_state
 from fxlab.view_model.table_state import table_state
 from fxlab.view_model.wire import to_json
-
-if TYPE_CHECKING:
-    from fxlab.sources import ModelLike
-    from fxlab.transformations import Transformation
-    from fxlab.validation.tensor_values.statistics import Statistics
 
 ANY_TWO = 9
 """Stages, the original included, of which any two can be compared. Of more, each can be compared with the

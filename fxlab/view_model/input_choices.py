@@ -1,22 +1,18 @@
 """Inputs that the values of a node can be looked at on: the session's, batches of its data, other sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxlab.models.running import Inputs
+from fxlab.session import Session
 from fxlab.torch_private import pytree
 from fxlab.units import counted
 from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
 from fxlab.validation.outputs.input_variants import named_inputs
 from fxlab.view_model.protocol import InputChoice, InputChoices
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
 
 OF_SESSION = ""
 """The name of the session's inputs."""

@@ -1,19 +1,14 @@
 """Overlays of the stages of a session, each measured once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from torch import fx
 
 from fxlab.models.tensor_state import ModuleState
 from fxlab.overlays import Overlay, Source, Subject, offered, source
+from fxlab.session import Session
 from fxlab.view_model.protocol import OverlayName
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
 
 
 class MeasuredOverlays:

@@ -1,20 +1,14 @@
 """A place at which a pass does not apply: what fits there, what does not, and relaxed patterns."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from torch.fx import GraphModule
 
 from fxlab.session.near_misses import near_miss
+from fxlab.transformations import Transformation
 from fxlab.transformations.patterns.pattern_pass import PatternPass
 from fxlab.transformations.patterns.relaxing import Relaxed, relaxed
+from fxlab.transformations.rewriting.rewrite_pass import Attempt
 from fxlab.view_model.protocol import Role, ShownNearMiss
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from torch.fx import GraphModule
-
-    from fxlab.transformations import Transformation
-    from fxlab.transformations.rewriting.rewrite_pass import Attempt
 
 _MOST_NODES = 200
 

@@ -1,13 +1,11 @@
 """Places like some nodes: the pattern of these, its matches, and a function of torch in their place."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -15,6 +13,7 @@ from torch.nn import functional
 
 from fxlab.node_info import module_path
 from fxlab.reasons import Refusal
+from fxlab.session import Session
 from fxlab.transformations.patterns.example import source_of
 from fxlab.transformations.patterns.from_pattern import find_matches, from_pattern
 from fxlab.transformations.patterns.match import Match
@@ -23,9 +22,6 @@ from fxlab.transformations.patterns.source import Choices, Source, compiled, wit
 from fxlab.units import counted
 from fxlab.view_model.protocol import Chip, OthersFound, ReplacedBy, Role
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
 
 EXACT, CAPTURED = "exact", "captured"
 KINDS = {"any value": "", "a tensor": "torch.Tensor", "a weight": "torch.nn.Parameter", "a number": "float"}

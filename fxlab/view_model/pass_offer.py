@@ -4,8 +4,6 @@ There are those that :func:`fxlab.transformations.offered` returns, the classes 
 package has defined, and what a notebook has made of them.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import functools
@@ -13,17 +11,15 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fxlab.session import Session
 from fxlab.transformations import Transformation, offered
 from fxlab.view_model import protocol
 from fxlab.view_model.pass_state import describe_error, description_of, readable_name
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
 
 _NOTEBOOK = "__main__"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import pandas as pd
 from torch import fx
@@ -14,7 +14,7 @@ from fxlab.author_frames import author_line, error_words, stretches
 from fxlab.graphs.changes_made import counted_kinds, kinds_by_name
 from fxlab.graphs.unfolded import unfolded
 from fxlab.reasons import Reason
-from fxlab.session import TransformationError
+from fxlab.session import Session, TransformationError
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.base import explanation
 from fxlab.transformations.signature import arguments_of
@@ -22,11 +22,6 @@ from fxlab.units import counted
 from fxlab.view_model import protocol
 from fxlab.view_model.protocol import Argument, Option, Pass, PassError, Rewrite, Stretch
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
-    from fxlab.transformations import Transformation
-
 
 _Kind: TypeAlias = Literal["matched", "excluded", "refused"]
 

@@ -1,18 +1,12 @@
 """One rewrite of a pass, as a page steps through them."""
 
-from __future__ import annotations
+from collections.abc import Iterable
 
-from typing import TYPE_CHECKING
-
+from fxlab.session import Session
 from fxlab.transformations import Transformation
 from fxlab.units import counted
 from fxlab.view_model.protocol import ShownRewrite
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxlab.session import Session
 
 _MOST_LINES = 12
 _LONGEST_LINE = 400

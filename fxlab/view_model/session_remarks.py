@@ -1,23 +1,17 @@
 """Remarks on a session: where its trace or its compile ends, and what could not be seen."""
 
-from __future__ import annotations
-
 import linecache
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxlab.tracing.report import DATA, FIXED, REAL, WHOLE
+from torch import fx
+
+from fxlab.session import Session
+from fxlab.tracing import GraphBreak
+from fxlab.tracing.findings import Finding
+from fxlab.tracing.report import DATA, FIXED, REAL, WHOLE, TraceReport
 from fxlab.view_model.protocol import Remark, Remarks
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from torch import fx
-
-    from fxlab.session import Session
-    from fxlab.tracing import GraphBreak
-    from fxlab.tracing.findings import Finding
-    from fxlab.tracing.report import TraceReport
-
 
 _OF_TRACE = "The traced graph is specialised"
 _OF_BREAK = "A graph break ends this graph"

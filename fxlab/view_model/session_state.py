@@ -1,23 +1,18 @@
 """Tables below the graph, and the words that go with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from fxlab.graphs.unfolded import unfolded
+from fxlab.session import Session
 from fxlab.session.comparisons import NothingToRunError
+from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks_of
 from fxlab.validation import Status
+from fxlab.validation.verdicts.comparison import Verdict
 from fxlab.view_model.pass_state import describe_error, readable_name
 from fxlab.view_model.protocol import ChangedNodes, Judgement, Outputs, Progress
 from fxlab.view_model.table_state import output_state, table_state
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
-    from fxlab.transformations import Transformation
-    from fxlab.validation.verdicts.comparison import Verdict
 
 NO_PASS_IS_ON: Outputs = {
     "state": "none",

@@ -1,7 +1,5 @@
 """Compiles a model with some of the compiler's passes off."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace

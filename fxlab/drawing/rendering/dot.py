@@ -4,8 +4,6 @@ An outline has sizes and edges without words or colours, which takes Graphviz ha
 the same places with words, since cells have fixed sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest

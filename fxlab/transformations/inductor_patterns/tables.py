@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from torch.fx import Node
 
 from fxlab.first_use import pd
 from fxlab.node_info import target_text
 from fxlab.transformations.inductor_patterns.attempt import Attempt, Pattern
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 K = TypeVar("K")
 

@@ -1,22 +1,16 @@
 """The graphs of a session that a page has: the last stage at once, others when it asks for them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from torch import fx
 
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
+from fxlab.session import Session
+from fxlab.transformations import Transformation
 from fxlab.view_model.details import model_details
 from fxlab.view_model.graph_data.graph_data import GraphData
 from fxlab.view_model.graph_data.shown_graph import ShownGraph
 from fxlab.view_model.protocol import ModelDetails, ShownPreview, StagesKnown
 from fxlab.view_model.session_state import changes_text, model_name, stage_names
 from fxlab.view_model.wire import clip
-
-if TYPE_CHECKING:
-    from fxlab.session import Session
-    from fxlab.transformations import Transformation
 
 MOST_FORGOTTEN = 64
 """Graphs that a page may have of stages that are gone, before everything is written anew."""
