@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 import torch
 from torch.fx import GraphModule, Node
@@ -50,18 +50,29 @@ class Float64Result:
     """What it wrote in place, of what was asked for, by name."""
 
 
+class Settings(TypedDict, total=False):
+    """The settings of a float64 run."""
+
+    widen: Widen | None
+    """What is taken for the values of a parameter, buffer or constant. Left out, the values themselves."""
+    decisions: Decisions | None
+    """Where the decisions of operators are noted, or taken from."""
+    move: Widen | None
+    """What is taken for a tensor that a node has computed in its own dtype. Left out, its values."""
+    everywhere: bool
+    """Whether that is taken for inputs as well, and for each result of an operator."""
+    drawn: Sequence[Draw]
+    """The random numbers that operators are given."""
+
+
 def run_in_float64(
     graph_module: GraphModule,
     inputs: Inputs,
     *,
-    widen: Widen | None = None,
     own: OwnRun | None = None,
-    decisions: Decisions | None = None,
-    move: Widen | None = None,
-    everywhere: bool = False,
     written: Iterable[str] = (),
-    drawn: Sequence[Draw] = (),
     visit: Visit | None = None,
+    **settings: Unpack[Settings],
 ) -> Float64Result:
     """Run a graph with every floating-point number in float64.
 
@@ -72,27 +83,15 @@ def run_in_float64(
     Parameters and buffers are widened for the node that uses them and dropped after it: the peak is the
     float64 copy of one module, not of the model. Nothing is written into the module.
 
-    ``widen``: what is taken for the values of a parameter, buffer or constant. ``own``: the same graph on the
-    same inputs as it is; left out, it is run if a node has no float64. ``decisions``: where the decisions of
-    operators are noted, or taken from. ``move``: what is taken for a tensor that a node has computed in its
-    own dtype; ``everywhere``: for inputs as well, and for each result of an operator. ``written``: inputs,
-    buffers and parameters that the graph writes. ``drawn``: the random numbers that its operators are given.
-    ``visit``: called with each node and its result. Raises ValueError if a node draws other random numbers
-    than those that are given, or runs neither in float64 nor in its own dtypes.
+    ``own``: the same graph on the same inputs as it is; left out, it is run if a node has no float64.
+    ``written``: inputs, buffers and parameters that the graph writes. ``visit``: called with each node and
+    its result. Raises ValueError if a node draws other random numbers than those that are given, or runs
+    neither in float64 nor in its own dtypes.
     """
-    args, kwargs = wide_arguments(inputs, move if everywhere else None)
+    args, kwargs = wide_arguments(inputs, settings.get("move") if settings.get("everywhere") else None)
     arguments = bound_values(graph_module, args, kwargs)
     own = own or OwnRun(graph_module, inputs)
-    interpreter = Float64Interpreter(
-        graph_module,
-        widen,
-        own_dtypes=own.dtypes,
-        decisions=decisions,
-        move=move,
-        everywhere=everywhere,
-        drawn=drawn,
-        visit=visit,
-    )
+    interpreter = Float64Interpreter(graph_module, own_dtypes=own.dtypes, visit=visit, **settings)
     written = tuple(written)
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
     kept = generators_kept(), state_kept(graph_module, watch=False)
@@ -164,12 +163,9 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class Float64Interpreter(OtherTensors):
     """Runs the nodes of a graph in float64, and those that have no float64 in their own dtypes.
 
-    ``graph_module``: the module to run. Nothing is written into it. ``widen``: what is taken for the values
-    of a parameter, buffer or constant. Left out, the values themselves. ``own_dtypes``: returns the dtypes of
-    a node's value where the graph runs as it is. Left out, a node that has no float64 is an error. ``move``:
-    what is taken for a tensor that was computed in its own dtype. Left out, its values. ``everywhere``:
-    whether that is taken for each result of an operator in float64 as well. ``drawn``: the random numbers
-    that its operators are given. ``visit``: called with each node and its result.
+    Nothing is written into the module. The arguments are those of :class:`Settings`, and ``own_dtypes``:
+    returns the dtypes of a node's value where the graph runs as it is. Left out, a node that has no float64
+    is an error. ``visit``: called with each node and its result.
     """
 
     def __init__(

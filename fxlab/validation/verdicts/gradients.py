@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 import torch
 from torch.fx import GraphModule, Node
@@ -22,9 +22,8 @@ from fxlab.models.running import (
 from fxlab.models.tensor_state import named_tensors
 from fxlab.torch_private import pytree
 from fxlab.validation.outputs.computed_tensors import GRADIENT
-from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import Draw, given_draws
-from fxlab.validation.verdicts.float64_run import Float64Interpreter, Widen, wide_arguments
+from fxlab.validation.verdicts.float64_run import Float64Interpreter, Settings, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.nested import Path, tensors_inside
 from fxlab.values.tensors import is_floating, same_bits, tensors_by_path, to_float64
@@ -72,31 +71,20 @@ def gradients_in_float64(
     inputs: Inputs,
     parameters: Mapping[str, str],
     *,
-    widen: Widen | None = None,
     own: OwnRun | None = None,
-    decisions: Decisions | None = None,
-    move: Widen | None = None,
-    everywhere: bool = False,
-    drawn: Sequence[Draw] = (),
+    **settings: Unpack[Settings],
 ) -> dict[str, torch.Tensor]:
     """Return the same where every floating-point number is one of float64.
 
-    The parameters that are asked about are held in float64 at once, all of them. The other arguments are
-    those of :func:`~fxlab.validation.verdicts.float64_run.run_in_float64`.
+    The parameters that are asked about are held in float64 at once, all of them.
     """
-    args, kwargs = _leaves(wide_arguments(inputs, move if everywhere else None))
+    wide = wide_arguments(inputs, settings.get("move") if settings.get("everywhere") else None)
+    args, kwargs = _leaves(wide)
     own = own or OwnRun(module, inputs)
-    interpreter = Float64Interpreter(
-        module,
-        widen,
-        own_dtypes=own.dtypes,
-        decisions=decisions,
-        move=move,
-        everywhere=everywhere,
-        drawn=drawn,
-    )
+    interpreter = Float64Interpreter(module, own_dtypes=own.dtypes, **settings)
+    drawn = bool(settings.get("drawn"))
     with _run_on_leaves(module, interpreter, args, kwargs, parameters) as (returned, leaves):
-        return _named(_gradients(returned, leaves, drawn=bool(drawn)))
+        return _named(_gradients(returned, leaves, drawn=drawn))
 
 
 @contextmanager
