@@ -6,7 +6,7 @@ import linecache
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -418,3 +418,14 @@ def only_input(node: fx.Node) -> fx.Node | None:
         return None
     value = arguments[0]
     return value if isinstance(value, fx.Node) else None
+
+
+def upstream(*nodes: fx.Node, within: Callable[[fx.Node], bool] = lambda node: True) -> dict[fx.Node, None]:
+    """Return nodes and all that they are computed of, as far as ``within`` tells, in no order."""
+    found = dict.fromkeys(filter(within, nodes))
+    pending = [*found]
+    while pending:
+        read = [value for value in pending.pop().all_input_nodes if value not in found and within(value)]
+        found |= dict.fromkeys(read)
+        pending += read
+    return found

@@ -7,6 +7,7 @@ from torch.fx import Interpreter, Node
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept, gradients_for, placeholder_values, seed_generators
+from fxlab.node_info import upstream
 from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.verdicts.judgement import WORSE
@@ -57,15 +58,8 @@ def rounds_worse(alignment: Alignment) -> dict[Node, tuple[float, float]]:
 
 def _reads_worse(node: Node, worse: set[Node], compared: dict[Node, Any]) -> bool:
     """Tell whether what a node reads is worse, also through values that the other model does not have."""
-    pending, seen = [*node.all_input_nodes], set[Node]()
-    while pending:
-        read = pending.pop()
-        if read in worse:
-            return True
-        if read not in compared and read not in seen:
-            seen.add(read)
-            pending += read.all_input_nodes
-    return False
+    passed = upstream(*node.all_input_nodes, within=lambda read: read not in compared)
+    return any(read in worse for each in (node, *passed) for read in each.all_input_nodes)
 
 
 def _errors(side: Side) -> dict[Node, float]:

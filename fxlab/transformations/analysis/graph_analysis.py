@@ -216,16 +216,6 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     return int(first * tensor.element_size()), int((first + last + 1) * tensor.element_size())
 
 
-def upstream(node: Node) -> list[Node]:
-    """Return a node and all that it is computed of."""
-    found, pending = {node: None}, [node]
-    while pending:
-        read = [value for value in pending.pop().all_input_nodes if value not in found]
-        found |= dict.fromkeys(read)
-        pending += read
-    return list(found)
-
-
 def rounding_readers(graph_module: GraphModule) -> dict[Node, Node]:
     """Return, for each value that is rounded to integers, a node that does it.
 

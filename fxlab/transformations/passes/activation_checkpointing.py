@@ -12,7 +12,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from fxlab.checks import described
-from fxlab.node_info import is_backward, known_result, module_path, module_stack, stack_entry
+from fxlab.node_info import is_backward, known_result, module_path, module_stack, stack_entry, upstream
 from fxlab.operators import multiplies_no_matrices
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import OpOverload
@@ -50,13 +50,8 @@ class ModuleInBothPasses:
     def again(self) -> tuple[Node, ...]:
         """The nodes that have to be computed again, in the order of the graph."""
         inside, there = set(self.forward), self._there
-        needed = set[Node]()
-        pending = [n for n in self.forward if n not in there and any(map(self._is_own, n.users))]
-        while pending:
-            node = pending.pop()
-            if node in inside and node not in there and node not in needed:
-                needed.add(node)
-                pending += node.all_input_nodes
+        read = [node for node in self.forward if any(map(self._is_own, node.users))]
+        needed = upstream(*read, within=lambda node: node in inside and node not in there)
         return tuple(node for node in self.forward if node in needed)
 
     @cached_property
@@ -300,12 +295,7 @@ def computed_again(forward: Iterable[Node], facts: GraphFacts) -> list[Node]:
     network, source, sink = DiGraph(), "source", "sink"
     calls = [*forward]
     ends = [node for node in calls if any(map(is_backward, node.users))]
-    needed, pending = set[Node](), [*ends]
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            pending += node.all_input_nodes
+    needed = upstream(*ends)
     for node in needed:
         is_call = node.op in _CALLS
         value = known_result(node)

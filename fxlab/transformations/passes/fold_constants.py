@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+from fxlab.node_info import upstream
 from fxlab.reasons import Reason, Refusal
-from fxlab.transformations.analysis.graph_analysis import GraphFacts, upstream
+from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.patterns.replacing import mapped, run
 from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype, without_autocast

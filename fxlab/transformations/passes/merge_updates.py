@@ -10,7 +10,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from fxlab.node_info import known_result
+from fxlab.node_info import known_result, upstream
 from fxlab.reasons import Refusal
 from fxlab.torch_private import OpOverload
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -144,15 +144,8 @@ def _behind_gradients(graph: Graph) -> list[Node]:
     results = graph.output_node().args[0]
     if not isinstance(results, Mapping) or not any(str(name).startswith("new ") for name in results):
         return []
-    needed, pending = set[Node](), list[Node]()
-    for name, value in results.items():
-        if isinstance(value, Node) and (name == "loss" or str(name).startswith("grad of ")):
-            pending.append(value)
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            pending += node.all_input_nodes
+    named = (value for name, value in results.items() if name == "loss" or str(name).startswith("grad of "))
+    needed = upstream(*(value for value in named if isinstance(value, Node)))
     calls = (node for node in graph.nodes if node.op not in ("placeholder", "get_attr", "output"))
     return [node for node in calls if node not in needed]
 

@@ -12,6 +12,7 @@ from torch import fx, nn
 from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 
+from fxlab.node_info import upstream
 from fxlab.operators import is_of_python
 from fxlab.transformations.calls.arguments import is_number
 from fxlab.transformations.calls.calls import Calls, Term
@@ -165,13 +166,7 @@ class Pattern:
 
     def size(self, value: Node) -> int:
         """Return the number of calls that compute a value."""
-        pending, seen = [value], set[Node]()
-        while pending:
-            node = pending.pop()
-            if node not in seen and node.op.startswith("call_") and node not in self.scalars:
-                seen.add(node)
-                pending += node.all_input_nodes
-        return len(seen)
+        return len(upstream(value, within=lambda n: n.op.startswith("call_") and n not in self.scalars))
 
     def depth(self, value: Any) -> int:
         """Return how many calls lie between a value and the arguments, at most."""

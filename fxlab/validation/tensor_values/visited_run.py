@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import Inputs, generators_kept, gradients_for, placeholder_values, seed_generators
+from fxlab.node_info import upstream
 from fxlab.validation.arguments import check_runs_by_node
 from fxlab.validation.tensor_values.statistics import readable
 from fxlab.values.tensors import tensors_by_path
@@ -84,11 +85,11 @@ class FirstNonFinite:
 
 def first_non_finite(graph_module: fx.GraphModule, node: fx.Node, inputs: Inputs) -> FirstNonFinite:
     """Run a graph up to a node, and find where NaN and infinity come from; raises as :func:`visit_values`."""
-    upstream = _upstream(node)
+    read = upstream(node)
     found: dict[str, str] = {}
 
     def note(at: fx.Node, value: Any) -> None:
-        if at not in upstream or len(found) == 2:
+        if at not in read or len(found) == 2:
             return
         for tensor in tensors_by_path(value).values():
             try:
@@ -103,14 +104,3 @@ def first_non_finite(graph_module: fx.GraphModule, node: fx.Node, inputs: Inputs
 
     visit_values(graph_module, inputs, note, last=node)
     return FirstNonFinite(found.get("nan"), found.get("inf"))
-
-
-def _upstream(node: fx.Node) -> set[fx.Node]:
-    """Return a node and all that it is computed from."""
-    found, waiting = {node}, [node]
-    while waiting:
-        for read in waiting.pop().all_input_nodes:
-            if read not in found:
-                found.add(read)
-                waiting.append(read)
-    return found
