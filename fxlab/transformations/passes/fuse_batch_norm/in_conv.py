@@ -14,10 +14,9 @@ from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, 
 class FuseBatchNorm1dInConv1d(FuseBatchNorm):
     """Fuse batch norms that follow a 1d convolution into the convolution.
 
-    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
-    convolution before it can do as well. A result of shape ``(C, L)`` is a single sample to the convolution
-    and a batch to the batch norm, so the shape must be known: trace with ``fxlab.symbolic_trace``, or run
-    ``ShapeProp``. The convolution node is the one that is marked.
+    It does what :class:`FuseBatchNorm2dInConv2d` does. A result of shape ``(C, L)`` is a single sample to the
+    convolution and a batch to the batch norm, so the shape must be known: trace with
+    ``fxlab.symbolic_trace``, or run ``ShapeProp``.
 
     Examples
     --------
@@ -57,19 +56,7 @@ class FuseBatchNorm2dInConv2d(FuseBatchNorm):
 
 @dataclass(frozen=True)
 class FuseBatchNorm3dInConv3d(FuseBatchNorm):
-    """Fuse batch norms that follow a 3d convolution into the convolution.
-
-    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
-    convolution before it can do as well. The convolution node is the one that is marked.
-
-    Examples
-    --------
-    >>> import torch
-    >>> model = torch.nn.Sequential(torch.nn.Conv3d(3, 8, 1), torch.nn.BatchNorm3d(8)).eval()
-    >>> fused = FuseBatchNorm3dInConv3d()(torch.fx.symbolic_trace(model))
-    >>> [node.op for node in fused.graph.nodes]
-    ['placeholder', 'call_module', 'call_module', 'output']
-    """
+    """Fuse batch norms that follow a 3d convolution into the convolution."""
 
     pairs: ClassVar = {nn.Conv3d: nn.BatchNorm3d}
 
@@ -78,17 +65,8 @@ class FuseBatchNorm3dInConv3d(FuseBatchNorm):
 class FuseBatchNormInConvTranspose(FuseBatchNorm):
     """Fuse batch norms that follow a transposed convolution, in 1d, 2d or 3d, into the convolution.
 
-    In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
-    convolution before it can do as well. For 1d ones the shape must be known: trace with
-    ``fxlab.symbolic_trace``, or run ``ShapeProp``. The convolution node is the one that is marked.
-
-    Examples
-    --------
-    >>> import torch
-    >>> model = torch.nn.Sequential(torch.nn.ConvTranspose2d(3, 8, 2), torch.nn.BatchNorm2d(8)).eval()
-    >>> fused = FuseBatchNormInConvTranspose()(torch.fx.symbolic_trace(model))
-    >>> [node.op for node in fused.graph.nodes]
-    ['placeholder', 'call_module', 'call_module', 'output']
+    See :class:`FuseBatchNorm2dInConv2d`. For 1d ones the shape must be known: trace with
+    ``fxlab.symbolic_trace``, or run ``ShapeProp``.
     """
 
     pairs: ClassVar = {
