@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -153,17 +153,12 @@ def _settings(module: nn.Module) -> dict[str, object]:
         start = f"{path}." if path else ""
         if not is_a(child, GraphModule):  # torch makes that of a graph anew
             found[f"{start}forward()"] = type(child).forward
-        ignored = _ignored(child)
+        ignored = _OF_GRAPHS if is_a(child, GraphModule) else _REGISTRIES
         for name, value in vars(child).items():
             if name not in ignored and not is_a(value, torch.Tensor, nn.Module):
                 found[f"{start}{name}"] = noted(value)
         found |= {f"{start}{name}": _setting(value, 1) for name in _HOOKS if (value := vars(child)[name])}
     return found
-
-
-def _ignored(module: nn.Module) -> Set[str]:
-    """Return the attributes in which torch keeps what is no setting, and notes of passes on a graph."""
-    return _OF_GRAPHS if is_a(module, GraphModule) else _REGISTRIES
 
 
 def _setting(value: Any, depth: int) -> object:

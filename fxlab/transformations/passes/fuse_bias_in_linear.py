@@ -73,7 +73,7 @@ class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
             args,
             kwargs,
             name=f"{node.name}_input_and_one",
-            meta=_padded_meta(layer),
+            meta=place_of(layer.node) | with_last_size(layer.input, layer.module.in_features + 1),
         )
         change_layer(layer, padded, tensors, edit)
         return node
@@ -86,8 +86,3 @@ class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
                 features, size = 1 - output_dimension(original), original.in_features
                 carry_tensor(original, "weight", weight.narrow(features, 0, size))
                 carry_tensor(original, "bias", weight.select(features, size))
-
-
-def _padded_meta(layer: Layer[nn.Linear]) -> dict[str, object]:
-    """Return where the padding is in the model and what is known of its result."""
-    return place_of(layer.node) | with_last_size(layer.input, layer.module.in_features + 1)
