@@ -21,31 +21,24 @@ MOST_ROWS = 2_000
 """Rows that are sent; the number of all is sent too."""
 MOST_NAMES = 30
 
-_TITLES = {
-    "shape": "Shape", "dtype": "Dtype", "max_abs_diff": "max |Δ|", "mean_abs_diff": "mean |Δ|",
-    "max_rel_diff": "max relative Δ", "mismatched": "Mismatched", "elements": "Elements",
-    "same_bits": "Same bits", "compared": "Compared", "nan_inf_disagreement": "NaN/inf differ",
-    "note": "Note", "op": "Op", "target": "Target", "module_path": "Module path",
-    "parameters": "Parameters", "inputs": "Inputs",
-    "users": "Users", "changed_by": "Changed by", "max_ulp_diff": "max ULPs",
-    "cosine_similarity": "Cosine", "worst_index": "Worst at",
-    "before": "Stands for", "target_before": "Target before", "pass_": "Pass", "matched": "Matched",
-    "reason": "Reason", "status": "Status", "own_error": "Own error",
-    "transformed_error": "Error", "function_error": "Error in float64",
-    "new_values_error": "Explained by rounding", "hidden": "A mistake could hide below",
-    "accumulated": "Error so far", "introduced": "Introduced here", "max_accumulated": "max |Δ| so far",
-    "max_introduced": "max |Δ| introduced", "original": "Compared with", "change": "Change",
-    "differs": "Differs in", "op_before": "Op before", "inputs_before": "Inputs before", "time": "Time",
-    "share": "Share", "flops": "FLOPs", "bytes_in": "Bytes in", "bytes_out": "Bytes out",
-    "peak_memory": "Peak memory", "ratio": "Ratio", "ratio_low": "From", "ratio_high": "To",
-    "speedup": "Speedup", "outcome": "Outcome",
-    "nodes": "Nodes", "added": "Added", "removed": "Removed", "changed": "Changed",
-    "rewired": "Rewired", "changes": "Changes", "rewrites": "Rewrites", "pass": "Pass", "matches": "Matches",
-    "value": "Value", "low": "From", "high": "To", "interval": "Interval at 95 %", "n": "Of",
-    "looked_at": "Open", "output": "Output",
-    "tried": "Tried at", "nearest": "Came furthest", "operators": "Operators", "place": "Registered at",
-    "stack": "Stack", "kernel": "Kernel", "picture": "Picture",
-    "live": "Alive", "made": "Made", "freed": "Freed",
+_NAMED_ALIKE = """
+    shape dtype mismatched elements same_bits compared note op target module_path parameters inputs
+    users changed_by target_before pass_ matched reason status own_error change op_before
+    inputs_before time share bytes_in bytes_out peak_memory ratio speedup outcome nodes added
+    removed changed rewired changes rewrites pass matches value output operators stack kernel
+    picture made freed
+"""
+"""Columns whose titles are their names."""
+_TITLES = {name: name.replace("_", " ").strip().capitalize() for name in _NAMED_ALIKE.split()} | {
+    "max_abs_diff": "max |Δ|", "mean_abs_diff": "mean |Δ|", "max_rel_diff": "max relative Δ",
+    "nan_inf_disagreement": "NaN/inf differ", "max_ulp_diff": "max ULPs", "cosine_similarity": "Cosine",
+    "worst_index": "Worst at", "before": "Stands for", "transformed_error": "Error",
+    "function_error": "Error in float64", "new_values_error": "Explained by rounding",
+    "hidden": "A mistake could hide below", "accumulated": "Error so far", "introduced": "Introduced here",
+    "max_accumulated": "max |Δ| so far", "max_introduced": "max |Δ| introduced", "original": "Compared with",
+    "differs": "Differs in", "flops": "FLOPs", "ratio_low": "From", "ratio_high": "To", "low": "From",
+    "high": "To", "interval": "Interval at 95 %", "n": "Of", "looked_at": "Open", "tried": "Tried at",
+    "nearest": "Came furthest", "place": "Registered at", "live": "Alive",
 }  # fmt: skip
 _KINDS: dict[str, ColumnKind] = {
     "accumulated": "error", "introduced": "error", "time": "seconds", "share": "share", "bytes_in": "bytes",
