@@ -1,4 +1,4 @@
-"""Compare two models of any origin, and find where they part."""
+"""Compare two models of any origin, find where they part, and assert that they do not."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Match nodes of a transformed graph with the nodes of the original that compute the same."""
+"""Nodes of a transformed graph and the nodes of the original that they match, or stand for."""
 
 import uuid
 import weakref

@@ -1,4 +1,4 @@
-"""The first page of a report on several sessions: a row for each, with its verdict and what has ended it."""
+"""The first page of a report: sessions with their verdicts, when it was made, with which versions."""
 
 import importlib.metadata
 import os

@@ -1,4 +1,4 @@
-"""The page around the data of a report: one file in which nothing runs but its own scripts."""
+"""The page around the data of a report: one file in which only the scripts of the front end run."""
 
 import base64
 import gzip

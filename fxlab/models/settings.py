@@ -1,4 +1,4 @@
-"""Settings of torch that a graph depends on, such as whether gradients are on, and refuses to run without."""
+"""Settings of torch that a graph depends on, and those by which one call may give other numbers."""
 
 from __future__ import annotations
 

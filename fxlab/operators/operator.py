@@ -1,4 +1,4 @@
-"""The torch operator that a node calls."""
+"""The torch operator that a node calls, also by a module of ``torch.nn``."""
 
 import builtins
 import inspect

@@ -1,4 +1,4 @@
-"""Repairs of a recorded step: hidden writes, draws that a checkpoint repeats, guards."""
+"""Repairs of a recorded step: writes, hidden ones too, draws that a checkpoint repeats, guards."""
 
 from collections import defaultdict
 from collections.abc import Callable

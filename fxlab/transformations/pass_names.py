@@ -1,4 +1,4 @@
-"""Names of passes, understood in any common spelling."""
+"""Names of passes in any common spelling, and tuples of passes that are found by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes that the inspector offers: fxlab's own, and those of other packages that are installed."""
+"""The passes that are offered, also by packages and this process, and others taken for a pass."""
 
 import functools
 import warnings

@@ -1,4 +1,4 @@
-"""Tensors inside nested values: the paths that lead to them, whether two are the same, float64 copies."""
+"""Tensors inside nested values and other parts by their paths; bits of tensors, float64 copies."""
 
 from __future__ import annotations
 

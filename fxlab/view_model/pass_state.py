@@ -1,4 +1,4 @@
-"""The passes of a session as cards: what each does, would change, and must leave alone, and why."""
+"""The passes of a session as cards: candidates and reasons, errors, options of a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remarks on a session: where its trace or its compile ends, and what could not be seen."""
+"""Remarks on a session: where its trace or compile ends, why it is specialised, what was not seen."""
 
 import linecache
 import re

@@ -1,4 +1,4 @@
-"""DataFrames as tables on the screen: columns and rows as data, and one line that says what they mean."""
+"""DataFrames as tables on the screen, with one line that says what they mean, and a chart of memory."""
 
 from __future__ import annotations
 

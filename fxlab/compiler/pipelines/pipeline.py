@@ -1,4 +1,4 @@
-"""A graph on its way through the passes of a pipeline, and its stages."""
+"""Graphs on their way through the passes of pipelines, which a recorder finds, and their stages."""
 
 import copy
 import weakref

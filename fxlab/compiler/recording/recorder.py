@@ -1,4 +1,4 @@
-"""A compile as a list of steps: each pass, and the graph before and after it."""
+"""A compile as a list of steps: each pass and the graph around it; and listeners that break nothing."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence

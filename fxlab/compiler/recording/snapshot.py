@@ -1,4 +1,4 @@
-"""A graph as it was at one moment of a compile."""
+"""A graph at one moment of a compile, and the parts of a joint graph as one again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

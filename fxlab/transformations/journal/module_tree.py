@@ -1,4 +1,4 @@
-"""Putting modules into a module tree and taking them out, by their path."""
+"""Modules put into a module tree and taken out, and those that stand in for others there."""
 
 import copy
 import zlib

@@ -1,4 +1,4 @@
-"""Writing calls in the dialect that a pass has found: modules, functions, or overloads of ``aten``."""
+"""Write calls in the dialect that a pass has found, and make modules of tensors that are there."""
 
 import operator
 from collections.abc import Mapping

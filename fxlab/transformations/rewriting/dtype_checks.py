@@ -1,4 +1,4 @@
-"""Nodes that check dtypes, where what they check goes, and that refuse those of autocast."""
+"""Dtypes under autocast: nodes that check them, where these go, and nodes that refuse autocast."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""Floating-point operations of nodes, from the shapes that were traced: nothing is run on data."""
+"""Floating-point operations: of operators that run, and of nodes from the shapes that were traced."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping

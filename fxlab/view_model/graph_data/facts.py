@@ -1,4 +1,4 @@
-"""Facts about every node in the page: enough to search, and to show a node while the kernel is busy."""
+"""Facts about every node and the code of stages, as tables in which equal values are written once."""
 
 import json
 from collections.abc import Iterable, Mapping

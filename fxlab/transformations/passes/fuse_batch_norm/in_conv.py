@@ -1,4 +1,4 @@
-"""Fuse batch norms that follow a convolution into it."""
+"""Fuse batch norms into the convolution or the linear layer beside them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
