@@ -20,7 +20,7 @@ _ALIASES = (
     r"|StepLoop"
 )
 nitpicky = True
-nitpick_ignore_regex = [("py:.*", rf"torch\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]
+nitpick_ignore_regex = [("py:.*", rf"torch\..*|pandas\..*|tuple\[~torch.*|{_INNER}|{_ALIASES}")]
 myst_heading_anchors = 3
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
 # Notebooks are stored with pictures in place of widgets, so `make docs` runs them anew.

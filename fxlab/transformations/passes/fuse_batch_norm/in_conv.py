@@ -14,8 +14,8 @@ from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, 
 class FuseBatchNorm1dInConv1d(FuseBatchNorm):
     """Fuse batch norms that follow a 1d convolution into the convolution.
 
-    It does what :class:`FuseBatchNorm2dInConv2d` does. A result of shape ``(C, L)`` is a single sample to the
-    convolution and a batch to the batch norm, so the shape must be known: trace with
+    It does what :class:`fxlab.FuseBatchNorm2dInConv2d` does. A result of shape ``(C, L)`` is a single sample
+    to the convolution and a batch to the batch norm, so the shape must be known: trace with
     ``fxlab.symbolic_trace``, or run ``ShapeProp``.
 
     Examples
@@ -65,7 +65,7 @@ class FuseBatchNorm3dInConv3d(FuseBatchNorm):
 class FuseBatchNormInConvTranspose(FuseBatchNorm):
     """Fuse batch norms that follow a transposed convolution, in 1d, 2d or 3d, into the convolution.
 
-    See :class:`FuseBatchNorm2dInConv2d`. For 1d ones the shape must be known: trace with
+    See :class:`fxlab.FuseBatchNorm2dInConv2d`. For 1d ones the shape must be known: trace with
     ``fxlab.symbolic_trace``, or run ``ShapeProp``.
     """
 
