@@ -4,8 +4,7 @@ import type { AnyModel } from "@anywidget/types";
 import { App } from "./app/app";
 import { Layouts } from "./viewer/drawing/layout";
 import { Viewer } from "./viewer/viewer";
-import { FileWatch } from "./viewer/kernels/file_watch";
-import { WidgetKernel } from "./viewer/kernels/widget_kernel";
+import { FileWatch, WidgetKernel } from "./viewer/kernels/widget_kernel";
 
 /** What is shown of one widget, in as many places as there are. */
 export interface Shown {

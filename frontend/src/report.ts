@@ -16,7 +16,7 @@ const layouts = new Layouts(textOf("fxlab-layout-worker"));
 layouts.prepare();
 
 function opened(id: string, graph = 0): Opened {
-  const element = h("div", {});
+  const element = h("div");
   element.style.display = "contents";
   let close: (() => void) | null = null;
   let isClosed = false;
@@ -55,5 +55,5 @@ document.body.append(
     ? new Several(JSON.parse(contents) as WrittenContents, (number) =>
         opened(`fxlab-session-${number}`, number),
       ).element
-    : h("main", {}, opened("fxlab-session").element),
+    : h("main", opened("fxlab-session").element),
 );

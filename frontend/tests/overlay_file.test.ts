@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { takeFiles } from "../src/app/overlay_files";
 import type { Cell } from "../src/base/wire";
 import { Graphs } from "../src/viewer/graphs/graphs";
 import { overlayOfFile, overlaysIn } from "../src/viewer/overlays/overlay_file";
 import { FakeKernel, Page } from "./fake_kernel";
 import { dataOf, MODELS, vectorsOf } from "./golden";
+import { takeFiles } from "../src/app/graph_area";
 
 const read = (file: string, text: string) =>
   overlaysIn(file, text).map(({ values, labels, ...rest }) => ({

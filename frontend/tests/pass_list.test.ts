@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PassList, type PassActions } from "../src/panels/passes/pass_list";
 import type { Kernel } from "../src/viewer/kernels/kernel";
-import { FileWatch } from "../src/viewer/kernels/file_watch";
 import { pass } from "./passes";
 import type { Option, Pass } from "../src/base/wire";
+import { FileWatch } from "../src/viewer/kernels/widget_kernel";
 
 const actions = Object.fromEntries(
   [

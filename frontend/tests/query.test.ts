@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { parseQuery, QueryError } from "../src/viewer/search/query";
-import { reachable } from "../src/viewer/search/reachability";
-import { part, shapeTest, withShortNames } from "../src/viewer/search/search";
+import { part, reachable, shapeTest, withShortNames } from "../src/viewer/search/search";
 import { FIELDS, queryFor } from "../src/base/query_help";
 
 const read = (text: string): [string, string, boolean][] =>

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 
 import type { Overlay, Picture } from "../src/base/protocol";
-import { savedPicture, type Side } from "../src/graph/saving/saved_picture";
 import { column } from "./pictures";
 import type { Cell, Paints } from "../src/base/wire";
+import { savedPicture, type Side } from "../src/graph/saved_picture";
 
 const PAINTS: Paints = {
   heat: ["#ffffff", "#ff0000"],

@@ -1,8 +1,7 @@
 /** The inspector: panels around a graph, kept in step with the kernel. */
 
 import { focusedIn, type IconName } from "../base/dom";
-import type { Model } from "../base/model";
-import type { FileSuffix, NodesFound, Picture, Stages, State, ToApp } from "../base/protocol";
+import type { FileSuffix, Model, NodesFound, Picture, Stages, State, ToApp } from "../base/protocol";
 import { isNodesFound } from "../base/read_message";
 import { CodePanel } from "../code/code_panel";
 import type { Tool } from "../graph/toolbar";

@@ -1,11 +1,9 @@
 /** What is looked at closely above the graph: one of several panels, which lights its nodes up. */
 
 import { h } from "../base/dom";
-import type { Model } from "../base/model";
-import type { Asking, Box, Comparison, Details, LookedAt, ToViewer } from "../base/protocol";
+import type { Asking, Box, Comparison, Details, LookedAt, Model, ToViewer } from "../base/protocol";
 import { FindOthers } from "../panels/bench/find_others";
-import { NearMissBar } from "../panels/bench/near_miss_bar";
-import { PythonText } from "../panels/bench/python_text";
+import { NearMissBar, PythonText } from "../panels/bench/near_miss_bar";
 import { RewriteBar } from "../panels/bench/rewrite_bar";
 import type { OthersFound, Pass, Role, Selected, ShownNearMiss, ShownRewrite } from "../base/wire";
 
@@ -18,7 +16,7 @@ export interface BenchActions {
 }
 
 export class Bench {
-  readonly element = h("div", { class: "fxi-bench-slot" });
+  readonly element = h("div.fxi-bench-slot");
   private readonly waiting = new Map<string, (value: unknown) => void>();
   private readonly rewrites: RewriteBar;
   private readonly miss: NearMissBar;

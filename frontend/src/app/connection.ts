@@ -1,7 +1,6 @@
 /** The connection to the kernel: which messages are unanswered, and whether anybody is there. */
 
-import type { Model } from "../base/model";
-import type { State, ToApp, ToViewer } from "../base/protocol";
+import type { Model, State, ToApp, ToViewer } from "../base/protocol";
 
 const PATIENCE_MS = 700;
 

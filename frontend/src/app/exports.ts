@@ -1,10 +1,8 @@
 /** The menu that saves the graph as it is shown, or the passes as code. */
 
-import { button, download } from "../base/dom";
-import { closeMenu, menu } from "../base/menu";
+import { closeMenu, download, h, menu } from "../base/dom";
 import type { FileSuffix } from "../base/protocol";
-import { rasterised } from "../graph/saving/png";
-import type { Drawing } from "../graph/saving/saved_picture";
+import { type Drawing, rasterised } from "../graph/saved_picture";
 
 export interface ExportActions {
   /** The graph as it is saved; null as long as there is none. */
@@ -26,9 +24,9 @@ export class Exports {
       action: () => unknown,
       attributes: Record<string, string> = {},
     ): HTMLElement =>
-      button(
+      h(
+        "button.fxi-item",
         {
-          class: "fxi-item",
           ...attributes,
           onclick: () => {
             closeMenu(this.element);

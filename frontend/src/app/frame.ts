@@ -1,6 +1,6 @@
 /** The frame around the panels: where each stands, how large it is, and which of them are folded. */
 
-import { button, focusedIn, h, icon, onResize, type IconName } from "../base/dom";
+import { focusedIn, h, icon, type IconName, onResize } from "../base/dom";
 import { PANELS_AT_FIRST } from "../base/protocol";
 import { splitter } from "../base/splitter";
 import { watchTheme } from "../base/theme";
@@ -48,13 +48,15 @@ class SidePanel {
     press: () => void,
     panel: HTMLElement,
   ) {
-    this.label = h("span", {}, title);
-    this.button = button(
-      { class: "fxi-fold", "aria-label": `${title} panel`, onclick: press },
+    this.label = h("span", title);
+    this.button = h("button.fxi-fold", { "aria-label": `${title} panel`, onclick: press }, [
       icon(sign),
       this.label,
-    );
-    this.element = h("div", { class: `fxi-slot fxi-slot-${name}` }, this.button, panel);
+    ]);
+    this.element = h("div", { class: `fxi-slot fxi-slot-${name}`, style: `grid-area: ${name}` }, [
+      this.button,
+      panel,
+    ]);
   }
 
   get hasFocus(): boolean {
@@ -72,6 +74,10 @@ class SidePanel {
 }
 
 type Foldable = "passes" | "details" | "tables";
+type Side = "left" | "right" | "bottom";
+
+/** Where the borders of panels stand in the grid. */
+const AREAS: Record<Side, string> = { left: "s1", right: "s2", bottom: "s3" };
 
 export class Frame {
   readonly element: HTMLElement;
@@ -94,8 +100,8 @@ export class Frame {
     this.details = new SidePanel("details", "Details", "panelRight", () => this.toggle("details"), details);
     this.main = this.layOut();
     this.element = h(
-      "div",
-      { class: "fxlab-inspector", role: "region", "aria-label": "fxlab inspector", [NO_SHORTCUTS]: "true" },
+      "div.fxlab-inspector",
+      { role: "region", "aria-label": "fxlab inspector", [NO_SHORTCUTS]: "true" },
       parts.header,
       parts.banners,
       this.main,
@@ -123,10 +129,10 @@ export class Frame {
   /** Shows the panels as somebody has chosen. */
   showPanels(panels: Partial<PanelState>): void {
     this.panels = { ...PANELS_AT_FIRST, ...panels };
-    for (const name of ["left", "right", "bottom"] as const) {
+    for (const name of Object.keys(AREAS) as Side[]) {
       const size = this.panels[name];
       if (size === null) this.main.style.removeProperty(`--${name}`);
-      else this.main.style.setProperty(`--${name}`, `${size}px`);
+      else this.setSize(name, size);
     }
     this.arrange();
   }
@@ -194,50 +200,44 @@ export class Frame {
   }
 
   private layOut(): HTMLElement {
-    const set = (name: "left" | "right" | "bottom", value: number, smallest: number, largest: number): void =>
-      this.main.style.setProperty(`--${name}`, `${Math.round(clamp(value, smallest, largest))}px`);
-    const done = (name: "left" | "right" | "bottom"): (() => void) => {
-      return () =>
+    const { graph, tables } = this.parts;
+    const [left, right] = [this.passes.element, this.details.element];
+    const bottom = h("div.fxi-slot.fxi-slot-tables", { style: "grid-area: tables" }, tables.element);
+    const share = (of: number) => (): number => this.main.clientWidth * of;
+    return h("div.fxi-main", [
+      left,
+      this.border("left", "Width of the passes", left, 224, share(0.4)),
+      h("div.fxi-slot.fxi-slot-graph", { style: "grid-area: graph" }, graph),
+      this.border("right", "Width of the details", right, 220, share(0.45)),
+      right,
+      this.border("bottom", "Height of the tables", bottom, 90, () => this.main.clientHeight * 0.7),
+      bottom,
+    ]);
+  }
+
+  /** Returns the border by which a panel gets another size. */
+  private border(
+    name: Side,
+    label: string,
+    panel: HTMLElement,
+    smallest: number,
+    largest: () => number,
+  ): HTMLElement {
+    const vertical = name !== "bottom";
+    return splitter({
+      ...{ label, vertical, grows: name === "left", area: AREAS[name] },
+      size: () => (vertical ? panel.offsetWidth : panel.offsetHeight),
+      resize: (to) => this.setSize(name, Math.round(clamp(to, smallest, largest()))),
+      done: () =>
         this.save.panels({
           ...this.panels,
           [name]: parseFloat(this.main.style.getPropertyValue(`--${name}`)),
-        });
-    };
-    const room = (): number => this.main.clientWidth;
-    const { graph, tables } = this.parts;
-    const bottom = h("div", { class: "fxi-slot fxi-slot-tables" }, tables.element);
-    return h(
-      "div",
-      { class: "fxi-main" },
-      this.passes.element,
-      splitter({
-        label: "Width of the passes",
-        vertical: true,
-        grows: true,
-        size: () => this.passes.element.offsetWidth,
-        resize: (to) => set("left", to, 224, room() * 0.4),
-        done: done("left"),
-      }),
-      h("div", { class: "fxi-slot fxi-slot-graph" }, graph),
-      splitter({
-        label: "Width of the details",
-        vertical: true,
-        grows: false,
-        size: () => this.details.element.offsetWidth,
-        resize: (to) => set("right", to, 220, room() * 0.45),
-        done: done("right"),
-      }),
-      this.details.element,
-      splitter({
-        label: "Height of the tables",
-        vertical: false,
-        grows: false,
-        size: () => bottom.offsetHeight,
-        resize: (to) => set("bottom", to, 90, this.main.clientHeight * 0.7),
-        done: done("bottom"),
-      }),
-      bottom,
-    );
+        }),
+    });
+  }
+
+  private setSize(name: Side, pixels: number): void {
+    this.main.style.setProperty(`--${name}`, `${pixels}px`);
   }
 
   private heightHandle(): HTMLElement {

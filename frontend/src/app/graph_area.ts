@@ -1,24 +1,22 @@
 /** The graphs with what is said of them: overlay, legend, the pass that stands out, what is found. */
 
 import { h } from "../base/dom";
-import type { Model } from "../base/model";
-import type { Box, Overlay, Picture } from "../base/protocol";
+import type { Box, Model, Overlay, Picture } from "../base/protocol";
 import { isNodesFound, isPicture } from "../base/read_message";
 import { drawFrame } from "../graph/frame_select";
 import { isControl, type GraphView } from "../graph/graph_view";
 import { Legend } from "../graph/overlays/legend";
 import { paintTogether } from "../graph/overlays/overlay";
 import { Panes, type PaneActions } from "../graph/panes";
-import { savedPicture, type Drawing, type Side } from "../graph/saving/saved_picture";
 import { Toolbar, type Tool } from "../graph/toolbar";
-import { takeFiles } from "./overlay_files";
 import type { Arrangement, Pass } from "../base/wire";
+import { type Drawing, savedPicture, type Side } from "../graph/saved_picture";
 
 export class GraphArea {
   readonly panes: Panes;
   readonly toolbar: Toolbar;
   private readonly legend: Legend;
-  private readonly percent = h("span", { class: "fxi-percent" });
+  private readonly percent = h("span.fxi-percent.fxi-muted");
   private picture: Picture | null = null;
   private passes: Pass[] = [];
   private chosen: string | null = null;
@@ -49,7 +47,7 @@ export class GraphArea {
         press: () => this.legend.setOpen(!this.legend.isOpen),
         isOn: () => this.legend.isOpen,
       },
-      h("span", { class: "fxi-space" }),
+      h("span.fxi-space"),
       { icon: "minus", label: "Zoom out", key: "-", press: () => this.panes.active.zoomOut() },
       this.percent,
       { icon: "plus", label: "Zoom in", key: "+", press: () => this.panes.active.zoomIn() },
@@ -202,4 +200,31 @@ export class GraphArea {
     this.panes.setPaint(painted);
     this.legend.show(pictures, this.passes, painted);
   }
+}
+
+/** Lets an element take files; returns what asks for one. */
+export function takeFiles(element: HTMLElement, take: (file: File) => void): () => void {
+  const input = h("input", { type: "file", accept: ".csv,.json", multiple: true });
+  const each = (files: FileList | null | undefined): void => [...(files ?? [])].forEach((file) => take(file));
+  input.addEventListener("change", () => {
+    each(input.files);
+    input.value = "";
+  });
+  const isFile = ({ dataTransfer }: DragEvent): boolean => dataTransfer?.types.includes("Files") ?? false;
+  const mark = (on: boolean): void => void element.classList.toggle("fxi-receiving", on);
+  element.addEventListener("dragover", (event) => {
+    if (!isFile(event)) return;
+    event.preventDefault();
+    mark(true);
+  });
+  element.addEventListener("dragleave", () => mark(false));
+  element.addEventListener("drop", (event) => {
+    mark(false);
+    if (!isFile(event)) return;
+    event.preventDefault();
+    // A notebook would take it for one of its own.
+    event.stopPropagation();
+    each(event.dataTransfer?.files);
+  });
+  return () => input.click();
 }

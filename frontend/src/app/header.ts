@@ -1,7 +1,6 @@
 /** The line above everything: the model, what is going on, search, and menus. */
 
-import { fill, h } from "../base/dom";
-import { menu } from "../base/menu";
+import { fill, h, menu } from "../base/dom";
 import type { Details } from "../base/protocol";
 
 const KEYS: [string, string][] = [
@@ -23,29 +22,23 @@ const KEYS: [string, string][] = [
 
 export class Header {
   readonly element: HTMLElement;
-  private readonly title = h("h1", {});
-  private readonly summary = h("span", { class: "fxi-summary" });
+  private readonly title = h("h1.fxi-cut");
+  private readonly summary = h("span.fxi-summary.fxi-cut.fxi-muted");
 
   constructor(busy: HTMLElement, search: HTMLElement, exports: HTMLElement) {
-    this.element = h(
-      "div",
-      { class: "fxi-header fxi-row" },
-      h("div", { class: "fxi-heading" }, this.title, this.summary),
+    this.element = h("div.fxi-header.fxi-row", [
+      h("div.fxi-heading", this.title, this.summary),
       busy,
-      h("span", { class: "fxi-space" }),
+      h("span.fxi-space"),
       search,
       exports,
       menu(
         { title: "Keys", "aria-label": "Keys" },
         "?",
-        h("h3", {}, "Keys"),
-        h(
-          "dl",
-          {},
-          KEYS.map(([key, words]) => [h("dt", {}, key), h("dd", {}, words)]),
-        ),
+        h("h3", "Keys"),
+        h("dl", [KEYS.map(([key, words]) => [h("dt", key), h("dd.fxi-muted", words)])]),
       ),
-    );
+    ]);
   }
 
   /** Name of the model. */
@@ -56,9 +49,8 @@ export class Header {
   show(model: Details): void {
     this.title.textContent = model.title;
     const counts = model.fields.slice(0, 2);
-    fill(
-      this.summary,
-      counts.map(({ label, value }, i) => [i > 0 && " · ", h("span", {}, `${value} ${label.toLowerCase()}`)]),
-    );
+    fill(this.summary, [
+      counts.map(({ label, value }, i) => [i > 0 && " · ", h("span", `${value} ${label.toLowerCase()}`)]),
+    ]);
   }
 }

@@ -1,7 +1,6 @@
 /** What is selected: the kernel says what it is, and the page knows the way back. */
 
-import type { Model } from "../base/model";
-import type { Box, Details, ToViewer } from "../base/protocol";
+import type { Box, Details, Model, ToViewer } from "../base/protocol";
 import type { Panes } from "../graph/panes";
 
 const LONGEST_TRAIL = 100;

@@ -17,7 +17,7 @@ const OVERVIEW = 0;
 export class Several {
   readonly element: HTMLElement;
   private readonly tabs: HTMLAnchorElement[];
-  private readonly main = h("main", {});
+  private readonly main = h("main");
   private shown: number | null = null;
   private opened: Opened | null = null;
 
@@ -27,13 +27,11 @@ export class Several {
     private readonly open: (number: number) => Opened,
   ) {
     const names = ["Overview", ...contents.graphs.map((row) => row.name)];
-    this.tabs = names.map((name, number) => h("a", { href: addressOf(number), title: name }, name));
-    this.element = h(
-      "div",
-      { class: "fxlab-inspector fxi-several" },
-      h("nav", { class: "fxi-graph-tabs", "aria-label": "Graphs" }, this.tabs),
+    this.tabs = names.map((name, number) => h("a.fxi-cut", { href: addressOf(number), title: name }, name));
+    this.element = h("div.fxlab-inspector.fxi-several", [
+      h("nav.fxi-graph-tabs", { "aria-label": "Graphs" }, this.tabs),
       this.main,
-    );
+    ]);
     watchTheme(this.element, ({ dark, highContrast }) => {
       this.element.dataset["theme"] = dark ? "dark" : "light";
       this.element.dataset["contrast"] = highContrast ? "more" : "normal";

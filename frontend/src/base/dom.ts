@@ -2,21 +2,51 @@
 
 export type Child = Node | string | number | null | undefined | false | Child[];
 type Attribute = string | number | boolean | null | undefined | ((event: never) => void);
+export type Attributes = Record<string, Attribute>;
+type Tag<S, Tags> = S extends `${infer T}.${string}` ? T & Tags : S & Tags;
+type HtmlTag<S> = Tag<S, keyof HTMLElementTagNameMap>;
+type SvgTag<S> = Tag<S, keyof SVGElementTagNameMap>;
+type Content = [(Attributes | Child)?, ...Child[]];
 
-/** Creates an HTML element; attributes that start with "on" are listeners, booleans are set or left out. */
-export function h<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  attributes: Record<string, Attribute> = {},
-  ...children: Child[]
-): HTMLElementTagNameMap[K] {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Creates an HTML element of a tag and classes, such as `p.fxi-muted`. Attributes come first: those that start with
+ * "on" are listeners, booleans are set or left out, and classes are added.
+ */
+export function h<S extends string>(selector: S, ...content: Content): HTMLElementTagNameMap[HtmlTag<S>] {
+  const [tag, ...classes] = selector.split(".");
+  const element = document.createElement(tag as HtmlTag<S>);
+  if (element instanceof HTMLButtonElement) element.type = "button";
+  return filled(element, classes, content);
+}
+
+/** Creates an SVG element in the same way. */
+export function s<S extends string>(selector: S, ...content: Content): SVGElementTagNameMap[SvgTag<S>] {
+  const [tag, ...classes] = selector.split(".");
+  return filled(document.createElementNS(SVG, tag as SvgTag<S>), classes, content);
+}
+
+function filled<E extends HTMLElement | SVGElement>(
+  element: E,
+  classes: string[],
+  [first, ...rest]: Content,
+): E {
+  const isChild =
+    typeof first !== "object" || first === null || first instanceof Node || Array.isArray(first);
+  if (classes.length > 0) element.classList.add(...classes);
+  for (const [name, value] of Object.entries(isChild ? {} : first)) {
     if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
+    else if (name === "class") element.classList.add(...String(value).split(" ").filter(Boolean));
+    // A content security policy allows styles of scripts, and none of attributes.
+    else if (name === "style") element.style.cssText = String(value ?? "");
+    else if (name.startsWith("aria-") && typeof value === "boolean")
+      element.setAttribute(name, String(value));
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined)
       element.setAttribute(name, String(value));
   }
-  append(element, children);
+  append(element, isChild ? [first, ...rest] : rest);
   return element;
 }
 
@@ -39,20 +69,6 @@ export function breakable(name: string): Child[] {
   return name
     .split(/(?<=[._/\\])/)
     .flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
-}
-
-const SVG = "http://www.w3.org/2000/svg";
-
-/** Creates an SVG element. */
-export function s<K extends keyof SVGElementTagNameMap>(
-  tag: K,
-  attributes: Record<string, string | number> = {},
-  ...children: (Node | string)[]
-): SVGElementTagNameMap[K] {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children);
-  return element;
 }
 
 const ICONS = {
@@ -94,33 +110,43 @@ export type IconName = keyof typeof ICONS;
 /** Returns a line icon that takes the colour of the text around it. */
 export function icon(name: IconName): SVGSVGElement {
   return s(
-    "svg",
-    {
-      viewBox: "0 0 18 18",
-      width: 16,
-      height: 16,
-      class: "fxi-icon",
-      "aria-hidden": "true",
-      focusable: "false",
-    },
+    "svg.fxi-icon",
+    { viewBox: "0 0 18 18", width: 16, height: 16, "aria-hidden": "true", focusable: "false" },
     s("path", { d: ICONS[name] }),
   );
 }
 
-/** Creates a button, with attributes as those of other elements. */
-export function button(attributes: Record<string, Attribute>, ...children: Child[]): HTMLButtonElement {
-  return h("button", { type: "button", ...attributes }, ...children);
+/** Returns a button that shows only an icon, and says in words what it does. */
+export function iconButton(
+  name: IconName,
+  label: string,
+  onclick: () => void,
+  keys = "",
+  more: Attributes = {},
+): HTMLButtonElement {
+  const title = keys ? `${label} (${keys})` : label;
+  const attributes = { "aria-label": label, title, onclick, ...more };
+  return h("button.fxi-button.fxi-icon-button", attributes, icon(name));
 }
 
-/** Returns a button that shows only an icon, and says in words what it does. */
-export function iconButton(name: IconName, label: string, onclick: () => void, keys = ""): HTMLButtonElement {
-  const title = keys ? `${label} (${keys})` : label;
-  return button({ class: "fxi-button fxi-icon-button", "aria-label": label, title, onclick }, icon(name));
+/** Returns a button of a few words; its title says more. */
+export function textButton(
+  words: string,
+  title: string,
+  onclick: () => void,
+  more: Attributes = {},
+): HTMLButtonElement {
+  return h("button.fxi-button", { title: title || null, onclick, ...more }, words);
+}
+
+/** Returns where a text is read as it is written. */
+export function textBlock(label: string, ...lines: Child[]): HTMLElement {
+  return h("pre", { tabindex: 0, role: "group", "aria-label": label }, lines);
 }
 
 /** Returns a link to a node. */
 export function nodeLink(name: string, go: () => void, shown: Child = name): HTMLButtonElement {
-  return button({ class: "fxi-link", title: `Go to ${name}`, "aria-label": name, onclick: go }, shown);
+  return h("button.fxi-link", { title: `Go to ${name}`, "aria-label": name, onclick: go }, shown);
 }
 
 /** Returns a button that copies a text, and says whether it was. */
@@ -131,11 +157,11 @@ export function copyButton(label: string, text: () => string): HTMLButtonElement
       () => true,
       () => false,
     );
-    copy.classList.toggle("fxi-done", done === true);
+    copy.classList.toggle("fxi-good", done === true);
     copy.title = done ? "Copied" : "Copying failed: the browser denied it";
     fill(copy, icon(done ? "check" : "alert"));
     setTimeout(() => {
-      copy.classList.remove("fxi-done");
+      copy.classList.remove("fxi-good");
       copy.title = title;
       fill(copy, icon("copy"));
     }, 1500);
@@ -179,6 +205,24 @@ export function focusedIn(element: Element): HTMLElement | null {
   return activeElement && element.contains(activeElement) ? (activeElement as HTMLElement) : null;
 }
 
+/** Returns the name by which a control is known when it is drawn anew. */
+function focusName(control: HTMLElement | null): string {
+  return control?.dataset["focus"] ?? control?.title ?? "";
+}
+
+/** Puts the focus on the control in an element that has a name. */
+export function focusOn(element: HTMLElement, name: string): void {
+  const controls = [...element.querySelectorAll<HTMLElement>("[data-focus], [title]")];
+  controls.find((control) => focusName(control) === name)?.focus({ preventScroll: true });
+}
+
+/** Replaces everything in an element; what has the name of what had the focus gets it again. */
+export function redraw(element: HTMLElement, ...children: Child[]): void {
+  const name = focusName(focusedIn(element));
+  fill(element, children);
+  if (name) focusOn(element, name);
+}
+
 /** Offers a text or data to the person as a file. */
 export function download(name: string, type: string, content: string | Blob): void {
   const url = URL.createObjectURL(new Blob([content], { type }));
@@ -188,4 +232,21 @@ export function download(name: string, type: string, content: string | Blob): vo
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** Returns a menu, and what closes it; leaving it closes it too. */
+export function menu(label: Record<string, string>, text: string, ...body: Child[]): HTMLDetailsElement {
+  const element = h("details.fxi-menu", [
+    h("summary.fxi-button", { ...label }, text),
+    h("div.fxi-menu-body", body),
+  ]);
+  element.addEventListener("focusout", (event) => {
+    if (!element.contains(event.relatedTarget as Node | null)) closeMenu(element);
+  });
+  element.addEventListener("keydown", (event) => event.key === "Escape" && closeMenu(element));
+  return element;
+}
+
+export function closeMenu(element: HTMLDetailsElement): void {
+  element.removeAttribute("open");
 }

@@ -65,7 +65,7 @@ export function cellText(value: Cell, kind: ColumnKind): string {
     if (kind === "share") return percent(value);
     if (kind === "seconds") return withUnit(value, "s");
     if (kind === "bytes") return withUnit(value, "B");
-    return kind === "integer" || Number.isInteger(value) ? value.toLocaleString("en-US") : withUnit(value);
+    return kind === "integer" || Number.isInteger(value) ? grouped(value) : withUnit(value);
   }
   if (isNumeric(kind)) {
     const number = { nan: NaN, inf: Infinity, "-inf": -Infinity }[value];
@@ -125,9 +125,14 @@ export function numbered(stage: number | null, name: string): string {
   return stage === null ? name : `${stage}. ${name}`;
 }
 
+/** Returns a number with its thousands apart: "1,234". */
+export function grouped(number: number): string {
+  return number.toLocaleString("en-US");
+}
+
 /** Returns "1 node", "2 nodes"; "1 match", "2 matches". */
 export function counted(count: number, word: string, several = `${word}s`): string {
-  return `${count.toLocaleString("en-US")} ${count === 1 ? word : several}`;
+  return `${grouped(count)} ${count === 1 ? word : several}`;
 }
 
 /** Returns the kinds of values in words, the most frequent first. */

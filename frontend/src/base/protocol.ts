@@ -5,22 +5,20 @@ import type {
   Arrangement,
   Asked,
   BoxKind,
-  Candidate,
   Cell,
   CodeChange,
-  Content,
-  Field,
-  HeldTensor,
+  Extra,
   Measured,
-  NodeArgument,
   Offer,
+  OverlayData,
+  OverlayName,
   Paints,
   PanelState,
   Passes,
   Remarks,
-  Rewrite,
   Role,
   Selected,
+  ShownPreview,
   SourceFrame,
   Status,
   Tables,
@@ -81,21 +79,18 @@ export type Comparison = "" | "below" | number;
 export interface LookedAt {
   stage: number;
   compared: Comparison;
-  beside: boolean;
-  between: number[];
-}
-
-/** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
-export interface Stages {
-  names: string[];
-  /** What the pass of each has changed, in a sentence; "" for the original, and if that is nothing. */
-  changes: string[];
-  shown: number;
-  compared: Comparison;
   /** Whether the two are shown side by side, and not as one graph. */
   beside: boolean;
   /** The numbers of stages whose graphs stand between the two. */
   between: number[];
+}
+
+/** The stages of the stack, from the original on, and the number of the one whose graph is shown. */
+export interface Stages extends Omit<LookedAt, "stage"> {
+  names: string[];
+  /** What the pass of each has changed, in a sentence; "" for the original, and if that is nothing. */
+  changes: string[];
+  shown: number;
   /** The numbers of the stages on the screen, from left to right. */
   row: number[];
   /** The numbers of the stages that can be shown in one more pane. */
@@ -108,30 +103,22 @@ export interface Stages {
   preview?: Preview | null;
 }
 
-export interface Preview {
-  signature: string;
-  name: string;
-  text: string;
-}
+export const NO_STAGES: Stages = {
+  ...{ names: [], changes: [], shown: 0, compared: "", before: null },
+  ...{ beside: false, between: [], row: [0], addable: [], comparisons: [] },
+};
+
+export type Preview = Pick<ShownPreview, "signature" | "name" | "text">;
 
 /** A value for each box, or node, by which they are coloured. */
-export interface Overlay {
-  name: string;
-  title: string;
-  unit: string;
-  combine: "sum" | "max";
-  numeric: boolean;
-  /** Its values are written on boxes, and colour none. */
-  isText?: boolean;
+export interface Overlay extends Omit<OverlayData, "graph" | "values" | "groups"> {
   /** Of all nodes. */
   total: Cell;
   values: Record<string, Cell>;
-  /** Words that are written on boxes. */
-  labels?: Record<string, string>;
 }
 
 export interface Overlays {
-  offered: { name: string; title: string }[];
+  offered: OverlayName[];
   overlay: Overlay | null;
   /** The same of the graphs beside the one that is shown, from left to right. */
   beside: Overlay[];
@@ -143,7 +130,7 @@ export interface Link {
   text: string;
 }
 
-export interface Details {
+export interface Details extends Extra {
   kind: "node" | "group" | "model";
   box: string | null;
   /** The number of the pane in which that box is: 0 is that of the stage that is shown. */
@@ -153,7 +140,6 @@ export interface Details {
   title: string;
   subtitle: string;
   crumbs: { label: string; path: string }[];
-  fields: Field[];
   inputs: Link[];
   users: Link[];
   /** Signatures of the passes that changed it. */
@@ -163,12 +149,7 @@ export interface Details {
   name?: string;
   path?: string;
   values?: { shape: string; dtype: string }[];
-  arguments?: NodeArgument[];
-  parameters?: HeldTensor[];
   frames?: SourceFrame[];
-  candidates?: Candidate[];
-  rewrites?: Rewrite[];
-  contents?: Content[];
   trace?: string[];
   /** The kernel has not answered yet. */
   isPartial?: boolean;
@@ -264,28 +245,12 @@ export interface State {
 }
 
 /** What a person wants of the session; whoever has the model does it. */
-export type ToSession = Extract<
-  Asked,
-  {
-    type:
-      | (
-          | "toggle"
-          | "set-option"
-          | "preview"
-          | "end-preview"
-          | "exclude"
-          | "include"
-          | "apply-up-to"
-          | "add-relaxed"
-          | "add-others"
-          | "reload"
-          | "move"
-          | "add"
-          | "remove"
-        )
-      | ("undo" | "redo" | "reset" | "refresh" | "judge" | "measure" | "open-batch");
-  }
->;
+export const FOR_SESSION = [
+  ...(["toggle", "set-option", "preview", "end-preview", "exclude", "include", "apply-up-to"] as const),
+  ...(["add-relaxed", "add-others", "reload", "move", "add", "remove", "undo", "redo", "reset"] as const),
+  ...(["refresh", "judge", "measure", "open-batch"] as const),
+];
+export type ToSession = Extract<Asked, { type: (typeof FOR_SESSION)[number] }>;
 
 /** What is asked of the session, and answered to who asks. */
 export type Asking = Extract<
@@ -336,3 +301,12 @@ export type ToApp =
   | { type: "file"; suffix: FileSuffix; request: string }
   /** A message was dealt with, whatever came of it. */
   | { type: "done" };
+
+/** What the panels need: the state of the inspector, and messages. */
+export interface Model {
+  get<K extends keyof State>(name: K): State[K];
+  set<K extends keyof State>(name: K, value: State[K]): void;
+  send(content: ToViewer): void;
+  on(event: string, callback: (...values: never[]) => void): void;
+  off(event: string, callback: (...values: never[]) => void): void;
+}

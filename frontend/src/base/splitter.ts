@@ -10,6 +10,8 @@ export interface SplitterOptions {
   vertical: boolean;
   /** Whether the size grows when the border moves right or down. */
   grows: boolean;
+  /** Its place in a grid. */
+  area?: string;
   size(): number;
   resize(size: number): void;
   done?(): void;
@@ -18,10 +20,10 @@ export interface SplitterOptions {
 export function splitter(options: SplitterOptions): HTMLElement {
   const { label, vertical, grows, size, resize } = options;
   const sign = grows ? 1 : -1;
-  const bar = h("div", {
-    class: `fxi-splitter ${vertical ? "fxi-splitter-v" : "fxi-splitter-h"}`,
+  const bar = h(vertical ? "div.fxi-splitter.fxi-splitter-v" : "div.fxi-splitter.fxi-splitter-h", {
     role: "separator",
     tabindex: 0,
+    style: options.area && `grid-area: ${options.area}`,
     "aria-label": label,
     "aria-orientation": vertical ? "vertical" : "horizontal",
     "aria-valuemin": 0,

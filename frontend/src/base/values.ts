@@ -2,14 +2,6 @@
 
 import type { NodeValue, TensorMap, ValuePart } from "./wire";
 
-/** A node of a graph, the number of the stage that the graph is compared with, and the name of inputs. */
-export interface ValuePlace {
-  graph: number;
-  name: string;
-  before: number | null;
-  inputs: string;
-}
-
 /** Which part of a tensor somebody wants to see. */
 export interface Axes {
   rows: number | null;

@@ -1,7 +1,7 @@
 /** The generated Python of the stage that is shown and, where two are compared, what is different line by line. */
 
-import { button, copyButton, debounce, fill, focusedIn, h, icon, onResize } from "../base/dom";
-import { counted } from "../base/format";
+import { copyButton, debounce, fill, focusedIn, h, icon, onResize } from "../base/dom";
+import { counted, grouped } from "../base/format";
 import type { Code, SelectedNodes, Stages } from "../base/protocol";
 import { titleOfStage } from "../base/stages";
 import {
@@ -33,12 +33,6 @@ const WIDE = 900;
 /** Rows around a selected one in a fold that is opened for it. */
 const AROUND = 20;
 const PAGE = 20;
-const NAMES: Record<CodeChange, string> = {
-  same: "equal",
-  changed: "changed",
-  removed: "removed",
-  added: "added",
-};
 
 export class CodePanel {
   readonly element: HTMLElement;
@@ -46,7 +40,7 @@ export class CodePanel {
   private readonly layout: HTMLElement;
   private readonly everything: HTMLButtonElement;
   private readonly copy: HTMLButtonElement;
-  private readonly grid = h("div", { class: "fxi-code-lines", role: "grid", "aria-label": "Generated code" });
+  private readonly grid = h("div.fxi-code-lines", { role: "grid", "aria-label": "Generated code" });
   private readonly stopResize: () => void;
   private code: Code = { state: "none", text: "", after: [], before: null, runs: [], isLinked: true };
   private stages: Stages | null = null;
@@ -68,28 +62,21 @@ export class CodePanel {
     private readonly atOnce = MOST_AT_ONCE,
   ) {
     const choice = (label: string, unified: boolean): HTMLButtonElement =>
-      button(
-        {
-          class: "fxi-button",
-          "aria-pressed": String(unified === this.wantsUnified),
-          onclick: () => this.chooseLayout(unified),
-        },
+      h(
+        "button.fxi-button",
+        { "aria-pressed": unified === this.wantsUnified, onclick: () => this.chooseLayout(unified) },
         label,
       );
-    this.layout = h(
-      "div",
-      { class: "fxi-code-layout", role: "group", "aria-label": "Layout of the difference" },
+    this.layout = h("div.fxi-code-layout", { role: "group", "aria-label": "Layout of the difference" }, [
       choice("Side by side", false),
       choice("Unified", true),
-    );
-    this.everything = button({ class: "fxi-button", onclick: () => this.showAll() }, "Show all lines");
+    ]);
+    this.everything = h("button.fxi-button", { onclick: () => this.showAll() }, "Show all lines");
     this.copy = copyButton("Copy the code", () => textOf(this.code));
-    this.element = h(
-      "div",
-      { class: "fxi-code-panel fxi-column" },
-      h("div", { class: "fxi-code-bar fxi-row" }, this.words, this.everything, this.layout, this.copy),
+    this.element = h("div.fxi-code-panel.fxi-column", [
+      h("div.fxi-code-bar.fxi-row", this.words, this.everything, this.layout, this.copy),
       this.grid,
-    );
+    ]);
     this.grid.addEventListener("click", (event) => this.clicked(event));
     this.grid.addEventListener("keydown", (event) => this.pressed(event));
     this.grid.addEventListener("focusin", (event) => this.focused(event));
@@ -157,10 +144,7 @@ export class CodePanel {
     });
     this.grid.hidden = this.rows.length === 0;
     this.grid.setAttribute("aria-rowcount", String(this.rows.length));
-    fill(
-      this.grid,
-      this.stretches.map((stretch) => this.stretch(stretch)),
-    );
+    fill(this.grid, [this.stretches.map((stretch) => this.stretch(stretch))]);
     this.grid.scrollTop = 0;
     this.showFolds();
     this.bringSelectedIntoView();
@@ -181,7 +165,7 @@ export class CodePanel {
         : stages.before === null
           ? ""
           : named(stages.before);
-      parts.push(h("strong", {}, code.before ? `${before} → ${after}` : after), ": ", this.counts());
+      parts.push(h("strong", code.before ? `${before} → ${after}` : after), ": ", this.counts());
       if (!code.isLinked)
         parts.push(" · This torch does not tell which nodes lines are of, so they lead nowhere.");
     }
@@ -195,7 +179,7 @@ export class CodePanel {
     const count = (kind: CodeChange): number =>
       runs.reduce((sum, [other, length]) => (other === kind ? sum + length : sum), 0);
     const changes = (["changed", "removed", "added"] as const).flatMap((kind) =>
-      count(kind) > 0 ? `${count(kind).toLocaleString("en-US")} ${NAMES[kind]}` : [],
+      count(kind) > 0 ? `${grouped(count(kind))} ${kind}` : [],
     );
     return changes.length > 0 ? `${changes.join(", ")} · ${lines}` : `no difference in ${lines}`;
   }
@@ -210,8 +194,7 @@ export class CodePanel {
     const group = h("div", { role: "presentation", "data-start": start });
     for (let first = start; first < stop; first += CHUNK) {
       const last = Math.min(stop, first + CHUNK);
-      const chunk = h("div", { class: "fxi-code-chunk", role: "rowgroup" });
-      chunk.style.setProperty("--rows", String(last - first));
+      const chunk = h("div.fxi-code-chunk", { role: "rowgroup", style: `--rows: ${last - first}` });
       for (let number = first; number < last; number += 1) chunk.append(this.row(this.rows[number]!, number));
       group.append(chunk);
     }
@@ -223,36 +206,31 @@ export class CodePanel {
     const isEqual =
       this.code.before !== null &&
       this.rows.slice(stretch.start, stretch.stop).every(({ kind }) => kind === "same");
-    const words = `${count.toLocaleString("en-US")} ${isEqual ? "equal lines" : "more lines"}`;
+    const words = `${grouped(count)} ${isEqual ? "equal lines" : "more lines"}`;
     const shown = Math.min(count, this.atOnce);
-    return h(
-      "div",
-      { role: "rowgroup", "data-start": stretch.start },
-      h(
-        "div",
-        { class: "fxi-code-row", role: "row", "aria-rowindex": stretch.start + 1 },
-        h(
-          "div",
-          { class: "fxi-fold", role: "gridcell", "aria-colspan": 2 },
-          button(
+    return h("div", { role: "rowgroup", "data-start": stretch.start }, [
+      h("div.fxi-code-row", { role: "row", "aria-rowindex": stretch.start + 1 }, [
+        h("div.fxi-fold", { role: "gridcell", "aria-colspan": 2 }, [
+          h(
+            "button",
             {
               tabindex: -1,
-              title: shown < count ? `Show ${shown.toLocaleString("en-US")} of them` : "Show them",
+              title: shown < count ? `Show ${grouped(shown)} of them` : "Show them",
               onclick: () => this.unfold(stretch, stretch.start, stretch.start + this.atOnce, true),
             },
             icon("chevron"),
             words,
           ),
-        ),
-      ),
-    );
+        ]),
+      ]),
+    ]);
   }
 
   private row(row: Row, number: number): HTMLElement {
     const { before } = this.code;
     const isBeside = before !== null && !this.isUnified;
     const words = row.pair && wordsOf(before![row.pair[0]]!.text, this.code.after[row.pair[1]]!.text);
-    const element = h("div", { class: "fxi-code-row", role: "row", "aria-rowindex": number + 1 });
+    const element = h("div.fxi-code-row", { role: "row", "aria-rowindex": number + 1 });
     if (isBeside)
       element.append(
         this.cell(row, number, "before", words?.[0] ?? null),
@@ -284,11 +262,9 @@ export class CodePanel {
     if (look === "same") cell.append(text);
     else
       cell.append(
-        h(
-          look === "removed" ? "del" : "ins",
-          {},
-          words ? words.map((part) => (part.differs ? h("mark", {}, part.text) : part.text)) : text,
-        ),
+        h(look === "removed" ? "del" : "ins", {}, [
+          words ? words.map((part) => (part.differs ? h("mark", part.text) : part.text)) : text,
+        ]),
       );
     return cell;
   }

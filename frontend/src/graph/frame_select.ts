@@ -15,7 +15,7 @@ export function drawFrame(
   framed: (boxes: string[]) => void,
   clicked: () => void,
 ): void {
-  const frame = h("div", { class: "fxi-frame" });
+  const frame = h("div.fxi-frame");
   const bounds = element.getBoundingClientRect();
   const gesture = new AbortController();
   const { signal } = gesture;

@@ -44,16 +44,14 @@ const ARROWS: Record<string, Direction> = {
 
 export class GraphView {
   readonly element: HTMLElement;
-  private readonly layer = h("div", { class: "fxi-layer" });
-  private readonly announcer = h("div", { class: "fxi-sr", "aria-live": "polite" });
+  private readonly layer = h("div.fxi-layer");
+  private readonly announcer = h("div.fxi-sr", { "aria-live": "polite" });
   /** Until there is a picture. */
-  private readonly waiting = h("p", { class: "fxi-waiting", role: "status" }, "Loading the graph …");
+  private readonly waiting = h("p.fxi-waiting.fxi-muted", { role: "status" }, "Loading the graph …");
   /** Shown where a wheel does nothing yet. */
-  private readonly hint = h(
-    "p",
-    { class: "fxi-hint", "aria-hidden": "true" },
+  private readonly hint = h("p.fxi-hint.fxi-muted", { "aria-hidden": "true" }, [
     "Click the graph to move it with the wheel; with Ctrl it zooms",
-  );
+  ]);
   readonly camera: Camera;
   readonly highlights: Highlights;
   private readonly tooltip: Tooltip;
@@ -63,7 +61,7 @@ export class GraphView {
   private readonly stopResize: () => void;
 
   constructor(private readonly actions: GraphActions) {
-    this.element = h("div", { class: "fxi-graph", tabindex: 0, role: "application" });
+    this.element = h("div.fxi-graph", { tabindex: 0, role: "application" });
     this.camera = new Camera(this.element, this.layer, {
       changed: () => this.cameraMoved(),
       moved: (gliding) => actions.moved(gliding),

@@ -1,6 +1,6 @@
 /** What stands out in the graph: what is selected, found, changed by a pass, or coloured by an overlay. */
 
-import { counted } from "../base/format";
+import { counted, grouped } from "../base/format";
 import type { Box } from "../base/protocol";
 import { markColour, type LivePicture } from "./live_picture";
 import { NUMBER_OF_KINDS, type Painted } from "./overlays/overlay";
@@ -97,7 +97,7 @@ export class Highlights {
   private foundWords(box: Box, id: string): string {
     const count = this.countIn(id);
     if (count === 0) return "";
-    return box.openable ? `${count.toLocaleString("en-US")} of ${counted(box.count, "node")} found` : "Found";
+    return box.openable ? `${grouped(count)} of ${counted(box.count, "node")} found` : "Found";
   }
 
   /** Returns which passes changed a box, or what became of it. */

@@ -1,6 +1,7 @@
 /** A picture as live elements: found by box, with room to hit small things, and numbers on changed boxes. */
 
-import { s } from "../base/dom";
+import { s, type Attributes } from "../base/dom";
+import { grouped } from "../base/format";
 import type { Box, Picture } from "../base/protocol";
 import { parseSvg } from "../base/sanitize";
 import { shifts } from "./frame_names";
@@ -78,27 +79,10 @@ export class LivePicture {
     const [element, area] = [this.elements.get(id), this.areas.get(id)];
     element?.querySelector(":scope > .fxi-found-count")?.remove();
     if (!element || !area || count === 0) return;
-    const words = count.toLocaleString("en-US");
+    const words = grouped(count);
     const width = Math.max(2 * FLAG_RADIUS, 9 + 6.6 * words.length);
     const [x, y] = [area.x - this.offset.x - FLAG_RADIUS, area.y - this.offset.y - FLAG_RADIUS];
-    element.append(
-      s(
-        "g",
-        { class: "fxi-found-count" },
-        s("rect", { x, y, width, height: 2 * FLAG_RADIUS, rx: FLAG_RADIUS }),
-        s(
-          "text",
-          {
-            x: x + width / 2,
-            y: y + FLAG_RADIUS + 3.6,
-            "text-anchor": "middle",
-            "font-size": 10.5,
-            "font-weight": "bold",
-          },
-          words,
-        ),
-      ),
-    );
+    element.append(s("g.fxi-found-count", ...pill({ x, y, width, height: 2 * FLAG_RADIUS }, words)));
   }
 
   /** Writes a few words on the lower edge of a box; nothing if there are none. */
@@ -106,26 +90,13 @@ export class LivePicture {
     const [element, area] = [this.elements.get(id), this.areas.get(id)];
     element?.querySelector(":scope > .fxi-overlay-label")?.remove();
     if (!element || !area || !words) return;
-    const width = Math.min(area.width + 2 * FLAG_RADIUS, 10 + 5.6 * words.length);
-    const x = area.x - this.offset.x + area.width / 2;
+    const wanted = 10 + 5.6 * words.length;
+    const width = Math.min(area.width + 2 * FLAG_RADIUS, wanted);
+    const x = area.x - this.offset.x + (area.width - width) / 2;
     const y = area.y - this.offset.y + area.height - FLAG_RADIUS / 2;
-    element.append(
-      s(
-        "g",
-        { class: "fxi-overlay-label" },
-        s("rect", { x: x - width / 2, y, width, height: 13, rx: 6.5 }),
-        s(
-          "text",
-          {
-            ...{ x, y: y + 9.6, "text-anchor": "middle", "font-size": 9.5 },
-            ...(width < 10 + 5.6 * words.length
-              ? { textLength: width - 10, lengthAdjust: "spacingAndGlyphs" }
-              : {}),
-          },
-          words,
-        ),
-      ),
-    );
+    const narrow = { textLength: width - 10, lengthAdjust: "spacingAndGlyphs" };
+    const look = { "font-size": 9.5, "font-weight": "normal", ...(width < wanted ? narrow : {}) };
+    element.append(s("g.fxi-overlay-label", ...pill({ x, y, width, height: 13 }, words, look)));
   }
 
   private addEdge(id: string, element: SVGGElement): void {
@@ -135,7 +106,7 @@ export class LivePicture {
     pushTo(this.leaving, source, id);
     pushTo(this.entering, target, id);
     const line = element.querySelector("path");
-    if (line) element.append(s("path", { d: line.getAttribute("d") ?? "", class: "fxi-edge-hit" }));
+    if (line) element.append(s("path.fxi-edge-hit", { d: line.getAttribute("d") ?? "" }));
   }
 
   /** Draws the words of an opened group above the edges that cross them. */
@@ -176,13 +147,22 @@ export class LivePicture {
     const start = toggle?.getAttribute("d")?.match(/^M\s*(-?[\d.]+)[ ,]+(-?[\d.]+)/);
     if (toggle && start) {
       const [cx, cy] = [Number(start[1]) + 3.5, Number(start[2])];
-      toggle.before(s("circle", { class: "fxi-toggle-disc", cx, cy, r: TOGGLE_RADIUS }));
-      toggle.after(s("circle", { class: "fxi-toggle-hit", cx, cy, r: TOGGLE_RADIUS + 4 }));
+      toggle.before(s("circle.fxi-toggle-disc", { cx, cy, r: TOGGLE_RADIUS }));
+      toggle.after(s("circle.fxi-toggle-hit", { cx, cy, r: TOGGLE_RADIUS + 4 }));
     }
     if (box.marks.length > 0 && !box.openable) element.append(flag(x, y, box.marks, this.picture));
     if (box.kind === "cluster") this.raiseLabel(id, element, shape);
     else this.enlargeTitle(element, { x, y, width, height });
   }
+}
+
+/** Returns a rectangle with round ends, and words in its middle. */
+function pill({ x, y, width, height }: Rectangle, words: string, look: Attributes = {}): SVGElement[] {
+  const usual = { "text-anchor": "middle", "font-size": 10.5, "font-weight": "bold" };
+  return [
+    s("rect", { x, y, width, height, rx: height / 2 }),
+    s("text", { x: x + width / 2, y: y + height / 2 + 3.6 - (17 - height) / 8, ...usual, ...look }, words),
+  ];
 }
 
 /** Returns what the name of a group stands on while it is away from its place. */
@@ -192,9 +172,8 @@ function backOf(words: Element[]): SVGRectElement {
   const end = (word: Element): number => number(word, "x") + number(word, "textLength");
   const [x, y] = texts[0] ? [number(texts[0], "x") - 22, number(texts[0], "y") - 16] : [0, 0];
   const width = Math.max(0, ...texts.map(end)) - x + 8;
-  const back = s("rect", { class: "fxi-name-back", x, y, width, height: 22, rx: 5 });
-  back.style.setProperty("--name", `${texts[0] ? end(texts[0]) - x + 8 : 0}px`);
-  return back;
+  const style = `--name: ${texts[0] ? end(texts[0]) - x + 8 : 0}px`;
+  return s("rect.fxi-name-back", { x, y, width, height: 22, rx: 5, style });
 }
 
 /** Returns the numbers of the passes that changed a node, or what became of it: readable without colour. */
@@ -203,27 +182,12 @@ function flag(x: number, y: number, marks: number[], picture: Picture): SVGGElem
   const discs = marks.map((mark) => {
     const words = markSign(mark, picture);
     const width = 2 * FLAG_RADIUS + 5 * Math.max(0, words.length - 1);
-    const group = s(
-      "g",
-      {},
-      s("rect", { x: left, y: y - FLAG_RADIUS, width, height: 2 * FLAG_RADIUS, rx: FLAG_RADIUS }),
-      s(
-        "text",
-        {
-          x: left + width / 2,
-          y: y + 3.6,
-          "text-anchor": "middle",
-          "font-size": 10.5,
-          "font-weight": "bold",
-        },
-        words,
-      ),
-    );
+    const area = { x: left, y: y - FLAG_RADIUS, width, height: 2 * FLAG_RADIUS };
+    const group = s("g", { style: `--mark: ${markColour(mark, picture)}` }, ...pill(area, words));
     left += width;
-    group.style.setProperty("--mark", markColour(mark, picture));
     return group;
   });
-  return s("g", { class: "fxi-flag" }, ...discs);
+  return s("g.fxi-flag", ...discs);
 }
 
 function canvasOffset(svg: SVGSVGElement): { x: number; y: number } {

@@ -2,7 +2,14 @@
 
 import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { numbered } from "../base/format";
-import type { Box, Details, NodesFound, Picture, Stages } from "../base/protocol";
+import {
+  NO_STAGES,
+  type Box,
+  type Details,
+  type NodesFound,
+  type Picture,
+  type Stages,
+} from "../base/protocol";
 import { splitter } from "../base/splitter";
 import { titleOfStage } from "../base/stages";
 import { GraphView } from "./graph_view";
@@ -34,8 +41,8 @@ const KEYS = "Arrow keys follow edges, Enter opens and closes a group, f fits, s
 
 /** A graph with words above that say which stage it is, which are hidden where there is no other. */
 class Pane {
-  readonly title = h("h3", {});
-  readonly note = h("span", { class: "fxi-pane-note", role: "status" });
+  readonly title = h("h3.fxi-cut");
+  readonly note = h("span.fxi-pane-note.fxi-cut.fxi-muted", { role: "status" });
   private readonly choice: HTMLSelectElement;
   private readonly head: HTMLElement;
   readonly element: HTMLElement;
@@ -51,14 +58,12 @@ class Pane {
       title: "Show another stage in this pane",
       onchange: () => choose(Number(this.choice.value)),
     });
-    this.head = h(
-      "div",
-      { class: "fxi-pane-head fxi-row", hidden: true },
-      h("div", { class: "fxi-pane-stage fxi-row" }, this.title, icon("chevron"), this.choice),
+    this.head = h("div.fxi-pane-head.fxi-row", { hidden: true }, [
+      h("div.fxi-pane-stage.fxi-row", this.title, icon("chevron"), this.choice),
       this.note,
       iconButton("close", "Close this pane", () => choose(null)),
-    );
-    this.element = h("div", { class: "fxi-pane fxi-column", role: "group" }, this.head, graph.element);
+    ]);
+    this.element = h("div.fxi-pane.fxi-column", { role: "group" }, this.head, graph.element);
     this.call(null);
   }
 
@@ -70,21 +75,20 @@ class Pane {
   }
 
   /** Says which stage it shows, and which it could; null if there is no need to. */
-  call(stage: number | null, { names, row, addable }: Stages = NONE): void {
+  call(stage: number | null, { names, row, addable }: Stages = NO_STAGES): void {
     const title = stage === null ? "" : titleOfStage(names, stage);
     this.head.hidden = stage === null;
     this.title.textContent = title;
     this.title.title = title;
     this.element.setAttribute("aria-label", title || "Graph");
     this.choice.setAttribute("aria-label", `Stage in this pane: ${title}`);
-    fill(
-      this.choice,
+    fill(this.choice, [
       names.map((name, i) =>
         i === stage || (stage !== null && (addable.includes(i) || row.length > 5) && !row.includes(i))
           ? h("option", { value: i, selected: i === stage }, numbered(i, name))
           : null,
       ),
-    );
+    ]);
     this.graph.setLabel(
       stage === null
         ? `Graph of the model. ${KEYS}.`
@@ -93,16 +97,11 @@ class Pane {
   }
 }
 
-const NONE: Stages = {
-  ...{ names: [], changes: [], shown: 0, compared: "", before: null },
-  ...{ beside: false, between: [], row: [0], addable: [], comparisons: [] },
-};
-
 export class Panes {
-  readonly element = h("div", { class: "fxi-panes" });
+  readonly element = h("div.fxi-panes");
   /** By their numbers. */
   private readonly list: Pane[] = [];
-  private stages = NONE;
+  private stages = NO_STAGES;
   /** Whether these stages have not been shown together yet. */
   private isNew = true;
   /** What was brought into sight last, as one text, and in which pane it is. */

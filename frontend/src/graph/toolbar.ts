@@ -1,6 +1,6 @@
 /** The line above the graph: tools for looking at it. */
 
-import { button, h, icon, type IconName } from "../base/dom";
+import { h, icon, type IconName } from "../base/dom";
 import { rove } from "../base/roving";
 
 export interface Tool {
@@ -21,11 +21,9 @@ export class Toolbar {
 
   /** Shows tools, and what else stands between them, from left to right. */
   constructor(...items: (Tool | HTMLElement)[]) {
-    this.element = h(
-      "div",
-      { class: "fxi-toolbar", role: "toolbar", "aria-label": "Graph" },
+    this.element = h("div.fxi-toolbar", { role: "toolbar", "aria-label": "Graph" }, [
       items.map((item) => (item instanceof HTMLElement ? item : this.button(item))),
-    );
+    ]);
     rove(this.element, "button, select");
     this.refresh();
   }
@@ -36,7 +34,8 @@ export class Toolbar {
   }
 
   private button({ icon: sign, label, key, press, isOn, isNamed }: Tool): HTMLElement {
-    const made = button(
+    const made = h(
+      "button",
       {
         class: `fxi-tool fxi-tool-${sign}${isNamed ? " fxi-tool-named" : ""}`,
         "aria-label": label,
@@ -47,7 +46,7 @@ export class Toolbar {
         },
       },
       icon(sign),
-      isNamed && h("span", {}, label),
+      isNamed && h("span", label),
     );
     if (isOn) this.switches.push([made, isOn]);
     return made;

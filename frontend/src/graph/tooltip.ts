@@ -1,12 +1,12 @@
 /** What a pointer rests on, in words beside it. */
 
-import { fill, h, type Child } from "../base/dom";
+import { type Child, fill, h } from "../base/dom";
 import type { Box } from "../base/protocol";
 import type { Highlights } from "./highlights";
 import type { LivePicture } from "./live_picture";
 
 export class Tooltip {
-  readonly element = h("div", { class: "fxi-tooltip", role: "tooltip", hidden: true });
+  readonly element = h("div.fxi-tooltip", { role: "tooltip", hidden: true });
 
   /** Stays within `host`. */
   constructor(
@@ -19,12 +19,12 @@ export class Tooltip {
     const hint = hintFor(box);
     this.show(
       event,
-      h("strong", {}, box.label),
-      box.details.map((line) => h("div", {}, line)),
-      painted && h("div", {}, painted),
-      changed && h("div", { class: "fxi-tooltip-changed" }, changed),
-      found && box.openable && h("div", {}, found),
-      hint && h("div", { class: "fxi-tooltip-hint" }, hint),
+      h("strong", box.label),
+      box.details.map((line) => h("div", line)),
+      painted && h("div", painted),
+      changed && h("div.fxi-tooltip-changed", changed),
+      found && box.openable && h("div", found),
+      hint && h("div.fxi-tooltip-hint.fxi-muted", hint),
     );
   }
 
@@ -34,8 +34,8 @@ export class Tooltip {
     const name = (box: string): string => live.box(box)?.label ?? "";
     this.show(
       event,
-      h("strong", {}, `${name(edge.source)} → ${name(edge.target)}`),
-      edge.label && h("div", {}, edge.label),
+      h("strong", `${name(edge.source)} → ${name(edge.target)}`),
+      edge.label && h("div", edge.label),
     );
   }
 

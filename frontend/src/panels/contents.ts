@@ -1,6 +1,6 @@
 /** The first page of a report on several graphs: a row for each, and what is said of all of them. */
 
-import { h, type Child } from "../base/dom";
+import { type Child, h } from "../base/dom";
 import { remarkItem } from "./trace_banner";
 import type { WrittenContents, WrittenRow } from "../base/wire";
 
@@ -9,31 +9,21 @@ const COLUMNS = ["Graph", "Model", "Stages", "Nodes", "Verdict", "Ends at"];
 /** Returns the page; `address` is that of a graph, by its number from 1. */
 export function contentsPage(contents: WrittenContents, address: (number: number) => string): HTMLElement {
   const { title, notes, remarks, graphs, made } = contents;
-  return h(
-    "div",
-    { class: "fxi-overview fxi-column" },
-    h("h1", {}, title),
-    notes.map((words) => h("p", {}, words)),
-    h(
-      "div",
-      { class: "fxi-table-scroll", tabindex: 0, role: "region", "aria-label": "Graphs" },
-      h(
-        "table",
-        { class: "fxi-table" },
-        h("thead", {}, h("tr", {}, ...COLUMNS.map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, ...graphs.map((row, i) => rowOf(row, address(i + 1)))),
-      ),
-    ),
+  return h("div.fxi-overview.fxi-column", [
+    h("h1", title),
+    notes.map((words) => h("p", words)),
+    h("div.fxi-table-scroll", { tabindex: 0, role: "region", "aria-label": "Graphs" }, [
+      h("table.fxi-table", [
+        h("thead", h("tr", ...COLUMNS.map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", ...graphs.map((row, i) => rowOf(row, address(i + 1)))),
+      ]),
+    ]),
     remarks.length > 0 && [
-      h("h2", {}, "Remarks"),
-      h(
-        "ul",
-        {},
-        remarks.map((what) => remarkItem({ what, place: "", code: "", means: "", advice: "" })),
-      ),
+      h("h2", "Remarks"),
+      h("ul", [remarks.map((what) => remarkItem({ what, place: "", code: "", means: "", advice: "" }))]),
     ],
-    h("p", { class: "fxi-muted" }, made),
-  );
+    h("p.fxi-muted", made),
+  ]);
 }
 
 function rowOf(row: WrittenRow, address: string): HTMLElement {
@@ -41,24 +31,16 @@ function rowOf(row: WrittenRow, address: string): HTMLElement {
   const nodes =
     row.nodesBefore === row.nodesAfter ? `${row.nodesBefore}` : `${row.nodesBefore} → ${row.nodesAfter}`;
   const judged = agrees === null ? "fxi-muted" : agrees ? "fxi-good" : "fxi-bad";
-  const cell = (...children: Child[]): HTMLElement => h("td", {}, ...children);
-  return h(
-    "tr",
-    {},
+  const cell = (...children: Child[]): HTMLElement => h("td", ...children);
+  return h("tr", [
     h("th", { scope: "row" }, h("a", { href: address }, name)),
     cell(model),
     cell(String(stages)),
     cell(nodes),
-    h(
-      "td",
-      { class: `fxi-judged ${judged}` },
-      h("span", {}, verdict),
-      agrees !== true && reason && h("span", { class: "fxi-muted" }, reason),
-    ),
-    h(
-      "td",
-      {},
-      ended ? h("ul", {}, remarkItem({ ...ended, means: "" })) : h("span", {}, "the end of the code"),
-    ),
-  );
+    h("td", { class: `fxi-judged ${judged}` }, [
+      h("span", verdict),
+      agrees !== true && reason && h("span.fxi-muted", reason),
+    ]),
+    h("td", ended ? h("ul", remarkItem({ ...ended, means: "" })) : h("span", "the end of the code")),
+  ]);
 }

@@ -1,6 +1,6 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
-import { breakable, button, fill, focusedIn, h, icon, iconButton, nodeLink } from "../base/dom";
+import { breakable, fill, focusedIn, h, icon, iconButton, nodeLink } from "../base/dom";
 import { numbered } from "../base/format";
 import { shortNames } from "../base/names";
 import { markColour } from "../graph/live_picture";
@@ -32,7 +32,7 @@ const ENDS = { first: 8, last: 3 };
 
 export class DetailsPanel {
   readonly element: HTMLElement;
-  private readonly body = h("div", { class: "fxi-panel-body" });
+  private readonly body = h("div.fxi-panel-body");
   /** Whether a rewrite was taken back or applied again here: then the way back gets the focus. */
   private wasPressed = false;
   private readonly values: ValueSection;
@@ -44,11 +44,9 @@ export class DetailsPanel {
     private readonly passOf: PassOf,
   ) {
     this.values = new ValueSection({ ...actions.values, jump: actions.jump });
-    this.element = h(
-      "section",
-      { class: "fxi-panel fxi-column fxi-details", "aria-label": "Details", tabindex: -1 },
+    this.element = h("section.fxi-panel.fxi-column.fxi-details", { "aria-label": "Details", tabindex: -1 }, [
       this.body,
-    );
+    ]);
   }
 
   show(details: Details): void {
@@ -63,30 +61,21 @@ export class DetailsPanel {
     // Who reads something goes on reading it when more is known.
     const scrolled = shown === this.shown ? this.body.scrollTop : 0;
     this.shown = shown;
-    fill(
-      this.body,
+    fill(this.body, [
       this.head(details),
       this.marks(details.marks),
       this.became(details.became),
       this.rewrites(details),
-      h(
-        "dl",
-        { class: "fxi-fields" },
+      h("dl.fxi-fields", [
         details.fields.map(({ label, value, code }) => [
-          h("dt", {}, label),
-          h("dd", {}, code ? h("code", {}, breakable(value)) : value),
+          h("dt", label),
+          h("dd", code ? h("code", breakable(value)) : value),
         ]),
         (details.values ?? []).map(({ shape, dtype }, i, all) => [
-          h("dt", {}, all.length > 1 ? `Result ${i}` : "Result"),
-          h(
-            "dd",
-            {},
-            h("code", { class: "fxi-shape" }, shape || "—"),
-            " ",
-            h("code", { class: "fxi-muted" }, dtype),
-          ),
+          h("dt", all.length > 1 ? `Result ${i}` : "Result"),
+          h("dd", h("code.fxi-shape", shape || "—"), " ", h("code.fxi-muted", dtype)),
         ]),
-      ),
+      ]),
       details.kind === "node" && this.values.element,
       this.arguments(details),
       this.links(
@@ -104,18 +93,13 @@ export class DetailsPanel {
       candidates(details, this.passOf, this.actions.whyNot),
       source(details.frames ?? []),
       details.isPartial === true &&
-        h("p", { class: "fxi-partial" }, "The kernel knows more, and has not answered."),
+        h("p.fxi-partial.fxi-muted", "The kernel knows more, and has not answered."),
       details.trace &&
         details.trace.length > 0 &&
-        section(
-          "Trace",
-          h(
-            "pre",
-            { class: "fxi-trace", tabindex: 0, role: "group", "aria-label": "Trace" },
-            details.trace.join("\n"),
-          ),
-        ),
-    );
+        section("Trace", [
+          h("pre.fxi-trace", { tabindex: 0, role: "group", "aria-label": "Trace" }, details.trace.join("\n")),
+        ]),
+    ]);
     this.body.scrollTop = scrolled;
     if (focused && this.values.element.contains(focused)) focused.focus({ preventScroll: true });
     const next = this.body.querySelector<HTMLElement>(".fxi-rewrite button");
@@ -130,29 +114,26 @@ export class DetailsPanel {
   }
 
   private head(details: Details): HTMLElement {
-    return h(
-      "div",
-      { class: "fxi-details-head" },
+    return h("div.fxi-details-head", [
       details.crumbs.length > 0 &&
-        h(
-          "nav",
-          { class: "fxi-crumbs fxi-wrap", "aria-label": "Enclosing groups" },
+        h("nav.fxi-crumbs.fxi-wrap", { "aria-label": "Enclosing groups" }, [
           details.crumbs.map(({ label, path }) =>
-            button({ class: "fxi-link", title: path, onclick: () => this.actions.selectGroup(path) }, label),
+            h("button.fxi-link", { title: path, onclick: () => this.actions.selectGroup(path) }, label),
           ),
-        ),
-      h(
-        "div",
-        { class: "fxi-title-row" },
+        ]),
+      h("div.fxi-title-row", [
         h("h2", { title: details.title }, breakable(details.title)),
         details.box
           ? iconButton("target", "Show in the graph", () => this.actions.locate(details.box!))
           : null,
-        details.kind !== "model" && this.othersButton(details),
+        details.kind !== "model" &&
+          iconButton("search", "Find others", () => this.actions.findOthers(details), "", {
+            class: "fxi-needs-kernel",
+          }),
         details.kind !== "model"
           ? iconButton("close", "Back to the model", () => this.actions.clear(), "Esc")
           : null,
-      ),
+      ]),
       h(
         "span",
         {
@@ -160,48 +141,33 @@ export class DetailsPanel {
         },
         details.subtitle,
       ),
-    );
-  }
-
-  private othersButton(details: Details): HTMLElement {
-    const others = iconButton("search", "Find others", () => this.actions.findOthers(details));
-    others.classList.add("fxi-needs-kernel");
-    return others;
+    ]);
   }
 
   private marks(signatures: string[]): HTMLElement | null {
     if (signatures.length === 0) return null;
-    return h(
-      "div",
-      { class: "fxi-changed-by fxi-row fxi-wrap" },
+    return h("div.fxi-changed-by.fxi-row.fxi-wrap", [
       "Changed by",
       signatures.map((signature) => {
         const found = this.passOf(signature);
-        const chip = h(
-          "span",
-          { class: "fxi-chip" },
-          found ? numbered(found.pass.stage, found.pass.name) : signature.slice(0, 12),
-        );
-        if (found) chip.style.setProperty("--mark", markColour(found.number));
-        return chip;
+        const words = found ? numbered(found.pass.stage, found.pass.name) : signature.slice(0, 12);
+        return h("span.fxi-chip", { style: found && `--mark: ${markColour(found.number)}` }, words);
       }),
-    );
+    ]);
   }
 
   private became(changes: string[] = []): HTMLElement | null {
     if (changes.length === 0) return null;
-    const chips = changes.map((change) => h("span", { class: "fxi-chip" }, change));
-    return h("div", { class: "fxi-changed-by fxi-row fxi-wrap" }, "In the comparison", chips);
+    const chips = changes.map((change) => h("span.fxi-chip", change));
+    return h("div.fxi-changed-by.fxi-row.fxi-wrap", "In the comparison", chips);
   }
 
   private rewrites(details: Details): HTMLElement | null {
     const { rewrites = [], name = "" } = details;
     if (rewrites.length === 0) return null;
-    return h(
-      "div",
-      { class: "fxi-rewrites fxi-column" },
+    return h("div.fxi-rewrites.fxi-column", [
       rewrites.map((rewrite) => this.rewrite(rewrite, name, rewrites.length > 1)),
-    );
+    ]);
   }
 
   private rewrite(
@@ -215,9 +181,9 @@ export class DetailsPanel {
       : count > 1
         ? `Exclude these ${count} rewrites`
         : "Exclude this rewrite";
-    const press = button(
+    const press = h(
+      "button.fxi-button",
       {
-        class: "fxi-button",
         onclick: () => {
           if (press.closest("[aria-busy=true]")) return;
           this.wasPressed = true;
@@ -229,30 +195,19 @@ export class DetailsPanel {
     );
     const name = found?.pass.name ?? signature.slice(0, 12);
     const label = isExcluded ? `Excluded from ${name}` : isOneOfSeveral ? name : "";
-    return h("div", { class: "fxi-rewrite fxi-row fxi-wrap" }, label && h("span", {}, label), press);
+    return h("div.fxi-rewrite.fxi-row.fxi-wrap", label && h("span", label), press);
   }
 
   private arguments(details: Details): HTMLElement | null {
     if (!details.arguments?.length) return null;
-    return section(
-      "Arguments",
-      h(
-        "dl",
-        { class: "fxi-fields fxi-args" },
+    return section("Arguments", [
+      h("dl.fxi-fields.fxi-args", [
         details.arguments.map(({ label, tokens }) => [
-          h("dt", {}, label),
-          h(
-            "dd",
-            {},
-            h(
-              "code",
-              {},
-              tokens.map((token) => this.token(token)),
-            ),
-          ),
+          h("dt", label),
+          h("dd", [h("code", [tokens.map((token) => this.token(token))])]),
         ]),
-      ),
-    );
+      ]),
+    ]);
   }
 
   private token(token: Token): Node | string {
@@ -270,17 +225,16 @@ export class DetailsPanel {
       field === "inputs"
         ? `Highlight everything upstream of ${name}`
         : `Highlight everything downstream of ${name}`;
-    return button(
-      { class: "fxi-link fxi-onward", title, onclick: () => this.actions.lightUp(field, name) },
+    return h("button.fxi-link.fxi-onward", { title, onclick: () => this.actions.lightUp(field, name) }, [
       field === "inputs" ? "all upstream" : "all downstream",
-    );
+    ]);
   }
 
   private links(title: string, links: Link[], onward: HTMLElement | null): HTMLElement | null {
     if (links.length === 0) return null;
     const short = shortNames(links.map(({ name }) => name));
     const rows = links.map((link, i) =>
-      h("li", {}, this.link(link, short[i]), link.text && h("span", { class: "fxi-muted" }, link.text)),
+      h("li", this.link(link, short[i]), link.text && h("span.fxi-muted", link.text)),
     );
     return section(title, onward, elidedList(rows, ENDS));
   }

@@ -1,7 +1,7 @@
 /** Says which nodes are lit up in the graph, and lets one go back to all. */
 
 import { fill, h, iconButton } from "../base/dom";
-import { counted } from "../base/format";
+import { counted, grouped } from "../base/format";
 import type { NodesFound } from "../base/protocol";
 
 export class FilterBar {
@@ -12,12 +12,10 @@ export class FilterBar {
 
   constructor(end: () => void) {
     this.end = iconButton("close", "Clear filter", end, "Esc");
-    this.element = h(
-      "div",
-      { class: "fxi-found-bar fxi-row", role: "group", "aria-label": "Filter", hidden: true },
+    this.element = h("div.fxi-found-bar.fxi-row", { role: "group", "aria-label": "Filter", hidden: true }, [
       this.words,
       this.end,
-    );
+    ]);
   }
 
   /** What is lit up. */
@@ -34,12 +32,11 @@ export class FilterBar {
     const query = h("code", { title: found.query }, found.query);
     if (found.message) fill(this.words, query, `: ${found.message}`);
     else
-      fill(
-        this.words,
-        h("strong", {}, counted(found.count, "node")),
+      fill(this.words, [
+        h("strong", counted(found.count, "node")),
         found.count === 1 ? " matches " : " match ",
         query,
-        beside > 0 && `, ${beside.toLocaleString("en-US")} in the other graph${others.length > 1 ? "s" : ""}`,
-      );
+        beside > 0 && `, ${grouped(beside)} in the other graph${others.length > 1 ? "s" : ""}`,
+      ]);
   }
 }

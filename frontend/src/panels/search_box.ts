@@ -1,6 +1,7 @@
 /** The search field: the kernel looks through all nodes, shown or not. */
 
 import { debounce, fill, focusedIn, h, icon } from "../base/dom";
+import { grouped } from "../base/format";
 import type { SearchAnswer, SearchResult } from "../base/protocol";
 import { FIELDS } from "../base/query_help";
 
@@ -25,7 +26,7 @@ export class SearchBox {
   readonly element: HTMLElement;
   private readonly input: HTMLInputElement;
   private readonly list: HTMLUListElement;
-  private readonly note = h("p", { class: "fxi-search-note", role: "status" });
+  private readonly note = h("p.fxi-search-note.fxi-muted", { role: "status" });
   private readonly popup: HTMLElement;
   private readonly id = `fxi-search-${(numberOfBoxes += 1)}`;
   private readonly help: Row[];
@@ -43,14 +44,13 @@ export class SearchBox {
     const ask = debounce(() => this.ask(), 120);
     this.list = h("ul", { id: this.id, role: "listbox", "aria-label": "Results" });
     this.popup = h(
-      "div",
-      { class: "fxi-results", hidden: true, onpointerdown: (event: PointerEvent) => event.preventDefault() },
+      "div.fxi-results",
+      { hidden: true, onpointerdown: (event: PointerEvent) => event.preventDefault() },
       this.list,
       this.note,
     );
-    this.input = h("input", {
+    this.input = h("input.fxi-search-input", {
       type: "text",
-      class: "fxi-search-input",
       placeholder: "Search nodes  /",
       "aria-label": "Search nodes by name, op, target, module, class, shape, dtype or source",
       "aria-describedby": `${this.id}-note`,
@@ -70,10 +70,10 @@ export class SearchBox {
     });
     this.note.id = `${this.id}-note`;
     this.help = FIELDS.map(({ field, example, words }) => ({
-      element: h("li", { class: "fxi-search-field" }, h("code", {}, example), h("small", {}, words)),
+      element: h("li.fxi-search-field", h("code", example), h("small", words)),
       choose: () => this.begin(`${field}:`),
     }));
-    this.element = h("div", { class: "fxi-search", role: "search" }, icon("search"), this.input, this.popup);
+    this.element = h("div.fxi-search", { role: "search" }, icon("search"), this.input, this.popup);
   }
 
   focus(): void {
@@ -98,7 +98,7 @@ export class SearchBox {
       total === 0
         ? "No matches."
         : results.length < total
-          ? `The first ${results.length} of ${total.toLocaleString("en-US")}: refine the query`
+          ? `The first ${results.length} of ${grouped(total)}: refine the query`
           : "";
     this.fillWith("Results", rows, message || words);
     this.activate(rows.length > 0 ? 0 : -1);
@@ -142,10 +142,7 @@ export class SearchBox {
         choose();
       };
     });
-    fill(
-      this.list,
-      rows.map(({ element }) => element),
-    );
+    fill(this.list, [rows.map(({ element }) => element)]);
     this.list.hidden = rows.length === 0;
     fill(this.note, note);
     this.note.hidden = note === "";
@@ -220,22 +217,13 @@ export class SearchBox {
 }
 
 function resultRow({ kind, name, text }: SearchResult): HTMLElement {
-  return h(
-    "li",
-    {},
+  return h("li", [
     h("span", { class: `fxi-result-kind fx-${kind}` }, kind),
-    h("span", { class: "fxi-result-words fxi-column" }, h("strong", {}, name), h("small", {}, text)),
-  );
+    h("span.fxi-result-words.fxi-column", h("strong.fxi-cut", name), h("small.fxi-cut", text)),
+  ]);
 }
 
 function allRow(nodes: number): HTMLElement {
-  const words =
-    nodes === 1 ? "Show it in the graph" : `Show all ${nodes.toLocaleString("en-US")} in the graph`;
-  return h(
-    "li",
-    { class: "fxi-search-all" },
-    icon("target"),
-    h("span", {}, words),
-    h("kbd", {}, "Shift + Enter"),
-  );
+  const words = nodes === 1 ? "Show it in the graph" : `Show all ${grouped(nodes)} in the graph`;
+  return h("li.fxi-search-all", icon("target"), h("span", words), h("kbd", "Shift + Enter"));
 }

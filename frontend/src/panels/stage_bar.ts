@@ -1,21 +1,16 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { button, fill, focusedIn, h, icon } from "../base/dom";
+import { h, icon, iconButton, redraw } from "../base/dom";
 import { numbered } from "../base/format";
 import { inRow, NOTHING_BESIDE, possible } from "../base/stages";
 import { StageSlider } from "./stage_slider";
 import type { Comparison, LookedAt, Stages } from "../base/protocol";
 
 export class StageBar {
-  readonly element = h("div", {
-    class: "fxi-stages fxi-row",
-    role: "group",
-    "aria-label": "Stage",
-    hidden: true,
-  });
+  readonly element = h("div.fxi-stages.fxi-row", { role: "group", "aria-label": "Stage", hidden: true });
 
   private readonly slider = new StageSlider((stage) => this.goTo(stage));
-  private readonly choices = h("div", { class: "fxi-stage-choices fxi-row" });
+  private readonly choices = h("div.fxi-stage-choices.fxi-row");
   private readonly link: HTMLButtonElement;
   private stages: Stages | null = null;
   /** Whether only stages are listed of which the pass has changed something. */
@@ -29,10 +24,11 @@ export class StageBar {
   ) {
     const title = "Move and zoom all graphs together (l)";
     const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
-    this.link = button(
-      { class: "fxi-button fxi-together", title, "aria-label": "Move together", onclick: action },
+    this.link = h(
+      "button.fxi-button.fxi-together",
+      { title, "aria-label": "Move together", onclick: action },
       icon("link"),
-      h("span", {}, "Move together"),
+      h("span", "Move together"),
     );
     this.element.append(this.slider.element, this.choices);
     this.setLinked(true);
@@ -65,7 +61,6 @@ export class StageBar {
       listed.map((stage) => ({ stage, title: title(stage) })),
       shown,
     );
-    const focused = focusedIn(this.choices)?.title ?? "";
     const stage = h(
       "select",
       {
@@ -93,44 +88,32 @@ export class StageBar {
       comparisons
         .filter((number) => listed.includes(number))
         .map((number) =>
-          h(
-            "option",
-            { value: number, selected: number === compared },
+          h("option", { value: number, selected: number === compared }, [
             `vs. ${numbered(number, names[number]!)}`,
-          ),
+          ]),
         ),
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
-      button(
-        { class: "fxi-way", "aria-pressed": String(pressed), title, onclick: () => !pressed && action() },
-        label,
-      );
+      h("button.fxi-way", { "aria-pressed": pressed, title, onclick: () => !pressed && action() }, [label]);
     const ways =
       comparisons.length > 0 &&
-      h(
-        "div",
-        { class: "fxi-ways", role: "group", "aria-label": "How stages are compared" },
+      h("div.fxi-ways", { role: "group", "aria-label": "How stages are compared" }, [
         way("One graph", "Show one graph", !beside, () =>
           this.show({ ...lookedAt(stages), beside: false, between: [] }),
         ),
         way("Side by side", "Show stages side by side", beside, () =>
           this.show({ ...lookedAt(stages), compared: compared === "" ? "below" : compared, beside: true }),
         ),
-      );
-    fill(
-      this.choices,
+      ]);
+    redraw(this.choices, [
       stage,
       this.unchangedIn(stages).length > 0 && this.filter(),
       comparison,
-      h("span", { class: "fxi-stage-changes", title: changes[shown] ?? "" }, changes[shown]),
+      h("span.fxi-stage-changes.fxi-cut.fxi-muted", { title: changes[shown] ?? "" }, changes[shown]),
       beside && this.link,
       beside && addable.length > 0 && this.addition(stages),
       ways,
-    );
-    if (focused)
-      [...this.choices.querySelectorAll<HTMLElement>("[title]")]
-        .find((element) => element.title === focused)
-        ?.focus();
+    ]);
   }
 
   /** Returns the numbers of the stages that are offered: what is shown, or compared with, is always there. */
@@ -151,20 +134,14 @@ export class StageBar {
     const stage = addable.findLast((other) => other < shown) ?? addable[0]!;
     const onclick = (): void => this.show(inRow([...row, stage]));
     const title = "Show one more stage beside these";
-    const attributes = {
-      type: "button",
-      class: "fxi-button fxi-add-pane",
-      title,
-      "aria-label": "Add a pane",
-    };
-    return h("button", { ...attributes, onclick }, icon("plus"));
+    return iconButton("plus", "Add a pane", onclick, "", { title });
   }
 
   private filter(): HTMLElement {
-    return button(
+    return h(
+      "button.fxi-button.fxi-only-changed",
       {
-        class: "fxi-button fxi-only-changed",
-        "aria-pressed": String(this.onlyChanged),
+        "aria-pressed": this.onlyChanged,
         title: "Only passes that changed something",
         onclick: () => {
           this.onlyChanged = !this.onlyChanged;

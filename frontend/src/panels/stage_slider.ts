@@ -14,7 +14,7 @@ export interface Stop {
 export class StageSlider {
   readonly element: HTMLElement;
   private readonly input: HTMLInputElement;
-  private readonly ticks = h("div", { class: "fxi-ticks", "aria-hidden": "true" });
+  private readonly ticks = h("div.fxi-ticks", { "aria-hidden": "true" });
   private stops: Stop[] = [];
   private shown = 0;
   /**
@@ -31,7 +31,7 @@ export class StageSlider {
       "aria-label": "Stage",
       oninput: () => this.choose(),
     });
-    this.element = h("div", { class: "fxi-slider" }, this.input, this.ticks);
+    this.element = h("div.fxi-slider", this.input, this.ticks);
   }
 
   update(stops: Stop[], shown: number): void {
@@ -42,11 +42,9 @@ export class StageSlider {
       this.input.max = String(stops.length - 1);
       this.element.style.setProperty("--stages", String(stops.length));
       const tick = ({ stage, title }: Stop): HTMLElement =>
-        h(
-          "span",
-          { class: "fxi-tick", title, onclick: () => this.choose(stage) },
+        h("span.fxi-tick", { title, onclick: () => this.choose(stage) }, [
           stops.length <= MOST_NUMBERS && String(stage),
-        );
+        ]);
       fill(this.ticks, stops.map(tick));
       if (wanted !== undefined) this.moveTo(wanted);
     }

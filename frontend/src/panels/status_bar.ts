@@ -1,6 +1,6 @@
 /** What is going on, and what went wrong. */
 
-import { button, fill, h, icon, iconButton } from "../base/dom";
+import { fill, h, icon, iconButton } from "../base/dom";
 import type { Status } from "../base/wire";
 
 const PATIENCE_S = 6;
@@ -10,8 +10,8 @@ const NO_ANSWER = "It is busy or was stopped.";
 
 export class BusyLine {
   readonly element: HTMLElement;
-  private readonly text = h("span", {});
-  private readonly time = h("span", { class: "fxi-muted" });
+  private readonly text = h("span");
+  private readonly time = h("span.fxi-muted");
   private readonly button: HTMLButtonElement;
   private timer: ReturnType<typeof setInterval> | undefined;
   private since = 0;
@@ -21,15 +21,13 @@ export class BusyLine {
 
   /** `interrupt` stops what the kernel does, where the page can. */
   constructor(private interrupt: (() => Promise<unknown>) | null) {
-    this.button = button({ class: "fxi-button", hidden: true, onclick: () => this.cancel() }, "Cancel");
-    this.element = h(
-      "div",
-      { class: "fxi-busy fxi-row", role: "status", hidden: true },
-      h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+    this.button = h("button.fxi-button", { hidden: true, onclick: () => this.cancel() }, "Cancel");
+    this.element = h("div.fxi-busy.fxi-row", { role: "status", hidden: true }, [
+      h("span.fxi-spinner", { "aria-hidden": "true" }),
       this.text,
       this.time,
       this.button,
-    );
+    ]);
   }
 
   /** Whether what is going on can be stopped from here. */
@@ -92,7 +90,7 @@ export class BusyLine {
 }
 
 export class Banner {
-  readonly element = h("div", { class: "fxi-banner", role: "alert", hidden: true });
+  readonly element = h("div.fxi-banner", { role: "alert", hidden: true });
   private shown = 0;
 
   /** Shows an error, once: a dismissed one stays away. Without an error it goes. */
@@ -101,17 +99,11 @@ export class Banner {
     if (!error) this.shown = 0;
     if (!error || error.number === this.shown) return;
     this.shown = error.number;
-    fill(
-      this.element,
+    fill(this.element, [
       icon("alert"),
-      h(
-        "div",
-        { class: "fxi-banner-words fxi-column" },
-        h("strong", {}, error.title),
-        h("span", {}, error.text),
-      ),
+      h("div.fxi-banner-words.fxi-column", h("strong", error.title), h("span", error.text)),
       iconButton("close", "Dismiss", () => (this.element.hidden = true)),
-    );
+    ]);
     this.element.hidden = false;
   }
 }

@@ -1,21 +1,20 @@
 /** Says in a line that the graph is not the whole model, and opens to why; what was dismissed leaves a sign. */
 
-import { button, fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { counted } from "../base/format";
 import type { Remark, Remarks } from "../base/wire";
 
 export class TraceBanner {
-  readonly element = h("section", { class: "fxi-remarks", "aria-label": "Remarks", hidden: true });
+  readonly element = h("section.fxi-remarks", { "aria-label": "Remarks", hidden: true });
   /** Brings the line back. */
   readonly sign: HTMLButtonElement;
-  private readonly count = h("span", {});
+  private readonly count = h("span");
 
   constructor() {
-    this.sign = button(
-      { class: "fxi-button fxi-remark-sign", hidden: true, onclick: () => this.showAgain() },
+    this.sign = h("button.fxi-button.fxi-remark-sign", { hidden: true, onclick: () => this.showAgain() }, [
       icon("alert"),
       this.count,
-    );
+    ]);
   }
 
   show({ about, remarks: list }: Remarks): void {
@@ -26,16 +25,13 @@ export class TraceBanner {
     this.count.textContent = String(list.length);
     this.sign.title = `${about}: ${words}`;
     this.sign.setAttribute("aria-label", `Show ${words} on the graph`);
-    fill(
-      this.element,
-      h(
-        "details",
-        {},
-        h("summary", {}, icon("chevron"), icon("alert"), h("span", {}, `${about}: `, h("b", {}, words))),
-        h("ul", {}, list.map(remarkItem)),
-      ),
+    fill(this.element, [
+      h("details", [
+        h("summary", icon("chevron"), icon("alert"), h("span", `${about}: `, h("b", words))),
+        h("ul", list.map(remarkItem)),
+      ]),
       iconButton("close", "Dismiss the remarks", () => this.dismiss()),
-    );
+    ]);
   }
 
   private dismiss(): void {
@@ -55,18 +51,14 @@ export class TraceBanner {
 /** Returns a remark as an item of a list. */
 export function remarkItem({ what, place, code, means, advice }: Remark): HTMLElement {
   const short = place.split(/[\\/]/).slice(-2).join("/");
-  return h(
-    "li",
-    {},
+  return h("li", [
     (place || code) &&
-      h(
-        "p",
-        { class: "fxi-remark-line fxi-wrap" },
-        place && h("span", { class: "fxi-remark-place", title: place }, short),
-        code && h("code", {}, code),
-      ),
-    h("p", {}, h("b", {}, what)),
-    means && h("p", {}, means),
-    advice && h("p", { class: "fxi-muted" }, advice),
-  );
+      h("p.fxi-remark-line.fxi-wrap", [
+        place && h("span.fxi-remark-place", { title: place }, short),
+        code && h("code", code),
+      ]),
+    h("p", h("b", what)),
+    means && h("p", means),
+    advice && h("p.fxi-muted", advice),
+  ]);
 }

@@ -15,8 +15,8 @@ import {
 } from "@tanstack/table-core";
 import { storeReactivityBindings } from "@tanstack/table-core/store-reactivity-bindings";
 
-import { button, debounce, fill, h, icon, nodeLink } from "../base/dom";
-import { barLength, cellText, cellValue, compareCells, counted, isNumeric } from "../base/format";
+import { debounce, fill, h, icon, nodeLink } from "../base/dom";
+import { barLength, cellText, cellValue, compareCells, counted, grouped, isNumeric } from "../base/format";
 import { parseSvg } from "../base/sanitize";
 import type { Cell, Table } from "../base/wire";
 import { stackedChart } from "./stacked_chart";
@@ -66,16 +66,11 @@ function rowsOf({ columns, rows }: Table) {
 
 export class DataTable {
   readonly element: HTMLElement;
-  private readonly scroll = h("div", {
-    class: "fxi-table-scroll",
-    tabindex: 0,
-    role: "group",
-    "aria-label": "Table",
-  });
+  private readonly scroll = h("div.fxi-table-scroll", { tabindex: 0, role: "group", "aria-label": "Table" });
   private readonly filter: HTMLInputElement;
-  private readonly found = h("span", { class: "fxi-muted", role: "status" });
+  private readonly found = h("span.fxi-muted", { role: "status" });
   private readonly bar: HTMLElement;
-  private readonly chart = h("div", {});
+  private readonly chart = h("div");
   private table: Table | null = null;
   private rows: Rows | null = null;
   private all = false;
@@ -89,9 +84,8 @@ export class DataTable {
     private readonly jump: ((name: string, stage?: number) => void) | null = null,
     private readonly layOut: LayOut | null = null,
   ) {
-    this.filter = h("input", {
+    this.filter = h("input.fxi-filter", {
       type: "text",
-      class: "fxi-filter",
       placeholder: "Filter rows",
       "aria-label": "Filter rows by words",
       spellcheck: "false",
@@ -104,8 +98,8 @@ export class DataTable {
         this.look();
       },
     });
-    this.bar = h("div", { class: "fxi-filter-bar fxi-row" }, this.filter, this.found);
-    this.element = h("div", { class: "fxi-table-frame fxi-column" }, this.chart, this.bar, this.scroll);
+    this.bar = h("div.fxi-filter-bar.fxi-row", this.filter, this.found);
+    this.element = h("div.fxi-table-frame.fxi-column", this.chart, this.bar, this.scroll);
   }
 
   show(table: Table): void {
@@ -179,11 +173,8 @@ export class DataTable {
     const hidden = table.total - all + rows.length - shown.length;
     this.bar.hidden = all < ROWS_TO_FILTER && this.filter.value === "";
     this.found.textContent =
-      rows.length < all
-        ? `${rows.length.toLocaleString("en-US")} of ${counted(all, "row")}`
-        : counted(all, "row");
-    fill(
-      this.scroll,
+      rows.length < all ? `${grouped(rows.length)} of ${counted(all, "row")}` : counted(all, "row");
+    fill(this.scroll, [
       h(
         "table",
         {
@@ -191,34 +182,19 @@ export class DataTable {
             ? "fxi-table fxi-table-of-stages"
             : "fxi-table",
         },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            table.columns.map((column, i) => this.header(column.title, i)),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          shown.map((row) => this.row(row)),
-        ),
+        h("thead", [h("tr", [table.columns.map((column, i) => this.header(column.title, i))])]),
+        h("tbody", [shown.map((row) => this.row(row))]),
       ),
       hidden > 0 &&
-        h(
-          "p",
-          { class: "fxi-more" },
+        h("p.fxi-more", [
           rows.length > shown.length
-            ? button(
-                { class: "fxi-button", onclick: () => ((this.all = true), this.render()) },
-                `Show ${rows.length.toLocaleString("en-US")} rows`,
-              )
+            ? h("button.fxi-button", { onclick: () => ((this.all = true), this.render()) }, [
+                `Show ${grouped(rows.length)} rows`,
+              ])
             : null,
-          table.total > all ? ` Python returns all ${table.total.toLocaleString("en-US")} rows.` : "",
-        ),
-    );
+          table.total > all ? ` Python returns all ${grouped(table.total)} rows.` : "",
+        ]),
+    ]);
     this.mark();
   }
 
@@ -233,11 +209,9 @@ export class DataTable {
     };
     const sort = direction ? `${direction}ending` : "none";
     const hint = `Sort by ${title}; hold Shift to add it as a further key`;
-    return h(
-      "th",
-      { scope: "col", "aria-sort": sort },
-      button({ onclick, title: hint }, title, icon("chevron"), place !== null && h("sup", {}, place)),
-    );
+    return h("th", { scope: "col", "aria-sort": sort }, [
+      h("button", { onclick, title: hint }, title, icon("chevron"), place !== null && h("sup", place)),
+    ]);
   }
 
   private row(row: Cell[]): HTMLElement {
@@ -253,18 +227,16 @@ export class DataTable {
       const bar = barLength(cell, kind);
       const content: Node | Node[] | string =
         i === 0 && jump
-          ? button({ class: "fxi-link", title: `Go to ${name}`, onclick: jump }, text)
+          ? h("button.fxi-link", { title: `Go to ${name}`, onclick: jump }, text)
           : kind === "stage" && goTo
             ? stageCell(cell, (node) => goTo(node, i - firstStage))
             : kind === "picture" && this.layOut && cell !== null
               ? pictureButton(name, String(cell), this.layOut)
               : kind === "bool" && cell !== null
-                ? h(
-                    "span",
-                    { class: cell === true ? "fxi-yes" : "fxi-no" },
+                ? h("span", { class: cell === true ? "fxi-yes" : "fxi-no" }, [
                     icon(cell === true ? "check" : "close"),
                     text,
-                  )
+                  ])
                 : text;
       const tag = i === 0 ? "th" : "td";
       const shown = h(
@@ -306,16 +278,16 @@ function stageCell(cell: Cell, jump: (node: string) => void): Node[] {
 
 /** Shows the picture of a row in a row below it, and takes it away again. */
 function pictureButton(name: string, dot: string, layOut: LayOut): HTMLElement {
-  const shows = button({
-    ...{ class: "fxi-link", "aria-expanded": "false", "aria-label": `Picture of ${name}` },
+  const shows = h("button.fxi-link", {
+    ...{ "aria-expanded": "false", "aria-label": `Picture of ${name}` },
     onclick: () => {
       const row = shows.closest("tr")!;
       const isOpen = shows.getAttribute("aria-expanded") === "true";
       shows.setAttribute("aria-expanded", String(!isOpen));
       shows.textContent = isOpen ? "Show" : "Hide";
       if (isOpen) return row.nextElementSibling?.remove();
-      const cell = h("td", { colspan: row.cells.length, class: "fxi-table-picture" }, "Drawing …");
-      row.after(h("tr", {}, cell));
+      const cell = h("td.fxi-table-picture", { colspan: row.cells.length }, "Drawing …");
+      row.after(h("tr", cell));
       layOut(dot).then(
         (svg) => fill(cell, parseSvg(svg)),
         (error: Error) => fill(cell, error.message),

@@ -31,8 +31,8 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
     const points = [...edge(below), ...edge(lower).reverse()];
     return s("polygon", { points: points.join(" "), style: colourOf(number), "aria-label": title });
   });
-  const cursor = s("rect", { y: 0, width: 1, height: HEIGHT, class: "fxi-chart-cursor" });
-  const told = h("p", { class: "fxi-chart-words" });
+  const cursor = s("rect.fxi-chart-cursor", { y: 0, width: 1, height: HEIGHT });
+  const told = h("p.fxi-chart-words");
   const tell = (at: number): void => {
     const parts = kinds
       .filter(({ values }) => values[at])
@@ -42,10 +42,9 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
     told.textContent = `${where}: ${names[at] ?? ""}, ${sum}: ${parts.join(", ")}`;
     cursor.setAttribute("x", String(at));
   };
-  const svg = s("svg", {
+  const svg = s("svg.fxi-chart", {
     viewBox: `0 0 ${names.length} ${HEIGHT}`,
     preserveAspectRatio: "none",
-    class: "fxi-chart",
     role: "img",
     "aria-label": "Bytes that are alive at each node; the table below has the numbers",
   });
@@ -59,9 +58,9 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
   svg.addEventListener("pointerleave", () => tell(peak));
   svg.addEventListener("click", (event) => jump(names[nodeAt(event)]!));
   tell(peak);
-  const legend = kinds.map(({ title }, i) => h("li", {}, h("i", { style: colourOf(i) }), title));
-  if (before !== null) legend.push(h("li", {}, h("i", { class: "fxi-area-before" }), "Peak of the original"));
-  return h("figure", { class: "fxi-chart-frame" }, svg, told, h("ul", { class: "fxi-chart-legend" }, legend));
+  const legend = kinds.map(({ title }, i) => h("li", h("i", { style: colourOf(i) }), title));
+  if (before !== null) legend.push(h("li", h("i.fxi-area-before"), "Peak of the original"));
+  return h("figure.fxi-chart-frame", svg, told, h("ul.fxi-chart-legend.fxi-muted", legend));
 }
 
 function colourOf(area: number): string {
@@ -69,5 +68,5 @@ function colourOf(area: number): string {
 }
 
 function line(y: number, width: number): SVGElement {
-  return s("line", { x1: 0, x2: width, y1: y, y2: y, class: "fxi-chart-before" });
+  return s("line.fxi-chart-before", { x1: 0, x2: width, y1: y, y2: y });
 }

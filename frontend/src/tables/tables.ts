@@ -1,8 +1,8 @@
 /** The tables below the graph, one at a time. */
 
 import { DataTable, type LayOut } from "./data_table";
-import { button, copyButton, fill, focusedIn, h, icon, onResize, type Child } from "../base/dom";
-import { closeMenu, menu } from "../base/menu";
+import { type Child, closeMenu, copyButton, fill, focusedIn, h, icon, menu, onResize } from "../base/dom";
+import { grouped } from "../base/format";
 import type { CodePanel } from "../code/code_panel";
 import type { ExtraTable, Measured, Table, Tables } from "../base/wire";
 
@@ -37,11 +37,11 @@ const TITLES: Record<string, string> = {
 
 export class TablesPanel {
   readonly element: HTMLElement;
-  private readonly body = h("div", { class: "fxi-tab-body fxi-column", role: "tabpanel", tabindex: -1 });
-  private readonly tabs = h("div", { class: "fxi-tabs", role: "tablist", "aria-label": "Tables" });
+  private readonly body = h("div.fxi-tab-body.fxi-column", { role: "tabpanel", tabindex: -1 });
+  private readonly tabs = h("div.fxi-tabs", { role: "tablist", "aria-label": "Tables" });
   /** Tabs for which the line has no room. */
   private readonly more: HTMLDetailsElement;
-  private readonly moreItems = h("div", {});
+  private readonly moreItems = h("div");
   private readonly copy: HTMLButtonElement;
   private readonly fold: HTMLButtonElement;
   private readonly stopResize: () => void;
@@ -64,31 +64,16 @@ export class TablesPanel {
   ) {
     this.nodes = new DataTable(actions.jump);
     this.copy = copyButton("Copy the table, tab-separated", () => this.shown.toTsv());
-    this.fold = button(
-      {
-        ...{ class: "fxi-button fxi-icon-button", "aria-label": "Tables panel" },
-        onclick: () => this.actions.toggle(),
-      },
+    this.fold = h(
+      "button.fxi-button.fxi-icon-button",
+      { ...{ "aria-label": "Tables panel" }, onclick: () => this.actions.toggle() },
       icon("panelBottom"),
     );
     this.more = menu({ title: "More tables" }, "More", this.moreItems);
     this.more.classList.add("fxi-more-tabs");
-    const space = h("span", { class: "fxi-space" });
-    const head = h(
-      "header",
-      { class: "fxi-panel-head fxi-row" },
-      this.tabs,
-      this.more,
-      space,
-      this.copy,
-      this.fold,
-    );
-    this.element = h(
-      "section",
-      { class: "fxi-panel fxi-column fxi-tables", "aria-label": "Tables" },
-      head,
-      this.body,
-    );
+    const space = h("span.fxi-space");
+    const head = h("header.fxi-panel-head.fxi-row", this.tabs, this.more, space, this.copy, this.fold);
+    this.element = h("section.fxi-panel.fxi-column.fxi-tables", { "aria-label": "Tables" }, head, this.body);
     this.tabs.addEventListener("keydown", (event) => this.onKey(event));
     this.stopResize = onResize(head, () => this.makeRoom());
   }
@@ -147,12 +132,11 @@ export class TablesPanel {
       tab.hidden = true;
       hidden.unshift(tab);
     }
-    fill(
-      this.moreItems,
+    fill(this.moreItems, [
       hidden.map(({ dataset, textContent }) =>
-        button(
+        h(
+          "button.fxi-item",
           {
-            ...{ class: "fxi-item" },
             onclick: () => {
               closeMenu(this.more);
               this.choose(dataset["tab"]!);
@@ -162,7 +146,7 @@ export class TablesPanel {
           textContent,
         ),
       ),
-    );
+    ]);
   }
 
   show(tables: Tables): void {
@@ -254,11 +238,11 @@ export class TablesPanel {
     const count = this.tables?.nodes.table.total ?? 0;
     const extra = this.tables?.more?.find(({ name }) => name === this.open);
     const focused = focusedIn(this.tabs);
-    fill(
-      this.tabs,
+    fill(this.tabs, [
       this.names().map((name) => {
         const isOpen = name === this.open;
-        return button(
+        return h(
+          "button",
           {
             ...{ role: "tab", "data-tab": name },
             "aria-selected": String(isOpen && !this.isFolded),
@@ -266,11 +250,11 @@ export class TablesPanel {
             onclick: () => this.choose(name),
           },
           this.titleOf(name),
-          name === "nodes" && count > 0 && h("span", { class: "fxi-count" }, count.toLocaleString("en-US")),
+          name === "nodes" && count > 0 && h("span.fxi-count", grouped(count)),
           name === "outputs" && this.verdictDot(),
         );
       }),
-    );
+    ]);
     this.makeRoom();
     if (focused) this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
     this.body.setAttribute("aria-label", this.titleOf(this.open));
@@ -310,8 +294,8 @@ export class TablesPanel {
 
   private outputTab({ outputs }: Tables): HTMLElement[] {
     const kind = {
-      none: "fxi-neutral",
-      pending: "fxi-neutral",
+      none: "fxi-muted",
+      pending: "fxi-muted",
       failed: "fxi-bad",
       ready: lookOf(outputs.agrees),
     }[outputs.state];
@@ -325,8 +309,7 @@ export class TablesPanel {
       kind,
       sign,
       outputs.text,
-      outputs.state === "failed" &&
-        button({ class: "fxi-button", onclick: this.actions.retry }, "Compare again"),
+      outputs.state === "failed" && h("button.fxi-button", { onclick: this.actions.retry }, "Compare again"),
     );
     if (!outputs.table) return [verdict];
     const { judgement } = outputs;
@@ -336,46 +319,41 @@ export class TablesPanel {
     }
     if (!outputs.isSettled && !outputs.isFinal)
       verdict.append(
-        button(
-          { class: "fxi-button", title: "Compare both with a run in float64", onclick: this.actions.judge },
+        h("button.fxi-button", { title: "Compare both with a run in float64", onclick: this.actions.judge }, [
           "Check rounding",
-        ),
+        ]),
       );
     return [verdict, this.outputs.element];
   }
 
   private nodeTab({ nodes }: Tables): HTMLElement[] {
-    const words = line("fxi-neutral", null, nodes.text);
+    const words = line("fxi-muted", null, nodes.text);
     return nodes.table.total > 0 ? [words, this.nodes.element] : [words];
   }
 
   private extraTab({ name, text, table }: ExtraTable): HTMLElement[] {
-    const words = line("fxi-neutral", null, text);
+    const words = line("fxi-muted", null, text);
     return table ? [words, this.extra.get(name)!.element] : [words];
   }
 
   private renderMeasured({ name, state, text, action, table }: Measured): void {
     const focused = focusedIn(this.body)?.hasAttribute("data-measure");
-    const again = button(
-      {
-        class: "fxi-button",
-        "data-measure": name,
-        disabled: state === "pending",
-        onclick: () => this.actions.measure(name),
-      },
+    const again = h(
+      "button.fxi-button",
+      { "data-measure": name, disabled: state === "pending", onclick: () => this.actions.measure(name) },
       state === "none" ? action : state === "pending" ? "Measuring …" : "Measure again",
     );
     const words = line(
-      state === "failed" ? "fxi-bad" : "fxi-neutral",
+      state === "failed" ? "fxi-bad" : "fxi-muted",
       [
         state === "failed" && icon("alert"),
-        state === "pending" && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+        state === "pending" && h("span.fxi-spinner", { "aria-hidden": "true" }),
       ],
       text,
       again,
       state === "pending" &&
         this.actions.canCancel() &&
-        button({ class: "fxi-button", onclick: this.actions.cancel }, "Cancel"),
+        h("button.fxi-button", { onclick: this.actions.cancel }, "Cancel"),
     );
     fill(this.body, words, table && this.measuredTables.get(name)!.element);
     if (focused) again.focus();
@@ -384,10 +362,10 @@ export class TablesPanel {
 
 /** Outputs that differ look neither good nor bad before there is a verdict. */
 function lookOf(agrees: boolean | null | undefined): string {
-  return agrees == null ? "fxi-neutral" : agrees ? "fxi-good" : "fxi-bad";
+  return agrees == null ? "fxi-muted" : agrees ? "fxi-good" : "fxi-bad";
 }
 
 /** Returns the line of words above a table. */
 function line(look: string, sign: Child, text: string, ...more: Child[]): HTMLElement {
-  return h("p", { class: `fxi-verdict ${look}`, role: "status" }, sign, h("span", {}, text), ...more);
+  return h("p", { class: `fxi-verdict ${look}`, role: "status" }, sign, h("span", text), ...more);
 }

@@ -1,11 +1,12 @@
 /** Which two dimensions of a tensor the map shows, and the index in each of the others. */
 
-import { fill, focusedIn, h } from "../base/dom";
+import { fill, focusedIn, h, redraw } from "../base/dom";
+import { grouped } from "../base/format";
 import type { Axes } from "../base/values";
 import type { TensorMap } from "../base/wire";
 
 export class AxesControls {
-  readonly element = h("div", { class: "fxi-axes fxi-wrap" });
+  readonly element = h("div.fxi-axes.fxi-wrap");
   private shape: number[] = [];
   private axes: Axes = { rows: null, columns: null, index: [] };
   /** By the dimension; of those that are not shown. */
@@ -38,26 +39,25 @@ export class AxesControls {
     this.fields = new Map();
     this.element.hidden = shape.length < 3;
     if (this.element.hidden) return fill(this.element);
-    const focused = focusedIn(this.element)?.dataset["axis"];
     const others = shape.flatMap((size, d) => (d === axes.rows || d === axes.columns || size < 2 ? [] : [d]));
-    fill(
-      this.element,
+    redraw(this.element, [
       !isFixed && this.select("rows", "Rows"),
       !isFixed && this.select("columns", "Columns"),
       others.map((d) => (isFixed ? this.place(d) : this.field(d))),
-    );
-    if (focused) this.element.querySelector<HTMLElement>(`[data-axis="${focused}"]`)?.focus();
+    ]);
   }
 
   private select(which: "rows" | "columns", title: string): HTMLElement {
     const select = h(
       "select",
-      { "data-axis": which, onchange: () => this.turn(which, Number(select.value)) },
-      this.shape.map((size, d) =>
-        h("option", { value: d, selected: d === this.axes[which] }, `dim ${d} (${size})`),
-      ),
+      { "data-focus": which, onchange: () => this.turn(which, Number(select.value)) },
+      [
+        this.shape.map((size, d) =>
+          h("option", { value: d, selected: d === this.axes[which] }, `dim ${d} (${size})`),
+        ),
+      ],
     );
-    return h("label", { class: "fxi-axis fxi-row" }, h("span", {}, title), select);
+    return h("label.fxi-axis.fxi-row", h("span", title), select);
   }
 
   /** Shows a dimension as rows or columns; if it was the other, the two change places. */
@@ -79,35 +79,29 @@ export class AxesControls {
       this.ask({ ...this.axes, index: this.axes.index.with(dimension, place) });
     };
     const slider: HTMLInputElement = h("input", {
-      ...{ type: "range", ...range, "data-axis": `slider-${dimension}` },
+      ...{ type: "range", ...range, "data-focus": `slider-${dimension}` },
       "aria-label": `Index in dimension ${dimension}`,
       oninput: () => choose(slider),
     });
     const number: HTMLInputElement = h("input", {
-      ...{ type: "number", ...range, "data-axis": `number-${dimension}` },
+      ...{ type: "number", ...range, "data-focus": `number-${dimension}` },
       "aria-label": `Index in dimension ${dimension}, as a number`,
       oninput: () => choose(number),
       onchange: () => (number.value = slider.value),
     });
     this.fields.set(dimension, { slider, number });
-    return h(
-      "div",
-      { class: "fxi-axis fxi-row fxi-axis-index" },
+    return h("div.fxi-axis.fxi-row.fxi-axis-index", [
       h("span", { "aria-hidden": "true" }, `dim ${dimension}`),
       slider,
       number,
-      h(
-        "span",
-        { class: "fxi-muted", "aria-hidden": "true" },
-        `of ${this.shape[dimension]!.toLocaleString("en-US")}`,
-      ),
-    );
+      h("span.fxi-muted", { "aria-hidden": "true" }, `of ${grouped(this.shape[dimension]!)}`),
+    ]);
   }
 
   /** Says an index that nobody can change. */
   private place(dimension: number): HTMLElement {
     const words = `dim ${dimension}: index ${this.axes.index[dimension]} of ${this.shape[dimension]}`;
-    return h("span", { class: "fxi-axis fxi-row fxi-muted" }, words);
+    return h("span.fxi-axis.fxi-row.fxi-muted", words);
   }
 
   private ask(axes: Axes): void {

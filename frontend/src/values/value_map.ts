@@ -1,10 +1,9 @@
 /** A map of two dimensions of a tensor, in colours, with a cursor that reads its cells. */
 
 import { fill, h, onResize } from "../base/dom";
-import { withUnit } from "../base/format";
-import { cellsOf } from "../base/values";
-import { colourOf, scaleOf, type Colours, type Scale } from "./colour_scale";
-import { SmallMaps } from "./small_maps";
+import { grouped, withUnit } from "../base/format";
+import { cellsOf, numbersOf } from "../base/values";
+import { colourOf, type Colours, type Scale, scaleOf } from "./colour_scale";
 import type { TensorInfo, TensorMap } from "../base/wire";
 
 const STEPS: Record<string, [down: number, right: number]> = {
@@ -18,15 +17,15 @@ const STEPS: Record<string, [down: number, right: number]> = {
 
 export class ValueMap {
   readonly element: HTMLElement;
-  private readonly canvas = h("canvas", {});
+  private readonly canvas = h("canvas");
   private readonly small: SmallMaps;
-  private readonly cursor = h("div", { class: "fxi-map-cursor", hidden: true });
+  private readonly cursor = h("div.fxi-map-cursor", { hidden: true });
   private readonly field: HTMLElement;
-  private readonly left = h("div", { class: "fxi-map-left", "aria-hidden": "true" });
-  private readonly below = h("div", { class: "fxi-map-below", "aria-hidden": "true" });
-  private readonly reading = h("output", { class: "fxi-map-reading", "aria-live": "polite" });
-  private readonly legend = h("div", { class: "fxi-map-legend fxi-row fxi-wrap" });
-  private readonly caption = h("p", { class: "fxi-muted" });
+  private readonly left = h("div.fxi-map-left", { "aria-hidden": "true" });
+  private readonly below = h("div.fxi-map-below", { "aria-hidden": "true" });
+  private readonly reading = h("output.fxi-map-reading", { "aria-live": "polite" });
+  private readonly legend = h("div.fxi-map-legend.fxi-row.fxi-wrap.fxi-muted");
+  private readonly caption = h("p.fxi-muted");
   private map: TensorMap | null = null;
   private cells: Float32Array | Float64Array = new Float32Array();
   private scale: Scale | null = null;
@@ -39,9 +38,9 @@ export class ValueMap {
   constructor(choose: (index: number[]) => void) {
     this.small = new SmallMaps(choose);
     this.field = h(
-      "div",
+      "div.fxi-map-field",
       {
-        ...{ class: "fxi-map-field", role: "application", tabindex: 0, "aria-roledescription": "map" },
+        ...{ role: "application", tabindex: 0, "aria-roledescription": "map" },
         onkeydown: (event: KeyboardEvent) => this.onKey(event),
         onpointermove: (event: PointerEvent) => this.point(event),
         onpointerdown: (event: PointerEvent) => this.point(event),
@@ -49,15 +48,13 @@ export class ValueMap {
       this.canvas,
       this.cursor,
     );
-    this.element = h(
-      "figure",
-      { class: "fxi-map" },
+    this.element = h("figure.fxi-map", [
       this.small.element,
-      h("div", { class: "fxi-map-frame" }, this.left, this.field, this.below),
+      h("div.fxi-map-frame", this.left, this.field, this.below),
       this.reading,
       this.legend,
       this.caption,
-    );
+    ]);
     // Its colours are those of the place where it stands, which it may get after it was filled.
     onResize(this.field, () => this.appear());
   }
@@ -101,13 +98,10 @@ export class ValueMap {
   }
 
   private label({ rows, columns, shape, block }: TensorMap, { dtype }: TensorInfo, title: string): void {
-    const last = (size: number): HTMLElement => h("span", {}, size > 1 && (size - 1).toLocaleString("en-US"));
+    const last = (size: number): HTMLElement => h("span", size > 1 && grouped(size - 1));
     const named = [rows !== null && `dim ${rows} ↓`, columns !== null && `dim ${columns} →`].filter(Boolean);
-    fill(this.left, rows === null ? null : [h("span", {}, "0"), last(shape[0])]);
-    fill(
-      this.below,
-      columns === null ? null : [h("span", {}, "0"), h("span", {}, named.join("  ")), last(shape[1])],
-    );
+    fill(this.left, rows === null ? null : [h("span", "0"), last(shape[0])]);
+    fill(this.below, columns === null ? null : [h("span", "0"), h("span", named.join("  ")), last(shape[1])]);
     const { low, high, hasNonFinite, isSigned } = this.scale!;
     const numbers = dtype === "bool" ? ["false", "true"] : [withUnit(low), withUnit(high)];
     const ends = Number.isNaN(low) ? ["", ""] : low === high ? [withUnit(low), ""] : numbers;
@@ -116,17 +110,16 @@ export class ValueMap {
       "aria-label",
       `${title}: ${shape[0]} rows and ${shape[1]} columns, ${range}. Arrow keys read its cells.`,
     );
-    fill(
-      this.legend,
-      h("span", {}, ends[0]!),
+    fill(this.legend, [
+      h("span", ends[0]!),
       low < high && h("span", { class: isSigned ? "fxi-map-bar fxi-map-signed" : this.barOf(high) }),
-      h("span", {}, ends[1]!),
-      hasNonFinite && h("span", { class: "fxi-map-nan" }, "NaN or ∞"),
-    );
+      h("span", ends[1]!),
+      hasNonFinite && h("span.fxi-map-nan", "NaN or ∞"),
+    ]);
     const [down, right] = block;
     this.caption.textContent =
       down * right > 1
-        ? `Each cell stands for ${down.toLocaleString("en-US")} × ${right.toLocaleString("en-US")} elements: ` +
+        ? `Each cell stands for ${grouped(down)} × ${grouped(right)} elements: ` +
           "the one with the largest absolute value."
         : "";
   }
@@ -234,4 +227,53 @@ function exact(cell: number): string {
 
 function clamp(place: number, last: number): number {
   return Math.max(0, Math.min(last, place));
+}
+
+export class SmallMaps {
+  readonly element = h("div.fxi-small-maps", { role: "group", hidden: true });
+  private map: TensorMap | null = null;
+  private canvases: HTMLCanvasElement[] = [];
+
+  constructor(private readonly choose: (index: number[]) => void) {}
+
+  show(map: TensorMap): void {
+    const { small, index } = map;
+    this.map = map;
+    this.element.hidden = !small;
+    if (!small) return void fill(this.element);
+    const { dimension, first, count, size } = small;
+    this.element.setAttribute("aria-label", `All of dim ${dimension}, in the same colours`);
+    this.canvases = Array.from({ length: count }, () => h("canvas", { width: size[1], height: size[0] }));
+    fill(this.element, [
+      this.canvases.map((canvas, i) =>
+        h(
+          "button.fxi-small-map",
+          {
+            ...{ title: `dim ${dimension}: ${first + i}` },
+            "aria-label": `Index ${first + i} of dim ${dimension}`,
+            "aria-pressed": String(index[dimension] === first + i),
+            onclick: () => this.choose(index.map((place, d) => (d === dimension ? first + i : (place ?? 0)))),
+          },
+          canvas,
+          h("span", String(first + i)),
+        ),
+      ),
+    ]);
+  }
+
+  draw(colours: Colours): void {
+    const small = this.map?.small;
+    if (!small) return;
+    const cells = numbersOf(small.numbers, small.cells);
+    const scale = scaleOf(cells);
+    const [rows, columns] = small.size;
+    this.canvases.forEach((canvas, i) => {
+      const context = canvas.getContext?.("2d");
+      if (!context) return;
+      const image = context.createImageData(columns, rows);
+      for (let cell = 0; cell < rows * columns; cell++)
+        image.data.set(colourOf(cells[i * rows * columns + cell]!, scale, colours), cell * 4);
+      context.putImageData(image, 0, 0);
+    });
+  }
 }

@@ -1,14 +1,12 @@
 /** The values of the selected node: statistics, a histogram and a map of one of its tensors at a time. */
 
-import { button, fill, focusedIn, h, icon, nodeLink } from "../base/dom";
-import { counted } from "../base/format";
+import { fill, focusedIn, h, icon, nodeLink, redraw } from "../base/dom";
+import { counted, grouped } from "../base/format";
 import type { Axes, ShownValues } from "../base/values";
 import { AxesControls } from "./axes_controls";
-import { histogram } from "./histogram";
-import { inputChoices } from "./input_choices";
-import { statisticsTable, titleOf } from "./statistics_table";
 import { ValueMap } from "./value_map";
-import type { NodeValue, TensorInfo, TensorKind } from "../base/wire";
+import type { InputChoices, NodeValue, TensorInfo, TensorKind } from "../base/wire";
+import { histogram, statisticsTable, titleOf } from "./statistics";
 
 export interface ValueActions {
   /** Computes the values. */
@@ -27,12 +25,12 @@ const USUAL: Axes = { rows: null, columns: null, index: [] };
 const OF_NODE: TensorKind[] = ["value", "original", "difference"];
 
 export class ValueSection {
-  readonly element = h("div", { class: "fxi-section fxi-values", tabindex: -1, hidden: true });
+  readonly element = h("div.fxi-section.fxi-values", { tabindex: -1, hidden: true });
   private readonly map = new ValueMap((index) => this.lookAt(index));
   private readonly axes: AxesControls;
-  private readonly numbers = h("div", { class: "fxi-values-numbers" });
-  private readonly choice = h("div", { class: "fxi-values-choice fxi-row fxi-wrap" });
-  private readonly problem = h("p", { class: "fxi-values-problem", role: "status" });
+  private readonly numbers = h("div.fxi-values-numbers");
+  private readonly choice = h("div.fxi-values-choice.fxi-row.fxi-wrap");
+  private readonly problem = h("p.fxi-values-problem", { role: "status" });
   private shown: ShownValues | null = null;
   private value: NodeValue | null = null;
 
@@ -61,22 +59,23 @@ export class ValueSection {
     const press =
       !isFixed &&
       state !== "ready" &&
-      button(
+      h(
+        "button.fxi-button",
         {
-          ...{ class: "fxi-button", disabled: isPending, onclick: () => this.actions.show() },
+          ...{ disabled: isPending, onclick: () => this.actions.show() },
           title: "Run the model up to this node, on the inputs of the session",
         },
-        isPending && h("span", { class: "fxi-spinner", "aria-hidden": "true" }),
+        isPending && h("span.fxi-spinner", { "aria-hidden": "true" }),
         isPending ? "Computing …" : "Show values",
       );
     const cancel =
       isPending &&
       this.actions.canCancel() &&
-      button({ class: "fxi-button", onclick: () => this.actions.cancel() }, "Cancel");
+      h("button.fxi-button", { onclick: () => this.actions.cancel() }, "Cancel");
     const words = state !== "ready" && text;
     const kind = state === "failed" ? "fxi-values-problem" : "fxi-muted";
     return [
-      h("div", { class: "fxi-values-head fxi-row fxi-wrap" }, h("h3", {}, "Values"), press, cancel),
+      h("div.fxi-values-head.fxi-row.fxi-wrap", h("h3", "Values"), press, cancel),
       ...(words ? [h("p", { class: kind, role: "status" }, state === "failed" && icon("alert"), words)] : []),
     ];
   }
@@ -84,24 +83,18 @@ export class ValueSection {
   private body(value: NodeValue): HTMLElement {
     const { notes, tensors, total, at, inputs } = value;
     const isEmpty = tensors.length === 0;
-    return h(
-      "div",
-      { class: "fxi-values-body" },
-      at && h("p", { class: "fxi-muted" }, `At the stage “${at}”, which alone has this node.`),
+    return h("div.fxi-values-body", [
+      at && h("p.fxi-muted", `At the stage “${at}”, which alone has this node.`),
       inputs && inputChoices(inputs, (name) => this.actions.on(name)),
       this.choice,
       this.problem,
       !isEmpty && this.numbers,
-      !isEmpty && h("div", { class: "fxi-values-map" }, this.axes.element, this.map.element),
+      !isEmpty && h("div.fxi-values-map", this.axes.element, this.map.element),
       this.origins(value),
-      notes.map((note) => h("p", { class: "fxi-values-note" }, note)),
+      notes.map((note) => h("p.fxi-muted", note)),
       total > tensors.length &&
-        h(
-          "p",
-          { class: "fxi-muted" },
-          `${(total - tensors.length).toLocaleString("en-US")} more tensors are not shown.`,
-        ),
-    );
+        h("p.fxi-muted", `${grouped(total - tensors.length)} more tensors are not shown.`),
+    ]);
   }
 
   /** Says where NaN and infinity come from, if there are any. */
@@ -110,12 +103,10 @@ export class ValueSection {
       node === null
         ? []
         : [
-            h(
-              "p",
-              { class: "fxi-values-origin" },
+            h("p.fxi-values-origin", [
               `${what} first appears in `,
               nodeLink(node, () => this.actions.jump(node)),
-            ),
+            ]),
           ];
     return [...origin("NaN", firstNan), ...origin("Infinity", firstInf)];
   }
@@ -129,11 +120,10 @@ export class ValueSection {
     if (tensor) this.showChoice(value, tensor);
     else fill(this.choice);
     if (!part || !tensor) return void fill(this.numbers);
-    fill(
-      this.numbers,
+    fill(this.numbers, [
       statisticsTable(part, value, isFixed ? null : (place, index) => this.goTo(place, index)),
       histogram(part.histogram),
-    );
+    ]);
     this.axes.show(tensor.shape, part.map, isFixed);
     this.map.show(part.map, tensor, titleOf(tensor, value));
   }
@@ -162,13 +152,12 @@ export class ValueSection {
     const firsts = tensors.flatMap((tensor, place) =>
       tensor.kind === "value" || !isOfNode(tensor) ? [{ tensor, place }] : [],
     );
-    const focused = focusedIn(this.choice)?.dataset["kind"];
     const select =
       firsts.length > 1 &&
       h(
-        "select",
+        "select.fxi-values-tensor",
         {
-          ...{ class: "fxi-values-tensor", "aria-label": "Tensor", "data-kind": "select" },
+          ...{ "aria-label": "Tensor", "data-focus": "select" },
           onchange: (event: Event) =>
             this.actions.part(Number((event.target as HTMLSelectElement).value), USUAL),
         },
@@ -180,31 +169,25 @@ export class ValueSection {
     const buttons =
       kinds.length > 1 &&
       h(
-        "div",
-        {
-          class: "fxi-ways fxi-values-kinds",
-          role: "group",
-          "aria-label": "Shown in the histogram and the map",
-        },
-        kinds.map(({ tensor, place }) =>
-          button(
-            {
-              ...{ class: "fxi-way", "data-kind": tensor.kind },
-              "aria-pressed": String(tensor === chosen),
-              title: titleOf(tensor, value),
-              onclick: () => this.actions.part(place, this.axesFor(tensor)),
-            },
-            titleOf(tensor, value),
+        "div.fxi-ways.fxi-values-kinds",
+        { role: "group", "aria-label": "Shown in the histogram and the map" },
+        [
+          kinds.map(({ tensor, place }) =>
+            h(
+              "button.fxi-way",
+              {
+                ...{ "data-focus": tensor.kind },
+                "aria-pressed": tensor === chosen,
+                title: titleOf(tensor, value),
+                onclick: () => this.actions.part(place, this.axesFor(tensor)),
+              },
+              titleOf(tensor, value),
+            ),
           ),
-        ),
+        ],
       );
-    const shape = h(
-      "code",
-      { class: "fxi-muted" },
-      `(${chosen.shape.join(", ")}) ${chosen.dtype}${sizeOf(chosen)}`,
-    );
-    fill(this.choice, select, buttons, shape);
-    if (focused) this.choice.querySelector<HTMLElement>(`[data-kind="${focused}"]`)?.focus();
+    const shape = h("code.fxi-muted", `(${chosen.shape.join(", ")}) ${chosen.dtype}${sizeOf(chosen)}`);
+    redraw(this.choice, select, buttons, shape);
   }
 
   /** What is compared is shown along the same axes and at the same index, if it has them. */
@@ -225,4 +208,40 @@ function nameOf({ kind, name }: TensorInfo): string {
 function sizeOf({ shape }: TensorInfo): string {
   const elements = shape.reduce((product, size) => product * size, 1);
   return shape.length > 1 ? `, ${counted(elements, "element")}` : "";
+}
+
+const BATCH = "batch ";
+
+/** Returns the fields, or null where there is nothing to choose. */
+export function inputChoices(inputs: InputChoices, choose: (name: string) => void): HTMLElement | null {
+  const { chosen, choices, batches } = inputs;
+  if (choices.length < 2 && batches < 1) return null;
+  const isListed = choices.some(({ name }) => name === chosen);
+  const number = chosen.startsWith(BATCH) ? chosen.slice(BATCH.length) : "";
+  const listed = isListed ? choices : [...choices, { name: chosen, title: chosen }];
+  return h("div.fxi-values-inputs.fxi-row.fxi-wrap", [
+    h("label", [
+      "On ",
+      h(
+        "select",
+        {
+          "data-focus": "inputs",
+          onchange: (event: Event) => choose((event.target as HTMLSelectElement).value),
+        },
+        listed.map(({ name, title }) => h("option", { value: name, selected: name === chosen }, title)),
+      ),
+    ]),
+    batches > 0 &&
+      h("label", { title: `A number from 0 to ${grouped(batches - 1)}` }, [
+        "or batch ",
+        h("input", {
+          ...{ type: "number", min: 0, max: batches - 1, step: 1, value: number, "data-focus": "batch" },
+          onchange: (event: Event) => {
+            const field = event.target as HTMLInputElement;
+            if (field.value && field.checkValidity()) choose(BATCH + Number(field.value));
+            else field.value = number;
+          },
+        }),
+      ]),
+  ]);
 }

@@ -1,6 +1,16 @@
 /** The screen: draws stages, keeps what is open, found, coloured and selected in them, and lets the kernel know. */
 
-import { PANELS_AT_FIRST, type Details, type Lit, type Picture, type State } from "../base/protocol";
+import {
+  type Details,
+  type Lit,
+  type Model,
+  NO_STAGES,
+  PANELS_AT_FIRST,
+  type Picture,
+  type State,
+  type ToApp,
+  type ToViewer,
+} from "../base/protocol";
 import { NO_VALUES } from "../base/values";
 import { describe } from "./details/describe";
 import { Extras } from "./details/extras";
@@ -15,15 +25,51 @@ import { LIT, type Panes } from "./graphs/panes";
 import { ShownError, type Kernel } from "./kernels/kernel";
 import { OverlayChoice } from "./overlays/overlay_choice";
 import { overlaysIn } from "./overlays/overlay_file";
-import { PageModel } from "./page_model";
 import { NodeFilter } from "./search/node_filter";
-import { changedBy } from "./stages/applied_passes";
 import { NO_CODE } from "./stages/codes";
 import { isComparison, lastStage, NOTHING, stagesShown } from "./stages/stage_choice";
 import type { Arrangement, Role, Selected, ViewState } from "../base/wire";
+import { changedBy } from "./stages/passes";
 
 /** A box with several nodes is shown as the last of these that one of them is. */
 const ROLES: readonly Role[] = ["picked", "passed", "fits", "misfit"];
+
+type Listener = (...values: never[]) => void;
+
+/** The state of an inspector, kept in the page as a widget's model keeps it. */
+abstract class PageModel implements Model {
+  protected abstract readonly state: State;
+  private readonly listeners = new Map<string, Set<Listener>>();
+
+  abstract send(message: ToViewer): void;
+
+  get<K extends keyof State>(name: K): State[K] {
+    return this.state[name];
+  }
+
+  set<K extends keyof State>(name: K, value: State[K]): void {
+    this.state[name] = value;
+    this.emit(`change:${name}`);
+  }
+
+  on(event: string, callback: Listener): void {
+    if (!this.listeners.has(event)) this.listeners.set(event, new Set());
+    this.listeners.get(event)!.add(callback);
+  }
+
+  off(event: string, callback: Listener): void {
+    this.listeners.get(event)?.delete(callback);
+  }
+
+  protected tell(message: ToApp, buffers: DataView<ArrayBuffer>[] = []): void {
+    this.emit("message", message, buffers);
+  }
+
+  private emit(event: string, ...values: unknown[]): void {
+    for (const listener of this.listeners.get(event) ?? [])
+      (listener as (...values: unknown[]) => void)(...values);
+  }
+}
 
 export abstract class Screen extends PageModel {
   protected readonly state: State;
@@ -62,18 +108,7 @@ export abstract class Screen extends PageModel {
       beside: [],
       details: {} as Details,
       model: {} as Details,
-      stages: {
-        names: [],
-        changes: [],
-        shown: 0,
-        compared: "",
-        before: null,
-        beside: false,
-        between: [],
-        row: [0],
-        addable: [],
-        comparisons: [],
-      },
+      stages: NO_STAGES,
       overlays: { offered: [], overlay: null, beside: [], paints: {} as State["overlays"]["paints"] },
       found: {},
       lit: { boxes: {} },

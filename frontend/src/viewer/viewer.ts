@@ -1,6 +1,6 @@
 /** The viewer decides which stages are shown, and answers people and kernels; what the page does not know, it asks the kernel for. */
 
-import type { LookedAt, ToSession, ToViewer } from "../base/protocol";
+import { FOR_SESSION, type LookedAt, type ToSession, type ToViewer } from "../base/protocol";
 import { offersIn } from "../base/read_message";
 import { possible } from "../base/stages";
 import type { Layouts } from "./drawing/layout";
@@ -8,12 +8,8 @@ import { matchesIn } from "./drawing/picture";
 import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
 import { CHANGES, LIT } from "./graphs/panes";
 import type { Kernel, KernelState } from "./kernels/kernel";
-import { doing, isForSession } from "./requests";
 import { byPerson, Screen } from "./screen";
 import { NodeFilter } from "./search/node_filter";
-import { AppliedPasses, changedBy } from "./stages/applied_passes";
-import { Candidates, unknownCandidates } from "./stages/candidates";
-import { ShownCode } from "./stages/shown_code";
 import {
   chosen,
   fetchGraphs,
@@ -24,6 +20,8 @@ import {
   type Choice,
 } from "./stages/stage_choice";
 import type { ViewState } from "../base/wire";
+import { ShownCode } from "./stages/codes";
+import { AppliedPasses, Candidates, changedBy, unknownCandidates } from "./stages/passes";
 
 /** More are not shown because somebody opens all groups at once. */
 const MOST_BOXES = 400;
@@ -292,3 +290,34 @@ export class Viewer extends Screen {
 }
 
 function ignore(): void {}
+
+const DOING: Partial<Record<ToViewer["type"], string>> = {
+  open: "Opening the group",
+  close: "Closing the group",
+  "open-level": "Opening the groups",
+  arrange: "Arranging the graph",
+  overview: "Closing the groups",
+  "select-node": "Selecting the node",
+  "select-group": "Selecting the group",
+  search: "Searching",
+  filter: "Filtering the graph",
+  "export-file": "Exporting the graph",
+  light: "Showing the nodes",
+  "nodes-of": "Selecting the nodes",
+  "show-stage": "Showing the stage",
+  "show-node": "Showing the node",
+  "show-overlay": "Showing the overlay",
+  "add-overlays": "Reading the overlay",
+  "show-code": "Showing the code",
+  "show-values": "Computing the values",
+  "show-part": "Reading the values",
+};
+
+/** Says what is being done, for errors. */
+export function doing(type: ToViewer["type"]): string {
+  return DOING[type] ?? "The request";
+}
+
+export function isForSession(message: ToViewer): message is ToSession {
+  return (FOR_SESSION as readonly string[]).includes(message.type);
+}

@@ -28,7 +28,7 @@ export class Legend {
   readonly element: HTMLElement;
   /** What the graph is coloured by. */
   readonly choice: HTMLSelectElement;
-  private readonly list = h("ul", {});
+  private readonly list = h("ul");
   private wasOpenedByColours = false;
   /** The name of the overlay that is shown. */
   private shown = "";
@@ -46,8 +46,7 @@ export class Legend {
     draw: (lines: Arrangement["lines"]) => void,
     private readonly changed: () => void,
   ) {
-    this.choice = h("select", {
-      class: "fxi-colours",
+    this.choice = h("select.fxi-colours", {
       "aria-label": "Colour by",
       title: "Colour the graph by",
       onchange: () => {
@@ -63,11 +62,7 @@ export class Legend {
         choose(choice.value);
       },
     });
-    this.element = h(
-      "div",
-      { class: "fxi-legend", role: "group", "aria-label": "Legend", hidden: true },
-      this.list,
-    );
+    this.element = h("div.fxi-legend", { role: "group", "aria-label": "Legend", hidden: true }, this.list);
   }
 
   get isOpen(): boolean {
@@ -96,17 +91,14 @@ export class Legend {
     this.openFor((overlay !== null && overlay.name === this.wanted) || areLinesWanted, isPlain);
     if (areLinesWanted) this.wantedLines = "alike";
     this.shown = overlay?.name ?? "";
-    fill(
-      this.choice,
+    fill(this.choice, [
       h("option", { value: "" }, "Colour by kind"),
       offered.map(({ name, title }) => h("option", { value: name, selected: name === this.shown }, title)),
       h("option", { "data-file": "1" }, "From a file …"),
-      h(
-        "optgroup",
-        { label: "Lines" },
+      h("optgroup", { label: "Lines" }, [
         LINES.map(([by, words]) => h("option", { "data-lines": by }, by === lines ? `${words} ✓` : words)),
-      ),
-    );
+      ]),
+    ]);
   }
 
   /** Goes back to the overlay that is shown, if the one that was chosen did not come. */
@@ -127,46 +119,37 @@ export class Legend {
       picture.compared
         ? `${picture.preview ? "would be " : ""}${picture.signatures[number] ?? ""}`
         : `Changed by ${passes[number]?.name ?? "a pass"}`;
-    fill(
-      this.list,
+    fill(this.list, [
       painted[0] &&
         this.scale(
           painted[0],
           painted.every(({ boxes }) => boxes.size === 0),
         ),
-      picture.lines && [
-        h("li", { class: "fxi-legend-title" }, picture.lines.title),
-        swatches(picture.lines.kinds),
-      ],
-      present.map(([name, text]) => h("li", {}, h("span", { class: `fxi-swatch ${name}` }), text)),
+      picture.lines && [h("li.fxi-legend-title", picture.lines.title), swatches(picture.lines.kinds)],
+      present.map(([name, text]) => h("li", h("span", { class: `fxi-swatch ${name}` }), text)),
       picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
-        const number = h("span", { class: "fxi-number" }, markSign(i, picture));
-        number.style.setProperty("--mark", markColour(i, picture));
-        return h(
-          "li",
-          {},
-          number,
+        const style = `--mark: ${markColour(i, picture)}`;
+        return h("li", [
+          h("span.fxi-number", { style }, markSign(i, picture)),
           words(i).replace(/^./, (letter) => letter.toUpperCase()),
-        );
+        ]);
       }),
-    );
+    ]);
   }
 
   private scale({ title, ends, kinds, isAllZero }: Painted, isEmpty: boolean): HTMLElement[] {
-    if (isEmpty) return [h("li", {}, `${title}: no box has a value.`)];
-    if (isAllZero) return [h("li", {}, `${title}: every value is zero.`)];
-    const heading = h("li", { class: "fxi-legend-title" }, title);
+    if (isEmpty) return [h("li", `${title}: no box has a value.`)];
+    if (isAllZero) return [h("li", `${title}: every value is zero.`)];
+    const heading = h("li.fxi-legend-title", title);
     if (ends)
       return [
         heading,
-        h(
-          "li",
-          { class: "fxi-scale" },
-          h("span", {}, ends[0]),
-          h("span", { class: "fxi-scale-bar", role: "img", "aria-label": "to" }),
-          h("span", {}, ends[1]),
-        ),
+        h("li.fxi-scale", [
+          h("span", ends[0]),
+          h("span.fxi-scale-bar", { role: "img", "aria-label": "to" }),
+          h("span", ends[1]),
+        ]),
       ];
     return [heading, ...swatches(kinds)];
   }
@@ -176,11 +159,9 @@ function swatches(kinds: string[]): HTMLElement[] {
   return kinds
     .slice(0, NUMBER_OF_KINDS)
     .map((kind, i) =>
-      h(
-        "li",
-        {},
+      h("li", [
         h("span", { class: `fxi-swatch fxi-kind-${i}` }),
         i === NUMBER_OF_KINDS - 1 && kinds.length > NUMBER_OF_KINDS ? "others" : kind,
-      ),
+      ]),
     );
 }

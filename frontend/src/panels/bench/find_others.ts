@@ -1,7 +1,7 @@
 /** Several nodes that are selected, other places that are like them, and what may take their place. */
 
-import { button, copyButton, fill, focusedIn, h, iconButton, type Child } from "../../base/dom";
-import { counted } from "../../base/format";
+import { type Child, copyButton, fill, h, iconButton, redraw, textBlock, textButton } from "../../base/dom";
+import { counted, grouped } from "../../base/format";
 import type { Chip, OthersFound } from "../../base/wire";
 
 /** What is asked for: the nodes, what is chosen of their pattern, and a function in their place. */
@@ -29,21 +29,19 @@ let lists = 0;
 
 export class FindOthers {
   private readonly words = h("p", { role: "status" });
-  private readonly buttons = h("div", { class: "fxi-preview-buttons" });
-  private readonly body = h("div", { class: "fxi-others" });
+  private readonly buttons = h("div.fxi-preview-buttons");
+  private readonly body = h("div.fxi-others");
   private readonly names = h("datalist", { id: `fxi-functions-${(lists += 1)}` });
   private readonly field = h("input", {
     ...{ type: "text", "aria-label": "Replace by", placeholder: "F.silu", list: this.names.id },
     ...{ spellcheck: "false", autocomplete: "off" },
     onkeydown: (event: KeyboardEvent) => event.key !== "Escape" && event.stopPropagation(),
   });
-  readonly element = h(
-    "section",
-    { class: "fxi-bench", "aria-label": "Find others", hidden: true },
-    h("div", { class: "fxi-bench-head fxi-row fxi-wrap" }, this.words, this.buttons),
+  readonly element = h("section.fxi-bench", { "aria-label": "Find others", hidden: true }, [
+    h("div.fxi-bench-head.fxi-row.fxi-wrap", this.words, this.buttons),
     this.body,
     this.names,
-  );
+  ]);
   private wish = NOTHING;
   private found: OthersFound | null = null;
 
@@ -78,10 +76,7 @@ export class FindOthers {
   }
 
   offer(names: string[]): void {
-    fill(
-      this.names,
-      names.map((name) => h("option", { value: name })),
-    );
+    fill(this.names, [names.map((name) => h("option", { value: name }))]);
   }
 
   show(found: OthersFound): void {
@@ -100,129 +95,79 @@ export class FindOthers {
 
   private render(): void {
     const { found, wish } = this;
-    const focused = focusedIn(this.element)?.dataset["focus"];
     const nodes = counted(wish.nodes.length, "node");
-    fill(
-      this.words,
-      h("strong", {}, `${nodes} selected`),
+    fill(this.words, [
+      h("strong", `${nodes} selected`),
       found
         ? `: ${found.count === 0 ? "no place matches" : `${counted(found.count, "place")} in all`}`
         : wish.nodes.length > MOST_NODES
           ? `; a pattern has at most ${MOST_NODES}`
           : ". Shift-click adds a box, or takes it out; Shift-drag adds those in a frame.",
-    );
+    ]);
     const canFind = !found && wish.nodes.length <= MOST_NODES;
-    fill(
-      this.buttons,
+    fill(this.buttons, [
       canFind &&
         wish.nodes.length > 1 &&
-        button(
-          {
-            class: "fxi-button",
-            title: "Find others like these nodes and all on the paths between them",
-            onclick: () => this.find({ between: true }),
-          },
-          "With all between",
+        textButton("With all between", "Find others like these nodes and all on the paths between them", () =>
+          this.find({ between: true }),
         ),
-      canFind && button({ class: "fxi-button fxi-primary", onclick: () => this.find() }, "Find others"),
+      canFind && h("button.fxi-button.fxi-primary", { onclick: () => this.find() }, "Find others"),
       wish.nodes.length <= MOST_NODES &&
-        button(
-          {
-            class: "fxi-button",
-            title: "Show and copy a pass for these nodes, with its test",
-            onclick: () => this.actions.newPass(this.wish),
-          },
-          "New pass",
+        textButton("New pass", "Show and copy a pass for these nodes, with its test", () =>
+          this.actions.newPass(this.wish),
         ),
       iconButton("close", "Close", () => this.actions.close(), "Esc"),
-    );
-    fill(this.body, found && this.places(found));
-    if (focused)
-      this.element.querySelector<HTMLElement>(`[data-focus="${CSS.escape(focused)}"]`)?.focus({
-        preventScroll: true,
-      });
+    ]);
+    redraw(this.body, found && this.places(found));
   }
 
   private places({ pattern, source, chips, modules, replaced }: OthersFound): Child {
     return [
+      h("div.fxi-others-pattern", [
+        h("h3.fxi-row", ["Pattern", copyButton("Copy as Python", () => source)]),
+        textBlock("Pattern", pattern),
+      ]),
+      h("div.fxi-others-choices", [
+        chips.length > 0 && h("h3", "Numbers and inputs"),
+        h("div.fxi-row.fxi-wrap", [chips.map((chip) => this.chip(chip))]),
+        modules.length > 0 && h("h3", "Places in each module"),
+        h("ul.fxi-places", { "aria-label": "Places in each module" }, [
+          modules.map(({ name, count }) => h("li", h("code", name), h("span.fxi-muted", grouped(count)))),
+        ]),
+      ]),
       h(
-        "div",
-        { class: "fxi-others-pattern" },
-        h(
-          "h3",
-          { class: "fxi-row" },
-          "Pattern",
-          copyButton("Copy as Python", () => source),
-        ),
-        h("pre", { tabindex: 0, role: "group", "aria-label": "Pattern" }, pattern),
-      ),
-      h(
-        "div",
-        { class: "fxi-others-choices" },
-        chips.length > 0 && h("h3", {}, "Numbers and inputs"),
-        h(
-          "div",
-          { class: "fxi-row fxi-wrap" },
-          chips.map((chip) => this.chip(chip)),
-        ),
-        modules.length > 0 && h("h3", {}, "Places in each module"),
-        h(
-          "ul",
-          { class: "fxi-places", "aria-label": "Places in each module" },
-          modules.map(({ name, count }) =>
-            h(
-              "li",
-              {},
-              h("code", {}, name),
-              h("span", { class: "fxi-muted" }, count.toLocaleString("en-US")),
-            ),
-          ),
-        ),
-      ),
-      h(
-        "form",
+        "form.fxi-others-replace",
         {
-          class: "fxi-others-replace",
           onsubmit: (event: Event) => {
             event.preventDefault();
             this.find({ replacement: this.field.value });
           },
         },
-        h("h3", {}, "Replace by"),
-        h(
-          "div",
-          { class: "fxi-row fxi-wrap" },
+        h("h3", "Replace by"),
+        h("div.fxi-row.fxi-wrap", [
           this.field,
           h(
-            "button",
-            { type: "submit", class: "fxi-button", title: "Compare by value in float64; nothing is applied" },
+            "button.fxi-button",
+            { type: "submit", title: "Compare by value in float64; nothing is applied" },
             "Compare",
           ),
-        ),
+        ]),
         replaced &&
-          h(
-            "p",
-            { class: replaced.canAdd ? "fxi-confirmed" : "fxi-differs", role: "status" },
-            replaced.words,
-          ),
+          h("p", { class: replaced.canAdd ? "fxi-good" : "fxi-bad", role: "status" }, [replaced.words]),
         replaced?.canAdd === true &&
-          button(
-            {
-              class: "fxi-button fxi-primary",
-              title: "Offer this pass in the session; nothing is applied",
-              onclick: () => this.actions.add(this.wish),
-            },
+          textButton(
             "Add to the session",
+            "Offer this pass in the session; nothing is applied",
+            () => this.actions.add(this.wish),
+            { class: "fxi-primary" },
           ),
       ),
     ];
   }
 
   private chip({ key, words, chosen, options }: Chip): HTMLElement {
-    return h(
-      "label",
-      { class: "fxi-choice" },
-      h("code", {}, words),
+    return h("label.fxi-choice", [
+      h("code.fxi-cut", words),
       h(
         "select",
         {
@@ -235,6 +180,6 @@ export class FindOthers {
         },
         options.map((option) => h("option", { value: option, selected: option === chosen }, option)),
       ),
-    );
+    ]);
   }
 }

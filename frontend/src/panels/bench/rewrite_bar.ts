@@ -1,6 +1,7 @@
 /** The rewrites of a pass one by one: each with its lines before and after, to be kept or excluded. */
 
-import { button, fill, h, iconButton, type Child } from "../../base/dom";
+import { type Child, fill, h, iconButton, textBlock, textButton } from "../../base/dom";
+import { grouped } from "../../base/format";
 import type { Pass, ShownRewrite } from "../../base/wire";
 
 export interface RewriteActions {
@@ -18,14 +19,12 @@ export class RewriteBar {
     ...{ type: "range", min: 1, step: 1, "aria-label": "Rewrite" },
     oninput: () => this.choose(Number(this.slider.value)),
   });
-  private readonly buttons = h("div", { class: "fxi-preview-buttons" });
-  private readonly lines = h("div", { class: "fxi-rewrite-lines" });
-  readonly element = h(
-    "section",
-    { class: "fxi-bench", "aria-label": "Rewrites", hidden: true },
-    h("div", { class: "fxi-bench-head fxi-row fxi-wrap" }, this.words, this.slider, this.buttons),
+  private readonly buttons = h("div.fxi-preview-buttons");
+  private readonly lines = h("div.fxi-rewrite-lines");
+  readonly element = h("section.fxi-bench", { "aria-label": "Rewrites", hidden: true }, [
+    h("div.fxi-bench-head.fxi-row.fxi-wrap", this.words, this.slider, this.buttons),
     this.lines,
-  );
+  ]);
   private pass: Pass | null = null;
   private shown: ShownRewrite | null = null;
   /** The number that was asked for and is not there yet; what is chosen meanwhile is asked for afterwards. */
@@ -94,16 +93,14 @@ export class RewriteBar {
   }
 
   private render(pass: Pass, { number, total, node, isExcluded, ...rewrite }: ShownRewrite): void {
-    const count = `${number.toLocaleString("en-US")} of ${total.toLocaleString("en-US")}`;
+    const count = `${grouped(number)} of ${grouped(total)}`;
     this.slider.setAttribute("aria-valuetext", count);
-    fill(
-      this.words,
-      h("strong", {}, `${isExcluded ? "Excluded from" : "Rewrite of"} ${pass.name}`),
+    fill(this.words, [
+      h("strong", `${isExcluded ? "Excluded from" : "Rewrite of"} ${pass.name}`),
       `: ${count}`,
-    );
+    ]);
     const focused = [...this.buttons.children].indexOf(document.activeElement as Element);
-    fill(
-      this.buttons,
+    fill(this.buttons, [
       isExcluded
         ? this.button("Include it again", "Make this rewrite again", () =>
             this.actions.exclude(pass.signature, node, true),
@@ -123,32 +120,25 @@ export class RewriteBar {
         this.actions.asTest(pass.signature, node),
       ),
       iconButton("close", "Close", () => this.actions.close(), "Esc"),
-    );
+    ]);
     if (focused >= 0) (this.buttons.children[focused] as HTMLElement | undefined)?.focus();
     this.setBusy(this.busy);
     const { before, after, modules } = rewrite;
-    fill(
-      this.lines,
+    fill(this.lines, [
       lines("Before", "−", before),
-      isExcluded ? h("p", { class: "fxi-muted" }, "Left as it is.") : lines("After", "+", after),
+      isExcluded ? h("p.fxi-muted", "Left as it is.") : lines("After", "+", after),
       modules.length > 0 && lines("Modules", "", modules),
-    );
+    ]);
   }
 
   private button(words: string, title: string, press: () => void): HTMLElement {
-    return button({ class: "fxi-button", title, onclick: () => this.busy || press() }, words);
+    return textButton(words, title, () => this.busy || press());
   }
 }
 
 function lines(title: string, sign: string, all: string[]): Child {
-  return h(
-    "div",
-    { class: "fxi-rewrite-side" },
-    h("h3", {}, title),
-    h(
-      "pre",
-      { tabindex: 0, role: "group", "aria-label": title },
-      all.length > 0 ? all.map((line) => h("span", { "data-sign": sign }, line)) : "nothing",
-    ),
-  );
+  return h("div", [
+    h("h3", title),
+    textBlock(title, all.length > 0 ? all.map((line) => h("span", { "data-sign": sign }, line)) : "nothing"),
+  ]);
 }

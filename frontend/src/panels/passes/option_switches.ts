@@ -1,6 +1,6 @@
 /** The options that a compiler's passes read, folded below the passes: a switch for each. */
 
-import { button, h, icon } from "../../base/dom";
+import { h, icon } from "../../base/dom";
 import type { Option, Passes } from "../../base/wire";
 
 export class OptionSwitches {
@@ -21,31 +21,24 @@ export class OptionSwitches {
     const on = options.filter(({ on }) => on).length;
     const words = `${on} of ${options.length} options of the compiler on${changed > 0 ? `, ${changed} changed` : ""}`;
     return h(
-      "details",
+      "details.fxi-reasons.fxi-options",
       {
-        class: "fxi-reasons fxi-options",
         open: this.isUnfolded,
         ontoggle: (event: Event) => (this.isUnfolded = (event.target as HTMLDetailsElement).open),
       },
-      h("summary", { "data-focus": "options" }, icon("chevron"), h("span", {}, words)),
-      h(
-        "ul",
-        { class: "fxi-card-list", "aria-label": "Options of the compiler" },
+      h("summary", { "data-focus": "options" }, icon("chevron"), h("span", words)),
+      h("ul.fxi-card-list", { "aria-label": "Options of the compiler" }, [
         options.map((option) => this.card(option, busy, state.fixed === true)),
-      ),
+      ]),
     );
   }
 
   private card({ name, on, ...option }: Option, busy: boolean, fixed: boolean): HTMLElement {
     const isPending = name === this.pending;
-    return h(
-      "li",
-      { class: `fxi-card fxi-option${on ? " fxi-on" : ""}` },
-      h(
-        "div",
-        { class: "fxi-card-head" },
-        h("code", { class: "fxi-card-name" }, name),
-        button({
+    return h("li", { class: `fxi-card fxi-option${on ? " fxi-on" : ""}` }, [
+      h("div.fxi-card-head", [
+        h("code.fxi-card-name", name),
+        h("button", {
           role: "switch",
           class: `fxi-switch${isPending ? " fxi-pending" : ""}`,
           "aria-checked": String(isPending ? !on : on),
@@ -63,13 +56,11 @@ export class OptionSwitches {
             this.set(name, !on);
           },
         }),
-      ),
-      option.description && h("p", { class: "fxi-card-text" }, option.description),
-      h(
-        "p",
-        { class: "fxi-card-text" },
+      ]),
+      option.description && h("p.fxi-card-text", option.description),
+      h("p.fxi-card-text", [
         `${option.phases.replaceAll("_", "-")}${option.isChanged ? ": changed" : ""}${option.fixed ? `. ${option.fixed}` : ""}`,
-      ),
-    );
+      ]),
+    ]);
   }
 }

@@ -17,43 +17,28 @@ export class PassErrors {
       return null;
     }
     const { text, place, file, code, node, stage } = error;
-    return h(
-      "div",
-      { class: "fxi-card-error" },
+    return h("div.fxi-card-error", [
       icon("alert"),
-      h(
-        "div",
-        {},
-        h("p", { class: "fxi-error-words", tabindex: 0 }, text),
-        place &&
-          h("p", { class: "fxi-error-line", title: file }, h("span", {}, place), code && h("code", {}, code)),
-        node &&
-          h(
-            "p",
-            {},
-            "At the node ",
-            nodeLink(node, () => this.jump(node, stage)),
-          ),
+      h("div", [
+        h("p.fxi-error-words", { tabindex: 0 }, text),
+        place && h("p.fxi-error-line", { title: file }, h("span", place), code && h("code", code)),
+        node && h("p", ["At the node ", nodeLink(node, () => this.jump(node, stage))]),
         error.traceback.length > 0 && this.traceback(key, error),
-      ),
-    );
+      ]),
+    ]);
   }
 
   private traceback(key: string, { traceback }: PassError): HTMLElement {
-    return h(
-      "details",
-      { class: "fxi-traceback", ...foldable(this.opened, key) },
+    return h("details.fxi-traceback", { ...foldable(this.opened, key) }, [
       h("summary", { "data-focus": `traceback-${key}` }, icon("chevron"), "Show traceback"),
       traceback.map(({ hides, text }) =>
         hides === 0
-          ? h("pre", { class: "fxi-frames", tabindex: 0 }, text)
-          : h(
-              "details",
-              { class: "fxi-hidden-frames" },
-              h("summary", {}, icon("chevron"), `${counted(hides, "frame")} of fxlab, torch or Python`),
-              h("pre", { class: "fxi-frames", tabindex: 0 }, text),
-            ),
+          ? h("pre.fxi-frames", { tabindex: 0 }, text)
+          : h("details.fxi-hidden-frames", [
+              h("summary.fxi-muted", icon("chevron"), `${counted(hides, "frame")} of fxlab, torch or Python`),
+              h("pre.fxi-frames", { tabindex: 0 }, text),
+            ]),
       ),
-    );
+    ]);
   }
 }

@@ -3,8 +3,8 @@
  * find nothing are folded below the others.
  */
 
-import { button, fill, focusedIn, h, icon, iconButton, type IconName } from "../../base/dom";
-import { counted } from "../../base/format";
+import { fill, focusedIn, focusOn, h, icon, iconButton, type IconName, textButton } from "../../base/dom";
+import { counted, grouped } from "../../base/format";
 import { rove } from "../../base/roving";
 import { markColour } from "../../graph/live_picture";
 import { dragCard } from "./card_drag";
@@ -40,9 +40,9 @@ const OF_CARDS = ".fxi-card-head button, .fxi-reasons > summary, .fxi-preview-bu
 
 export class PassList {
   readonly element: HTMLElement;
-  private readonly list = h("div", { class: "fxi-cards" });
+  private readonly list = h("div.fxi-cards");
   private readonly drawn: () => void;
-  private readonly made = h("div", { class: "fxi-made", role: "note", hidden: true });
+  private readonly made = h("div.fxi-made.fxi-muted", { role: "note", hidden: true });
   private readonly undo: HTMLButtonElement;
   private readonly redo: HTMLButtonElement;
   private readonly reset: HTMLButtonElement;
@@ -72,23 +72,19 @@ export class PassList {
     this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
     this.options = new OptionSwitches((name, on) => actions.setOption(name, on));
     this.drawn = rove(this.list, OF_CARDS, ".fxi-card-name");
-    this.element = h(
-      "section",
-      { class: "fxi-panel fxi-column fxi-passes", "aria-label": "Passes" },
-      h(
-        "header",
-        { class: "fxi-panel-head fxi-row" },
-        h("h2", {}, "Passes"),
-        h("span", { class: "fxi-space" }),
+    this.element = h("section.fxi-panel.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
+      h("header.fxi-panel-head.fxi-row", [
+        h("h2", "Passes"),
+        h("span.fxi-space"),
         this.offers.button,
         this.undo,
         this.redo,
         this.reset,
-      ),
+      ]),
       this.offers.element,
       this.made,
       this.list,
-    );
+    ]);
   }
 
   /** `chosen` is the signature of the pass that is open, brought into view if it is another one. */
@@ -136,7 +132,7 @@ export class PassList {
   /** Puts the focus on the name of a pass. */
   focus(signature: string): void {
     const pass = this.state.passes.find((pass) => pass.signature === signature);
-    if (pass) this.find(`name-${pass.key}`)?.focus({ preventScroll: true });
+    if (pass) focusOn(this.list, `name-${pass.key}`);
   }
 
   setBusy(busy: boolean): void {
@@ -160,26 +156,22 @@ export class PassList {
     const places = passes.map((_, place) => place);
     const isIdle = (place: number): boolean => this.idle.has(passes[place]!.key) && !passes[place]!.on;
     const [folded, shown] = [places.filter(isIdle), places.filter((place) => !isIdle(place))];
-    fill(
-      this.list,
-      passes.length === 0 && h("p", { class: "fxi-empty" }, "This session offers no passes."),
-      passes.length > 0 && h("h3", { class: "fxi-cards-head", "aria-live": "polite" }, this.heading()),
+    fill(this.list, [
+      passes.length === 0 && h("p.fxi-empty", "This session offers no passes."),
+      passes.length > 0 && h("h3.fxi-cards-head", { "aria-live": "polite" }, this.heading()),
       shown.length > 0 && this.cards(shown, shown),
       folded.length > 0 && this.fold(folded),
       this.options.of(this.state, this.busy),
-    );
+    ]);
     this.drawn();
-    if (this.focused) this.find(this.focused)?.focus({ preventScroll: true });
+    if (this.focused) focusOn(this.list, this.focused);
   }
 
   /** Says when a report was made, and of what, and why nothing can be switched in it. */
   private showMade(): void {
     const { made = [] } = this.state;
     this.made.hidden = made.length === 0;
-    fill(
-      this.made,
-      made.map((line) => h("p", {}, line)),
-    );
+    fill(this.made, [made.map((line) => h("p", line))]);
   }
 
   /** Returns how many passes can change the model, or have changed it. */
@@ -189,41 +181,32 @@ export class PassList {
     if (unknown > 0) return `Looking for candidates: ${passes.length - unknown} of ${passes.length} passes …`;
     const able = passes.filter(({ matched, on }) => (matched === null ? on : matched > 0)).length;
     const open = passes.filter(({ matched, on, note }) => matched === null && !on && !note).length;
-    const count = (number: number): string => number.toLocaleString("en-US");
+    const count = (number: number): string => grouped(number);
     if (able === 0) return `${open === 0 ? "No pass can" : `${count(open)} may`} change this model`;
     return `${count(able)} can change this model${open > 0 ? `, ${count(open)} may` : ""}`;
   }
 
   /** Returns cards of the passes in some places of the stack, and the places that they can be moved to. */
   private cards(listed: number[], places: number[]): HTMLElement {
-    return h(
-      "ul",
-      { class: "fxi-card-list" },
+    return h("ul.fxi-card-list", [
       listed.map((place) => this.card(this.state.passes[place]!, place, places)),
-    );
+    ]);
   }
 
   private fold(places: number[]): HTMLElement {
     const words = `${counted(places.length, "finds", "find")} nothing here`;
     return h(
-      "details",
+      "details.fxi-reasons.fxi-idle-passes",
       {
-        class: "fxi-reasons fxi-idle-passes",
         open: this.isUnfolded,
         ontoggle: (event: Event) => (this.isUnfolded = (event.target as HTMLDetailsElement).open),
       },
-      h("summary", { "data-focus": "idle" }, icon("chevron"), h("span", {}, words)),
+      h("summary", { "data-focus": "idle" }, icon("chevron"), h("span", words)),
       // Where a pass stands among those that are not folded matters: they may leave it something to do.
       this.cards(
         places,
         this.state.passes.map((_, place) => place),
       ),
-    );
-  }
-
-  private find(focus: string): HTMLElement | undefined {
-    return [...this.list.querySelectorAll<HTMLElement>("[data-focus]")].find(
-      (e) => e.dataset["focus"] === focus,
     );
   }
 
@@ -248,41 +231,38 @@ export class PassList {
     const chosen = pass.signature === this.chosen;
     const pending = pass.key === this.pending?.key ? this.pending : null;
     const { on } = pending ?? pass;
-    const card = h(
-      "li",
+    const looks = [
+      (chosen || pass.signature === this.previewed) && "fxi-chosen",
+      pass.on && "fxi-on",
+      pass.matched === 0 && !pass.on && "fxi-idle",
+    ];
+    return h(
+      "li.fxi-card",
       {
-        class: [
-          "fxi-card",
-          (chosen || pass.signature === this.previewed) && "fxi-chosen",
-          pass.on && "fxi-on",
-          pass.matched === 0 && !pass.on && "fxi-idle",
-        ]
-          .filter(Boolean)
-          .join(" "),
+        class: looks.filter(Boolean).join(" "),
+        style: `--mark: ${markColour(place)}`,
         "data-pass": pass.signature,
         onclick: (event: MouseEvent) => {
           if (!(event.target as Element).closest("button, summary, a, .fxi-reasons"))
             this.actions.choose(chosen ? null : pass.signature);
         },
       },
-      h(
-        "div",
-        { class: "fxi-card-head" },
+      h("div.fxi-card-head", [
         this.grip(pass, place, places),
-        button(
+        h(
+          "button.fxi-card-name",
           {
-            class: "fxi-card-name",
-            "aria-pressed": String(chosen),
+            "aria-pressed": chosen,
             "data-focus": `name-${pass.key}`,
             title: [pass.name, pass.description].filter(Boolean).join(": "),
             onclick: () => this.actions.choose(chosen ? null : pass.signature),
           },
           pass.name,
         ),
-        button({
+        h("button", {
           role: "switch",
           class: `fxi-switch${pending ? " fxi-pending" : ""}`,
-          "aria-checked": String(on),
+          "aria-checked": on,
           "aria-label": pass.name,
           "data-focus": `switch-${pass.key}`,
           title: this.state.fixed
@@ -296,28 +276,22 @@ export class PassList {
             this.render();
           },
         }),
-      ),
-      pass.description && h("p", { class: "fxi-card-text" }, pass.description),
+      ]),
+      pass.description && h("p.fxi-card-text", pass.description),
       pass.arguments.length > 0 &&
-        h(
-          "div",
-          { class: "fxi-arguments fxi-wrap" },
+        h("div.fxi-arguments.fxi-wrap", [
           pass.arguments.map(({ name, value }) =>
-            h("code", { title: `${name}=${value}` }, `${name}=${value}`),
+            h("code.fxi-cut", { title: `${name}=${value}` }, `${name}=${value}`),
           ),
-        ),
-      h(
-        "div",
-        { class: "fxi-card-foot" },
+        ]),
+      h("div.fxi-card-foot", [
         this.summaries.of(pass, this.busy, this.state.fixed === true, chosen),
         this.previewButton(pass),
-      ),
+      ]),
       chosen && !this.state.fixed && this.tools(pass, place, places),
       pass.isOutdated === true && this.reloadButton(pass),
       this.errors.of(pass.key, pass.error),
     );
-    card.style.setProperty("--mark", markColour(place));
-    return card;
   }
 
   /** Returns what a pass is dragged by to another place; it has the number of the pass's stage. */
@@ -325,10 +299,10 @@ export class PassList {
     const number = pass.stage ?? icon("grip");
     // With what is seen on it, by which people call it who speak to their computer.
     const named = pass.stage === null ? pass.name : `${pass.stage}. ${pass.name}`;
-    if (this.state.fixed) return h("span", { class: "fxi-number", "aria-hidden": "true" }, pass.stage ?? "–");
-    return button(
+    if (this.state.fixed) return h("span.fxi-number", { "aria-hidden": "true" }, pass.stage ?? "–");
+    return h(
+      "button.fxi-number.fxi-grip",
       {
-        class: "fxi-number fxi-grip",
         "aria-label": `${named}, ${place + 1} of ${this.state.passes.length}: move with the arrow keys`,
         title: "Drag, or press ↑ and ↓, to apply it earlier or later",
         "data-focus": `grip-${pass.key}`,
@@ -360,63 +334,43 @@ export class PassList {
 
   /** Returns what can be done with the chosen card besides switching it. */
   private tools(pass: Pass, place: number, places: number[]): HTMLElement {
-    const tool = (name: IconName, label: string, disabled: boolean, action: () => void): HTMLElement => {
-      const button = iconButton(name, label, action);
-      button.dataset["focus"] = `${name}-${pass.key}`;
-      button.disabled = disabled || this.busy;
-      return button;
-    };
-    return h(
-      "div",
-      { class: "fxi-card-tools", role: "group", "aria-label": `Place of ${pass.name}` },
+    const tool = (name: IconName, label: string, disabled: boolean, action: () => void): HTMLElement =>
+      iconButton(name, label, action, "", {
+        "data-focus": `${name}-${pass.key}`,
+        disabled: disabled || this.busy,
+      });
+    return h("div.fxi-card-tools", { role: "group", "aria-label": `Place of ${pass.name}` }, [
       pass.steps > 0 && this.stepButton(pass),
       tool("up", "Apply earlier", place === places[0], () => this.moveBy(pass, place, places, -1)),
       tool("down", "Apply later", place === places.at(-1), () => this.moveBy(pass, place, places, 1)),
       tool("close", "Remove from the list", false, () => this.actions.remove(pass.signature)),
-    );
+    ]);
   }
 
   private reloadButton(pass: Pass): HTMLElement {
-    return button(
-      {
-        class: "fxi-button fxi-reload",
-        title: `The file of ${pass.name} has changed: import it again`,
-        "data-focus": `reload-${pass.key}`,
-        disabled: this.busy,
-        onclick: () => this.actions.reload(pass.signature),
-      },
+    const title = `The file of ${pass.name} has changed: import it again`;
+    return textButton(
       pass.on ? "Changed: apply again" : "Changed: import again",
+      title,
+      () => this.actions.reload(pass.signature),
+      { class: "fxi-reload", "data-focus": `reload-${pass.key}`, disabled: this.busy },
     );
   }
 
   private stepButton(pass: Pass): HTMLElement {
-    return button(
-      {
-        class: "fxi-button fxi-step",
-        title: `Show the rewrites of ${pass.name} one by one`,
-        "data-focus": `step-${pass.key}`,
-        disabled: this.busy,
-        onclick: () => this.actions.step(pass),
-      },
-      "Step through",
-    );
+    const title = `Show the rewrites of ${pass.name} one by one`;
+    const more = { class: "fxi-step", "data-focus": `step-${pass.key}`, disabled: this.busy };
+    return textButton("Step through", title, () => this.actions.step(pass), more);
   }
 
   /** Returns a button that tries a pass out, where that can show anything. */
   private previewButton(pass: Pass): HTMLElement | null {
     if (pass.on || pass.matched === 0 || this.state.fixed) return null;
     const isShown = pass.signature === this.previewed;
-    return button(
-      {
-        class: "fxi-button fxi-preview-button",
-        "aria-pressed": String(isShown),
-        "aria-label": `Preview ${pass.name}`,
-        title: isShown ? "End the preview (Esc)" : `Show what ${pass.name} would do, without applying it`,
-        "data-focus": `preview-${pass.key}`,
-        disabled: this.busy,
-        onclick: () => this.actions.preview(isShown ? null : pass.signature),
-      },
-      "Preview",
-    );
+    const title = isShown ? "End the preview (Esc)" : `Show what ${pass.name} would do, without applying it`;
+    return textButton("Preview", title, () => this.actions.preview(isShown ? null : pass.signature), {
+      ...{ class: "fxi-preview-button", "data-focus": `preview-${pass.key}` },
+      ...{ "aria-pressed": isShown, "aria-label": `Preview ${pass.name}`, disabled: this.busy },
+    });
   }
 }

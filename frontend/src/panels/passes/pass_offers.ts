@@ -14,22 +14,20 @@ const NOTHING =
   "functions wrapped by fxlab.from_callable, are offered here too.";
 
 export class PassOffers {
-  readonly element = h("section", { class: "fxi-offers", "aria-label": "Add a pass", hidden: true });
+  readonly element = h("section.fxi-offers", { "aria-label": "Add a pass", hidden: true });
   readonly button: HTMLButtonElement;
-  private readonly list = h("ul", {});
+  private readonly list = h("ul");
   private offers: Offer[] | null = null;
 
   constructor(private readonly actions: OfferActions) {
-    this.button = iconButton("plus", "Add a pass", () => this.toggle());
-    this.button.classList.add("fxi-needs-kernel");
-    this.button.setAttribute("aria-expanded", "false");
-    const head = h(
-      "header",
-      {},
-      h("h3", {}, "Add a pass"),
-      h("span", { class: "fxi-space" }),
+    this.button = iconButton("plus", "Add a pass", () => this.toggle(), "", {
+      ...{ class: "fxi-needs-kernel", "aria-expanded": false },
+    });
+    const head = h("header", [
+      h("h3", "Add a pass"),
+      h("span.fxi-space"),
       iconButton("close", "Close", () => this.close()),
-    );
+    ]);
     this.element.append(head, this.list);
     this.element.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
@@ -42,10 +40,9 @@ export class PassOffers {
     // Not while somebody types: the fields would be emptied.
     if (JSON.stringify(offers) === JSON.stringify(this.offers)) return;
     this.offers = offers;
-    fill(
-      this.list,
-      offers.length > 0 ? offers.map((offer) => this.offer(offer)) : h("li", { class: "fxi-empty" }, NOTHING),
-    );
+    fill(this.list, [
+      offers.length > 0 ? offers.map((offer) => this.offer(offer)) : h("li.fxi-empty", NOTHING),
+    ]);
   }
 
   close(): void {
@@ -58,7 +55,7 @@ export class PassOffers {
     this.setOpen(Boolean(this.element.hidden));
     if (this.element.hidden) return;
     this.offers = null;
-    fill(this.list, h("li", { class: "fxi-empty" }, "Looking for passes …"));
+    fill(this.list, h("li.fxi-empty", "Looking for passes …"));
     this.actions.list();
   }
 
@@ -71,11 +68,9 @@ export class PassOffers {
     const fields = parameters.map(({ name, required, default: value, isBool }) => {
       const attributes = { "aria-label": name, name, required, "data-default": value };
       const field = isBool
-        ? h(
-            "select",
-            attributes,
+        ? h("select", attributes, [
             ["True", "False"].map((word) => h("option", { value: word, selected: word === value }, word)),
-          )
+          ])
         : h("input", {
             ...attributes,
             type: "text",
@@ -100,20 +95,14 @@ export class PassOffers {
           this.actions.add(key, Object.fromEntries(given.map((field) => [field.name, field.value])));
         },
       },
-      h(
-        "div",
-        { class: "fxi-offer-head fxi-row" },
-        h("strong", {}, title),
-        h("button", { type: "submit", class: "fxi-button", "aria-label": `Add ${title}` }, "Add"),
-      ),
-      description && h("p", { class: "fxi-card-text" }, description),
+      h("div.fxi-offer-head.fxi-row", [
+        h("strong", title),
+        h("button.fxi-button", { type: "submit", "aria-label": `Add ${title}` }, "Add"),
+      ]),
+      description && h("p.fxi-card-text", description),
       fields.length > 0 &&
-        h(
-          "div",
-          { class: "fxi-offer-fields" },
-          fields.map((field) => h("label", {}, h("code", {}, field.name), field)),
-        ),
+        h("div.fxi-offer-fields", [fields.map((field) => h("label", h("code", field.name), field))]),
     );
-    return h("li", {}, form);
+    return h("li", form);
   }
 }

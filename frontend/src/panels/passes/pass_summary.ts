@@ -1,6 +1,7 @@
 /** What a pass would change or has changed, and why it leaves other candidates alone. */
 
-import { foldable, h, icon, iconButton, nodeLink } from "../../base/dom";
+import { type Attributes, foldable, h, icon, iconButton, nodeLink } from "../../base/dom";
+import { grouped } from "../../base/format";
 import { shortNames } from "../../base/names";
 import { elidedList } from "../elided_list";
 import type { Pass, Reason } from "../../base/wire";
@@ -23,56 +24,45 @@ export class PassSummaries {
 
   /** What a closed card says in one line, and an open one in full. */
   of(pass: Pass, busy: boolean, fixed: boolean, isOpen: boolean): HTMLElement {
-    if (pass.note) return h("p", { class: "fxi-card-note", title: pass.note }, pass.note);
+    if (pass.note) return h("p.fxi-card-note", { title: pass.note }, pass.note);
     const done = isOpen ? capitalized(pass.changes) : inShort(pass.changes);
-    const changes = pass.on ? h("span", { class: "fxi-matched", title: pass.changes }, done) : null;
+    const changes = pass.on ? h("span.fxi-matched", { title: pass.changes }, done) : null;
     const mayDiffer = pass.preserves
       ? null
-      : h(
-          "span",
-          { class: "fxi-may-differ", title: "This pass may change the results" },
-          "may change outputs",
-        );
+      : h("span.fxi-may-differ", { title: "This pass may change the results" }, "may change outputs");
     if (pass.isLooking || pass.matched === null || pass.reasons.length === 0) {
       const words = pass.isLooking
         ? "Looking for candidates …"
         : pass.matched === null
           ? "Lists its changes once it is on"
           : "No candidates in this graph";
-      return h("p", { class: "fxi-card-note fxi-counts" }, changes ?? h("span", {}, words), mayDiffer);
+      return h("p.fxi-card-note.fxi-counts", changes ?? h("span", words), mayDiffer);
     }
-    const words = h(
-      "span",
-      { class: "fxi-counts" },
+    const words = h("span.fxi-counts", [
       changes ??
         (pass.matched || pass.excluded
-          ? h(
-              "span",
-              { class: "fxi-matched", title: pass.candidates },
+          ? h("span.fxi-matched", { title: pass.candidates }, [
               isOpen ? pass.candidates : inShort(pass.candidates),
-            )
-          : h("span", {}, `Refused: ${pass.reasons[0]!.reason || "no reason given"}`)),
-      pass.excluded > 0 &&
-        h("span", { class: "fxi-left-out" }, `${pass.excluded.toLocaleString("en-US")} excluded`),
-      pass.refused ? h("span", {}, `${pass.refused.toLocaleString("en-US")} refused`) : null,
+            ])
+          : h("span", `Refused: ${pass.reasons[0]!.reason || "no reason given"}`)),
+      pass.excluded > 0 && h("span.fxi-left-out", `${grouped(pass.excluded)} excluded`),
+      pass.refused ? h("span", `${grouped(pass.refused)} refused`) : null,
       mayDiffer,
-    );
+    ]);
     // Cards are drawn with every change, and few are ever opened.
     const unfold = (): void => {
       if (details.children.length === 1)
         details.append(
           elidedList(
-            pass.reasons.map((reason) => h("li", {}, this.reason(pass, reason, busy, fixed))),
+            pass.reasons.map((reason) => h("li", this.reason(pass, reason, busy, fixed))),
             REASON_ENDS,
           ),
         );
     };
     const summary = { "data-focus": `why-${pass.key}`, onclick: unfold };
-    const details = h(
-      "details",
-      { class: "fxi-reasons", ...foldable(this.expanded, pass.key) },
+    const details = h("details.fxi-reasons", { ...foldable(this.expanded, pass.key) }, [
       h("summary", summary, icon("chevron"), words),
-    );
+    ]);
     details.addEventListener("toggle", unfold);
     if (details.open) unfold();
     return details;
@@ -86,25 +76,19 @@ export class PassSummaries {
   ): HTMLElement {
     const rest = count - nodes.length;
     const short = shortNames(nodes);
-    return h(
-      "div",
-      { class: kind === "matched" ? "fxi-reason fxi-reason-match" : "fxi-reason" },
-      h(
-        "div",
-        { class: "fxi-reason-words", title: reason },
-        h("b", {}, `${what}: `),
+    return h("div", { class: kind === "matched" ? "fxi-reason fxi-reason-match" : "fxi-reason" }, [
+      h("div.fxi-reason-words", { title: reason }, [
+        h("b", `${what}: `),
         withShortNames(reason, nodes, short) || (kind === "matched" ? "will be changed" : "refused"),
-      ),
-      h(
-        "div",
-        { class: "fxi-reason-nodes fxi-column" },
+      ]),
+      h("div.fxi-reason-nodes.fxi-column", [
         elidedList(
           nodes.map((name, i) => this.node(pass, name, short[i]!, kind, busy, fixed)),
           ENDS,
         ),
-        rest > 0 && h("span", { class: "fxi-muted" }, `and ${rest.toLocaleString("en-US")} more`),
-      ),
-    );
+        rest > 0 && h("span.fxi-muted", `and ${grouped(rest)} more`),
+      ]),
+    ]);
   }
 
   private node(
@@ -115,41 +99,34 @@ export class PassSummaries {
     busy: boolean,
     fixed: boolean,
   ): HTMLElement {
-    return h(
-      "li",
-      { class: "fxi-reason-node fxi-row" },
+    return h("li.fxi-reason-node.fxi-row", [
       nodeLink(name, () => this.actions.jump(name), shown),
       pass.canExclude &&
         kind !== "refused" &&
         !fixed &&
         this.limitButton(pass, name, kind === "excluded", busy),
-      kind === "refused" && !fixed && this.whyNotButton(pass, name, busy),
-    );
-  }
-
-  private whyNotButton(pass: Pass, node: string, busy: boolean): HTMLElement {
-    const button = whyNotButton(node, () => this.actions.whyNot(pass, node));
-    button.dataset["focus"] = `why-not-${pass.key}-${node}`;
-    button.disabled = busy;
-    return button;
+      kind === "refused" &&
+        !fixed &&
+        whyNotButton(name, () => this.actions.whyNot(pass, name), {
+          "data-focus": `why-not-${pass.key}-${name}`,
+          disabled: busy,
+        }),
+    ]);
   }
 
   private limitButton(pass: Pass, node: string, again: boolean, busy: boolean): HTMLElement {
     const label = again ? `Include ${node}` : pass.on ? `Exclude the rewrite of ${node}` : `Exclude ${node}`;
-    const button = iconButton(again ? "redo" : pass.on ? "undo" : "close", label, () =>
-      this.actions.limit(pass.signature, node, again),
-    );
-    button.dataset["focus"] = `limit-${pass.key}-${node}`;
-    button.disabled = busy;
-    return button;
+    const sign = again ? "redo" : pass.on ? "undo" : "close";
+    return iconButton(sign, label, () => this.actions.limit(pass.signature, node, again), "", {
+      ...{ "data-focus": `limit-${pass.key}-${node}`, disabled: busy },
+    });
   }
 }
 
 /** Returns a button that shows what fits at a node, and what does not. */
-export function whyNotButton(node: string, press: () => void): HTMLButtonElement {
-  const button = iconButton("target", `Show what does not fit at ${node}`, press);
-  button.classList.add("fxi-needs-kernel");
-  return button;
+export function whyNotButton(node: string, press: () => void, more: Attributes = {}): HTMLButtonElement {
+  const label = `Show what does not fit at ${node}`;
+  return iconButton("target", label, press, "", { class: "fxi-needs-kernel", ...more });
 }
 
 /** Returns a reason with the names of its nodes as short as they are listed below it. */

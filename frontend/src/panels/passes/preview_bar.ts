@@ -1,6 +1,6 @@
 /** Says that what is shown is a preview of a pass, which can be applied or left. */
 
-import { button, fill, h } from "../../base/dom";
+import { fill, h } from "../../base/dom";
 import type { Preview } from "../../base/protocol";
 
 export interface PreviewActions {
@@ -10,10 +10,10 @@ export interface PreviewActions {
 
 export class PreviewBar {
   private readonly words = h("p", { role: "status" });
-  private readonly buttons = h("div", { class: "fxi-preview-buttons" });
+  private readonly buttons = h("div.fxi-preview-buttons");
   readonly element = h(
-    "div",
-    { class: "fxi-preview fxi-row fxi-wrap", role: "group", "aria-label": "Preview", hidden: true },
+    "div.fxi-preview.fxi-row.fxi-wrap",
+    { role: "group", "aria-label": "Preview", hidden: true },
     this.words,
     this.buttons,
   );
@@ -30,21 +30,17 @@ export class PreviewBar {
     this.shown = preview;
     this.element.hidden = preview === null;
     if (!preview) return fill(this.words);
-    fill(this.words, h("strong", {}, `Preview of ${preview.name}`), `: ${preview.text}, nothing is applied`);
-    fill(
-      this.buttons,
-      button(
-        {
-          class: "fxi-button fxi-primary",
-          onclick: () => this.busy || this.actions.apply(preview.signature),
-        },
+    fill(this.words, h("strong", `Preview of ${preview.name}`), `: ${preview.text}, nothing is applied`);
+    fill(this.buttons, [
+      h(
+        "button.fxi-button.fxi-primary",
+        { onclick: () => this.busy || this.actions.apply(preview.signature) },
         "Apply",
       ),
-      button(
-        { class: "fxi-button", title: "Cancel (Esc)", onclick: () => this.busy || this.actions.cancel() },
+      h("button.fxi-button", { title: "Cancel (Esc)", onclick: () => this.busy || this.actions.cancel() }, [
         "Cancel",
-      ),
-    );
+      ]),
+    ]);
   }
 
   setBusy(busy: boolean): void {

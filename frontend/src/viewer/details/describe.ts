@@ -1,5 +1,6 @@
 /** The details of a node, a group or the model: what is known here, and what the kernel says beyond that. */
 
+import { grouped } from "../../base/format";
 import type { Details, Link } from "../../base/protocol";
 import type { Data, Facts } from "../graphs/data";
 import type { Group } from "../graphs/hierarchy";
@@ -81,8 +82,8 @@ function ofGroup(data: Data, scene: Scene, group: Group, isCompared: boolean): D
     fields: [
       field("Path", path, true),
       field("Class", written.className, true),
-      field("Nodes", written.count.toLocaleString("en-US")),
-      field(isCompared ? DIFFERENT_NODES : CHANGED_NODES, changed > 0 ? changed.toLocaleString("en-US") : ""),
+      field("Nodes", grouped(written.count)),
+      field(isCompared ? DIFFERENT_NODES : CHANGED_NODES, changed > 0 ? grouped(changed) : ""),
     ].filter(({ value }) => value),
     inputs: links(scene, [...new Set(read)]),
     users: links(scene, made),

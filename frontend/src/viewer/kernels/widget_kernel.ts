@@ -3,7 +3,7 @@
 import type { AnyModel } from "@anywidget/types";
 import { objectWith } from "../../base/read_message";
 import { Data } from "../graphs/data";
-import { ShownError, type Answer, type Kept, type Kernel, type KernelState } from "./kernel";
+import { type Answer, type Kept, type Kernel, type KernelState, ShownError } from "./kernel";
 import type { Asked, DataPart, ViewState } from "../../base/wire";
 
 type Buffers = DataView<ArrayBuffer>[];
@@ -126,4 +126,26 @@ export class WidgetKernel implements Kernel {
 async function inflated(part: DataView<ArrayBuffer>): Promise<string> {
   const stream = new Blob([part]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
+}
+
+const EVERY_MS = 3000;
+
+export class FileWatch {
+  private isAsking = false;
+  private readonly timer = setInterval(() => void this.look(), EVERY_MS);
+
+  constructor(private readonly kernel: Kernel) {}
+
+  dispose(): void {
+    clearInterval(this.timer);
+  }
+
+  private async look(): Promise<void> {
+    const { passes, status } = this.kernel.state;
+    if (this.isAsking || document.hidden || !passes.hasFiles || status.busy) return;
+    this.isAsking = true;
+    // A kernel that does not answer is asked no more.
+    await this.kernel.ask({ type: "look-at-files" }).catch(() => {});
+    this.isAsking = false;
+  }
 }

@@ -4,7 +4,6 @@ import type { SearchAnswer, SearchResult } from "../../base/protocol";
 import type { Facts } from "../graphs/data";
 import type { Hierarchy } from "../graphs/hierarchy";
 import { OF_GROUPS, parseQuery, QueryError, quoted, type Term } from "./query";
-import { reachable } from "./reachability";
 import type { Pass, SourceFrame } from "../../base/wire";
 
 const MOST_RESULTS = 60;
@@ -386,4 +385,18 @@ function resultOf({ name, op, target, module, values }: Facts): SearchResult {
     .filter(Boolean)
     .join(" · ");
   return { kind: "node", name, text: shown.slice(0, 300) };
+}
+
+/** Returns what is reached from a position, itself left out unless a cycle leads back to it. */
+export function reachable(neighbours: readonly (readonly number[])[], start: number): Set<number> {
+  const found = new Set<number>();
+  const pending = [start];
+  while (pending.length > 0) {
+    for (const position of neighbours[pending.pop()!]!) {
+      if (found.has(position)) continue;
+      found.add(position);
+      pending.push(position);
+    }
+  }
+  return found;
 }

@@ -1,8 +1,8 @@
-/** The passes that are on, and the nodes of a graph that they have changed. */
+/** The passes that are on, the nodes that they have changed, and where others could change the graph. */
 
 import type { Panes } from "../graphs/panes";
 import type { Kernel } from "../kernels/kernel";
-import type { Pass } from "../../base/wire";
+import type { Pass, Passes } from "../../base/wire";
 
 export class AppliedPasses {
   /** Keys of passes that were on -> their signatures. */
@@ -33,4 +33,36 @@ export class AppliedPasses {
 /** Returns the nodes that a pass has made or changed. */
 export function changedBy(signature: string, panes: Panes): string[] {
   return panes.scene.hierarchy.nodes.filter(({ marks }) => marks.includes(signature)).map(({ name }) => name);
+}
+
+export class Candidates {
+  private isAsking = false;
+
+  constructor(private readonly kernel: Kernel) {}
+
+  /** Asks until nothing is missing, and calls back after each answer; returns whether anything was asked. */
+  async fetch(arrived: () => Promise<void>): Promise<boolean> {
+    const { kernel } = this;
+    const areMissing = (): boolean => kernel.state.passes.passes.some(({ isLooking }) => isLooking);
+    if (this.isAsking || kernel.isFixed || !areMissing()) return false;
+    this.isAsking = true;
+    try {
+      while (areMissing()) {
+        const { value: areAll } = await kernel.ask({ type: "candidates" });
+        await kernel.ready();
+        await arrived();
+        if (areAll) break;
+      }
+      return true;
+    } finally {
+      this.isAsking = false;
+    }
+  }
+}
+
+/** Returns passes of which nothing is known. */
+export function unknownCandidates(passes: Passes): Passes {
+  const note = "Its candidates are unknown: the kernel did not answer.";
+  const known = (pass: Pass): Pass => (pass.isLooking ? { ...pass, isLooking: false, note } : pass);
+  return { ...passes, passes: passes.passes.map(known) };
 }

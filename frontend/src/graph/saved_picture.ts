@@ -1,10 +1,10 @@
 /** A picture as it is saved: with the colours of an overlay, those of paper, and what they mean. */
 
-import { s } from "../../base/dom";
-import { paintTogether, type Paint, type Painted } from "../overlays/overlay";
-import type { Overlay, Picture } from "../../base/protocol";
-import type { Size } from "../../base/rectangles";
-import type { Paints } from "../../base/wire";
+import { s } from "../base/dom";
+import { paintTogether, type Paint, type Painted } from "./overlays/overlay";
+import type { Overlay, Picture } from "../base/protocol";
+import type { Size } from "../base/rectangles";
+import type { Paints } from "../base/wire";
 
 // As in `fxlab.drawing.rendering.svg`.
 const [WIDTH, MARGIN, ROW, STEPS, HEIGHT, SWATCH] = [240, 14, 19, 30, 12, 18];
@@ -75,8 +75,7 @@ function drawn(picture: Picture, painted: Painted | undefined, paints: Paints): 
 
 /** Puts pictures side by side, their names above. */
 function abreast(roots: Element[], sides: Side[], paints: Paints): [Element, Size] {
-  const around = s("svg", {
-    class: "fx-picture",
+  const around = s("svg.fx-picture", {
     "font-family": roots[0]!.getAttribute("font-family") ?? "sans-serif",
   });
   let x = 0;
@@ -89,9 +88,8 @@ function abreast(roots: Element[], sides: Side[], paints: Paints): [Element, Siz
     root.setAttribute("y", String(HEAD));
     around.append(
       s(
-        "text",
+        "text.fx-title",
         {
-          class: "fx-title",
           x: x + width / 2,
           y: HEAD - MARGIN,
           "font-size": TITLE_SIZE,
@@ -114,7 +112,7 @@ function abreast(roots: Element[], sides: Side[], paints: Paints): [Element, Siz
 function addLegend(root: Element, size: Size, legends: Legend[], paints: Paints): Size {
   const width = Math.max(size.width, WIDTH);
   const left = (size.width - width) / 2;
-  const around = s("g", { id: "fx-legend", class: "fx-legend" });
+  const around = s("g.fx-legend", { id: "fx-legend" });
   let bottom = size.height;
   for (const legend of legends) {
     const [group, end] = drawLegend(legend, left + MARGIN, bottom + ROW, paints);
@@ -176,8 +174,7 @@ function drawLegend(
     stroke: string,
     rx = 0,
   ): SVGRectElement =>
-    s("rect", {
-      class: "fx-shape",
+    s("rect.fx-shape", {
       x: left.toFixed(2),
       y,
       width: width.toFixed(2),
@@ -194,23 +191,13 @@ function drawLegend(
     attributes: Record<string, string | number> = {},
   ): SVGTextElement =>
     s(
-      "text",
-      {
-        class: "fx-line",
-        x: left,
-        y,
-        "font-size": LINE_SIZE,
-        fill: paints.ink,
-        "text-anchor": "start",
-        ...attributes,
-      },
+      "text.fx-line",
+      { x: left, y, "font-size": LINE_SIZE, fill: paints.ink, "text-anchor": "start", ...attributes },
       text,
     );
-  const group = s(
-    "g",
-    {},
+  const group = s("g", [
     words(title, x, top, { class: "fx-title", "font-size": TITLE_SIZE, "font-weight": "bold" }),
-  );
+  ]);
   let y = top;
   if (ends) {
     const length = WIDTH - 2 * MARGIN;
@@ -246,4 +233,40 @@ function shortened(text: string): string {
   return text.length <= LONGEST_WORDS
     ? text
     : `${text.slice(0, LONGEST_WORDS - tail - 1)}…${text.slice(-tail)}`;
+}
+
+const SCALE = 2;
+/** What browsers allow of a canvas. */
+const MOST_PIXELS = 120_000_000;
+const LONGEST_SIDE = 16_000;
+
+/** Draws a picture on paper white; rejects if no canvas can hold it. */
+export async function rasterised({ svg, width, height }: Drawing): Promise<Blob> {
+  const scale = Math.min(
+    SCALE,
+    LONGEST_SIDE / width,
+    LONGEST_SIDE / height,
+    Math.sqrt(MOST_PIXELS / (width * height)),
+  );
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [Math.ceil(width * scale), Math.ceil(height * scale)];
+  const context = canvas.getContext("2d");
+  if (!context) throw new Error("This browser has no canvas.");
+  const url = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
+  try {
+    const image = new Image(canvas.width, canvas.height);
+    image.src = url;
+    await image.decode();
+    context.fillStyle = "#ffffff";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(image, 0, 0, canvas.width, canvas.height);
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+  return new Promise((resolve, reject) =>
+    canvas.toBlob(
+      (blob) => (blob ? resolve(blob) : reject(new Error("The picture is too large."))),
+      "image/png",
+    ),
+  );
 }
