@@ -1,8 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { App } from "../src/app/app";
 import { Bench } from "../src/app/bench";
-import type { Model } from "../src/base/protocol";
-import type { Box, Details, ToViewer } from "../src/base/protocol";
+import type { Box, Details, Model, ToViewer } from "../src/base/protocol";
 import type { OthersFound, ShownNearMiss, ShownRewrite } from "../src/base/wire";
 import { FakeKernel, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";

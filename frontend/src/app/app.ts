@@ -68,15 +68,16 @@ export class App {
   private chosen: string | null = null;
   private searchRequest = "";
 
-  /** `interrupt` stops what the kernel does, where the page can. */
+  /** `interrupt` stops what the kernel does, where the page can; `isKernelBusy` says whether it does anything. */
   constructor(
     private readonly model: Model,
     interrupt: (() => Promise<unknown>) | null = null,
     layOut: LayOut | null = null,
+    private readonly isKernelBusy = (): boolean => false,
   ) {
     this.busy = new BusyLine(interrupt);
     this.connection = new Connection(model, {
-      waiting: () => this.busy.wait(),
+      waiting: () => this.wait(),
       sent: () => this.element.setAttribute("aria-busy", "true"),
       done: (areMore) => this.answered(areMore),
       lost: () => this.disconnected(),
@@ -338,10 +339,16 @@ export class App {
     }
   }
 
+  /** Says that the kernel has not answered, unless it has said what it does. */
+  private wait(): void {
+    if (!this.model.get("status")?.busy) this.busy.wait(this.isKernelBusy());
+  }
+
   private answered(areMore: boolean): void {
     this.element.setAttribute("aria-busy", String(areMore));
-    this.showStatus(this.model.get("status"));
+    // What waits for the kernel goes on waiting, whatever the page has answered by itself.
     if (areMore) return;
+    this.showStatus(this.model.get("status"));
     this.graphs.settle();
     this.stages.settle();
   }

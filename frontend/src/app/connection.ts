@@ -5,7 +5,7 @@ import type { Model, State, ToApp, ToViewer } from "../base/protocol";
 const PATIENCE_MS = 700;
 
 export interface ConnectionEvents {
-  /** Nothing has come back for a while. */
+  /** Something has not been answered for a while. */
   waiting(): void;
   sent(): void;
   /** A message was answered; whether others are not yet. */
@@ -27,7 +27,6 @@ export class Connection {
     private readonly events: ConnectionEvents,
   ) {
     this.on("message", (message: ToApp, buffers: DataView<ArrayBuffer>[]) => {
-      this.heard();
       if (message.type === "done") this.done();
       else events.received(message, buffers);
     });
@@ -43,23 +42,18 @@ export class Connection {
     for (const name of Object.keys(show) as (keyof State)[]) {
       const update = (): void => (show[name] as (value: State[typeof name]) => void)(this.model.get(name));
       update();
-      this.on(`change:${name}`, () => {
-        this.heard();
-        update();
-      });
+      this.on(`change:${name}`, update);
     }
   }
 
   send(message: ToViewer): void {
-    clearTimeout(this.patience);
-    this.patience = setTimeout(() => this.events.waiting(), PATIENCE_MS);
+    this.patience ??= setTimeout(() => this.events.waiting(), PATIENCE_MS);
     this.unanswered += 1;
     this.events.sent();
     try {
       this.model.send(message);
     } catch {
-      this.heard();
-      this.unanswered = 0;
+      this.settle(0);
       this.events.lost();
     }
   }
@@ -79,12 +73,16 @@ export class Connection {
     this.listeners.push([event, callback]);
   }
 
-  private heard(): void {
-    clearTimeout(this.patience);
+  private done(): void {
+    this.settle(Math.max(0, this.unanswered - 1));
+    this.events.done(this.unanswered > 0);
   }
 
-  private done(): void {
-    this.unanswered = Math.max(0, this.unanswered - 1);
-    this.events.done(this.unanswered > 0);
+  /** Goes on waiting as long as anything is unanswered, whatever else the page has answered by itself. */
+  private settle(unanswered: number): void {
+    this.unanswered = unanswered;
+    if (unanswered > 0) return;
+    clearTimeout(this.patience);
+    this.patience = undefined;
   }
 }

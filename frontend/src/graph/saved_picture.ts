@@ -1,6 +1,6 @@
 /** A picture as it is saved: with the colours of an overlay, those of paper, and what they mean. */
 
-import { s } from "../base/dom";
+import { type Attributes, s } from "../base/dom";
 import { paintTogether, type Paint, type Painted } from "./overlays/overlay";
 import type { Overlay, Picture } from "../base/protocol";
 import type { Size } from "../base/rectangles";
@@ -86,21 +86,14 @@ function abreast(roots: Element[], sides: Side[], paints: Paints): [Element, Siz
     const width = Math.max(picture.width, WIDTH);
     root.setAttribute("x", String(x + (width - picture.width) / 2));
     root.setAttribute("y", String(HEAD));
-    around.append(
-      s(
-        "text.fx-title",
-        {
-          x: x + width / 2,
-          y: HEAD - MARGIN,
-          "font-size": TITLE_SIZE,
-          "font-weight": "bold",
-          fill: paints.ink,
-          "text-anchor": "middle",
-        },
-        shortened(name),
-      ),
-      root,
-    );
+    const at = { x: x + width / 2, y: HEAD - MARGIN };
+    const look = {
+      "font-size": TITLE_SIZE,
+      "font-weight": "bold",
+      fill: paints.ink,
+      "text-anchor": "middle",
+    };
+    around.append(s("text.fx-title", { ...at, ...look }, shortened(name)), root);
     x += width + GAP;
   });
   const size = { width: x - GAP, height: HEAD + Math.max(...sides.map(({ picture }) => picture.height)) };
@@ -166,53 +159,31 @@ function drawLegend(
   top: number,
   paints: Paints,
 ): [SVGGElement, number] {
-  const rectangle = (
-    left: number,
-    y: number,
-    width: number,
-    fill: string,
-    stroke: string,
-    rx = 0,
-  ): SVGRectElement =>
-    s("rect.fx-shape", {
-      x: left.toFixed(2),
-      y,
-      width: width.toFixed(2),
-      height: HEIGHT,
-      rx,
-      fill,
-      stroke,
-      "stroke-width": 1,
-    });
-  const words = (
-    text: string,
-    left: number,
-    y: number,
-    attributes: Record<string, string | number> = {},
-  ): SVGTextElement =>
-    s(
-      "text.fx-line",
-      { x: left, y, "font-size": LINE_SIZE, fill: paints.ink, "text-anchor": "start", ...attributes },
-      text,
-    );
-  const group = s("g", [
-    words(title, x, top, { class: "fx-title", "font-size": TITLE_SIZE, "font-weight": "bold" }),
-  ]);
+  const group = s("g");
   let y = top;
+  const bar = (left: number, width: number, fill: string, stroke: string, rx = 0): void => {
+    const area = { x: left.toFixed(2), y: y + 8, width: width.toFixed(2), height: HEIGHT, rx };
+    group.append(s("rect.fx-shape", { ...area, fill, stroke, "stroke-width": 1 }));
+  };
+  const write = (text: string, at: { x: number; y: number }, look: Attributes = {}): void => {
+    const usual = { "font-size": LINE_SIZE, fill: paints.ink, "text-anchor": "start" };
+    group.append(s("text", { class: "fx-line", ...at, ...usual, ...look }, text));
+  };
+  write(title, { x, y }, { class: "fx-title", "font-size": TITLE_SIZE, "font-weight": "bold" });
   if (ends) {
     const length = WIDTH - 2 * MARGIN;
     const step = length / STEPS;
     // A little wider than a step, so that nothing shows between two of them.
-    for (let i = 0; i < STEPS; i += 1)
-      group.append(rectangle(x + i * step, y + 8, step + 0.5, heat(i / (STEPS - 1), paints), "none"));
-    group.append(rectangle(x, y + 8, length + 0.5, "none", paints.heatLine));
+    for (let i = 0; i < STEPS; i += 1) bar(x + i * step, step + 0.5, heat(i / (STEPS - 1), paints), "none");
+    bar(x, length + 0.5, "none", paints.heatLine);
     y += 8 + HEIGHT + ROW - 4;
-    group.append(words(ends[0], x, y), words(ends[1], x + length, y, { "text-anchor": "end" }));
+    write(ends[0], { x, y });
+    write(ends[1], { x: x + length, y }, { "text-anchor": "end" });
   }
   for (const [{ fill, border }, text] of kinds) {
-    group.append(rectangle(x, y + 8, SWATCH, fill, border, 3));
+    bar(x, SWATCH, fill, border, 3);
     y += ROW;
-    group.append(words(text, x + SWATCH + 8, y - 1));
+    write(text, { x: x + SWATCH + 8, y: y - 1 });
   }
   return [group, y];
 }

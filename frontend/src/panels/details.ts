@@ -31,8 +31,12 @@ export interface DetailActions {
 const ENDS = { first: 8, last: 3 };
 
 export class DetailsPanel {
-  readonly element: HTMLElement;
   private readonly body = h("div.fxi-panel-body");
+  readonly element = h(
+    "section.fxi-panel.fxi-column.fxi-details",
+    { "aria-label": "Details", tabindex: -1 },
+    [this.body],
+  );
   /** Whether a rewrite was taken back or applied again here: then the way back gets the focus. */
   private wasPressed = false;
   private readonly values: ValueSection;
@@ -44,9 +48,6 @@ export class DetailsPanel {
     private readonly passOf: PassOf,
   ) {
     this.values = new ValueSection({ ...actions.values, jump: actions.jump });
-    this.element = h("section.fxi-panel.fxi-column.fxi-details", { "aria-label": "Details", tabindex: -1 }, [
-      this.body,
-    ]);
   }
 
   show(details: Details): void {

@@ -6,17 +6,13 @@ import type { NodesFound } from "../base/protocol";
 
 export class FilterBar {
   private readonly words = h("p", { role: "status" });
-  private readonly end: HTMLButtonElement;
-  readonly element: HTMLElement;
+  readonly element = h("div.fxi-found-bar.fxi-row", { role: "group", "aria-label": "Filter", hidden: true }, [
+    this.words,
+    iconButton("close", "Clear filter", () => this.end(), "Esc"),
+  ]);
   private found: NodesFound | null = null;
 
-  constructor(end: () => void) {
-    this.end = iconButton("close", "Clear filter", end, "Esc");
-    this.element = h("div.fxi-found-bar.fxi-row", { role: "group", "aria-label": "Filter", hidden: true }, [
-      this.words,
-      this.end,
-    ]);
-  }
+  constructor(private readonly end: () => void) {}
 
   /** What is lit up. */
   get shown(): NodesFound | null {

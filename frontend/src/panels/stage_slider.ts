@@ -12,9 +12,12 @@ export interface Stop {
 }
 
 export class StageSlider {
-  readonly element: HTMLElement;
-  private readonly input: HTMLInputElement;
+  private readonly input = h("input", {
+    ...{ type: "range", min: 0, step: 1, "aria-label": "Stage" },
+    oninput: () => this.choose(),
+  });
   private readonly ticks = h("div.fxi-ticks", { "aria-hidden": "true" });
+  readonly element = h("div.fxi-slider", this.input, this.ticks);
   private stops: Stop[] = [];
   private shown = 0;
   /**
@@ -23,16 +26,7 @@ export class StageSlider {
   private isWaiting = false;
   private asked = 0;
 
-  constructor(private readonly show: (stage: number) => void) {
-    this.input = h("input", {
-      type: "range",
-      min: 0,
-      step: 1,
-      "aria-label": "Stage",
-      oninput: () => this.choose(),
-    });
-    this.element = h("div.fxi-slider", this.input, this.ticks);
-  }
+  constructor(private readonly show: (stage: number) => void) {}
 
   update(stops: Stop[], shown: number): void {
     this.shown = shown;

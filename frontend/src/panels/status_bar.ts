@@ -1,18 +1,22 @@
 /** What is going on, and what went wrong. */
 
-import { fill, h, icon, iconButton } from "../base/dom";
+import { fill, h, icon, iconButton, textButton } from "../base/dom";
 import type { Status } from "../base/wire";
 
 const PATIENCE_S = 6;
 const OFFER_CANCEL_S = 1;
 const INTERRUPT = "Interrupt the kernel to stop it.";
 const NO_ANSWER = "It is busy or was stopped.";
+const QUEUED = "What was asked for comes next.";
 
 export class BusyLine {
-  readonly element: HTMLElement;
   private readonly text = h("span");
   private readonly time = h("span.fxi-muted");
-  private readonly button: HTMLButtonElement;
+  private readonly button = textButton("Cancel", "", () => this.cancel(), { hidden: true });
+  readonly element = h("div.fxi-busy.fxi-row", { role: "status", hidden: true }, [
+    h("span.fxi-spinner", { "aria-hidden": "true" }),
+    ...[this.text, this.time, this.button],
+  ]);
   private timer: ReturnType<typeof setInterval> | undefined;
   private since = 0;
   private words = "";
@@ -20,15 +24,7 @@ export class BusyLine {
   private cancelling = false;
 
   /** `interrupt` stops what the kernel does, where the page can. */
-  constructor(private interrupt: (() => Promise<unknown>) | null) {
-    this.button = h("button.fxi-button", { hidden: true, onclick: () => this.cancel() }, "Cancel");
-    this.element = h("div.fxi-busy.fxi-row", { role: "status", hidden: true }, [
-      h("span.fxi-spinner", { "aria-hidden": "true" }),
-      this.text,
-      this.time,
-      this.button,
-    ]);
-  }
+  constructor(private interrupt: (() => Promise<unknown>) | null) {}
 
   /** Whether what is going on can be stopped from here. */
   get canCancel(): boolean {
@@ -46,9 +42,10 @@ export class BusyLine {
     this.start(busy.text, INTERRUPT);
   }
 
-  /** Says that nothing has come back for a while. */
-  wait(): void {
-    this.start("Waiting for the kernel", NO_ANSWER);
+  /** Says that nothing has come back for a while, because the kernel `isBusy` with something else if that is known. */
+  wait(isBusy = false): void {
+    if (isBusy) this.start("The kernel is busy", QUEUED);
+    else this.start("Waiting for the kernel", NO_ANSWER);
   }
 
   cancel(): void {
@@ -81,9 +78,10 @@ export class BusyLine {
     // What the kernel does when it does not answer may be somebody's cell, which is not to be stopped from
     // here.
     const ours = this.advice === INTERRUPT;
-    const advice = seconds >= PATIENCE_S && !(ours && this.canCancel) ? ` · ${this.advice}` : "";
+    const isAdvised = this.advice === QUEUED || (seconds >= PATIENCE_S && !(ours && this.canCancel));
     this.text.textContent = this.cancelling ? "Cancelling …" : `${this.words} …`;
-    this.time.textContent = seconds >= 2 ? `${seconds} s${advice}` : "";
+    const words = [seconds >= 2 && `${seconds} s`, isAdvised && this.advice];
+    this.time.textContent = words.filter(Boolean).join(" · ");
     this.button.hidden = !(ours && this.canCancel && seconds >= OFFER_CANCEL_S);
     this.button.disabled = this.cancelling;
   }

@@ -6,16 +6,12 @@ import type { Remark, Remarks } from "../base/wire";
 
 export class TraceBanner {
   readonly element = h("section.fxi-remarks", { "aria-label": "Remarks", hidden: true });
-  /** Brings the line back. */
-  readonly sign: HTMLButtonElement;
   private readonly count = h("span");
-
-  constructor() {
-    this.sign = h("button.fxi-button.fxi-remark-sign", { hidden: true, onclick: () => this.showAgain() }, [
-      icon("alert"),
-      this.count,
-    ]);
-  }
+  /** Brings the line back. */
+  readonly sign = h("button.fxi-button.fxi-remark-sign", { hidden: true, onclick: () => this.showAgain() }, [
+    icon("alert"),
+    this.count,
+  ]);
 
   show({ about, remarks: list }: Remarks): void {
     this.element.hidden = list.length === 0;

@@ -24,11 +24,11 @@ const KINDS: [className: string, words: string][] = [
 ];
 
 export class Legend {
+  private readonly list = h("ul");
   /** Lies over the graph while it is open. */
-  readonly element: HTMLElement;
+  readonly element = h("div.fxi-legend", { role: "group", "aria-label": "Legend", hidden: true }, this.list);
   /** What the graph is coloured by. */
   readonly choice: HTMLSelectElement;
-  private readonly list = h("ul");
   private wasOpenedByColours = false;
   /** The name of the overlay that is shown. */
   private shown = "";
@@ -62,7 +62,6 @@ export class Legend {
         choose(choice.value);
       },
     });
-    this.element = h("div.fxi-legend", { role: "group", "aria-label": "Legend", hidden: true }, this.list);
   }
 
   get isOpen(): boolean {
