@@ -63,10 +63,12 @@ class Obstacle(Coded):
         "torch.autograd.grad, which returns them, can be recorded."
     )
     READ_IN_VMAP = (
-        "A function that is given to torch.vmap or torch.cond reads data, which a graph cannot check there, "
-        f"at {{where}}. {_ADVICE}"
+        "A function that is given to torch, such as to torch.vmap, reads data, which a graph cannot "
+        f"check there, at {{where}}. {_ADVICE}"
     )
-    BRANCH = f"A branch of torch.cond {{reason}}, which torch refuses as well. {_ADVICE}"
+    FUNCTION_GIVEN = (
+        f"A function that is given to torch's {{operator}} {{reason}}, which torch refuses as well. {_ADVICE}"
+    )
     TEXT_OF_SIZE = "A text with a size in it, {text!r}, is returned or given to a call, at {where}"
     WRITTEN_UNSEEN = "Something else than torch, numpy maybe, writes into a tensor of the model"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -31,6 +31,7 @@ from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.graph_builder import RecordedNodes, SizeError
+from fxlab.tracing.recording.handlers.control_flow import loops_compiled
 from fxlab.tracing.recording.opaque.opaque_search import with_parts_whole
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.rungs import FIXED_LADDER, LADDER, Rung, record_on
@@ -417,8 +418,8 @@ def _recursion_as_deep_as(model: nn.Module) -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _not_compiled() -> AbstractContextManager[None]:
+@contextmanager
+def _not_compiled() -> Iterator[None]:
     """Run what torch.compile has made as the Python that it was made of."""
-    if "torch._dynamo" not in sys.modules:
-        return nullcontext()  # nothing was compiled, and importing it takes a second
-    return cast("AbstractContextManager[None]", torch.compiler.set_stance("force_eager"))
+    with torch.compiler.set_stance("force_eager"), loops_compiled():
+        yield

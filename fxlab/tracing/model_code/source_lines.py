@@ -13,6 +13,7 @@ import torch
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _MODULES = os.path.join(_TORCH, "nn", "modules", "")
 _FAKES = os.path.join(_TORCH, "_subclasses", "")
+_OPERATORS = os.path.join(_TORCH, "_higher_order_ops", "")
 _TRACING = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _FXLAB = os.path.dirname(os.path.dirname(_TRACING)) + os.sep
 _NOT_OF_A_MODEL = (_TORCH, _FXLAB, "<frozen", "<string>")
@@ -36,10 +37,13 @@ def is_asked_by_own_code() -> bool:
     return frame is not None and is_model_code(frame.f_code.co_filename)
 
 
-def is_asked_by_fakes(frame: FrameType) -> bool:
-    """Tell whether torch's fake tensors ask something of a tensor, by its method or by one that calls it."""
-    around = frame.f_back or frame
-    return any(asking.f_code.co_filename.startswith(_FAKES) for asking in (frame, around))
+def is_asked_by_torch(frame: FrameType) -> bool:
+    """Tell whether torch asks something of a tensor: its fake tensors, or checks of its operators.
+
+    Fake tensors ask by a method, or by one that calls it. Operators call functions of the model.
+    """
+    file, around = frame.f_code.co_filename, frame.f_back or frame
+    return file.startswith((_FAKES, _OPERATORS)) or around.f_code.co_filename.startswith(_FAKES)
 
 
 def is_start_of_tracing(filename: str) -> bool:

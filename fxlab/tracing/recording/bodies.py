@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -82,26 +82,47 @@ class RecordedBody:
         return module
 
 
-class Branch(RecordedBody):
-    """One of the functions of ``torch.cond``.
+class OperatorBody(RecordedBody):
+    """A function that an operator of torch is given, such as a branch of ``torch.cond``.
 
-    ``given``: what the branch before is called with, so that both are called with the same.
+    ``operator``: its name. ``given``: what another function of the same call uses of the graph around it,
+    which this one is called with as well. ``is_condition``: whether it gives the condition of a loop.
     """
 
     has_values = True
 
-    def __init__(self, function: Callable[[], Any], given: list[Node]) -> None:
+    def __init__(
+        self, operator: str, function: Callable[..., Any], given: list[Node], is_condition: bool
+    ) -> None:
         super().__init__(function)
-        for node in given:
-            self.inherited(node)
+        self._operator, self._shared, self._is_condition = operator, given, is_condition
 
-    def run(self, node_of: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Call the function, end the graph with its results, and return these and their structure."""
-        leaves, structure = pytree.tree_flatten(self._function())
+    def run(
+        self,
+        arguments: Sequence[torch.Tensor],
+        bind: Callable[[torch.Tensor, Node], None],
+        node_of: Callable[[Any], Any],
+    ) -> tuple[list[torch.Tensor], Any]:
+        """Call the function, end the graph with its results, and return these and their structure.
+
+        ``bind``: called with each argument and its placeholder. ``node_of``: tensor -> its node.
+        """
+        for argument in arguments:
+            bind(argument, self._placeholder("x"))
+        for node in self._shared:
+            self.inherited(node)
+        leaves, structure = pytree.tree_flatten(self._function(*arguments))
         if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
-            raise Obstacle.BRANCH(reason="gives something that is no tensor")
+            raise self.refused("gives something that is no tensor")
+        kinds = [(leaf.dtype, leaf.dim()) for leaf in leaves]
+        if self._is_condition and kinds != [(torch.bool, 0)]:
+            raise self.refused("gives no condition, which is one number of dtype bool")
         nodes = tuple(map(node_of, leaves))
         if any(node.op == "placeholder" for node in nodes) or len({*nodes}) < len(nodes):
-            raise Obstacle.BRANCH(reason="gives a tensor that is there already, and no copy")
-        self.graph.output(nodes)
-        return tuple(leaves), structure
+            raise self.refused("gives a tensor that is there already, and no copy")
+        self.graph.output(nodes[0] if self._is_condition else nodes)
+        return leaves, structure
+
+    def refused(self, reason: str) -> Exception:
+        """Return the error that says what is wrong with the function."""
+        return Obstacle.FUNCTION_GIVEN(operator=self._operator, reason=reason)

@@ -15,10 +15,11 @@ from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import python_generators
 from fxlab.tracing.bound_inputs import Argument, inputs_of
 from fxlab.tracing.findings import Found
-from fxlab.tracing.model_code.source_lines import is_asked_by_fakes
+from fxlab.tracing.model_code.source_lines import is_asked_by_torch
 from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.gradient_regions import gradients_turned_on_seen
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
+from fxlab.tracing.recording.handlers.control_flow import loops_seen, record_control_flow
 from fxlab.tracing.recording.handlers.lists import (
     go_through_rows,
     hand_on_uncounted,
@@ -44,12 +45,10 @@ from fxlab.tracing.recording.handlers.reads import (
 from fxlab.tracing.recording.handlers.refusals import (
     derivatives_refused,
     refuse_backward,
-    refuse_functions_of_functions,
 )
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, Handler, TorchCall
 from fxlab.tracing.recording.handlers.transforms import (
     autograd_functions_seen,
-    cond_seen,
     derivatives_seen,
     flex_attention_seen,
     vmap_seen,
@@ -59,16 +58,16 @@ from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
 
 HANDLERS: tuple[Handler, ...] = (
-    go_through_rows, allow_numbers, refuse_functions_of_functions, refuse_backward, require_of_data,
+    go_through_rows, allow_numbers, record_control_flow, refuse_backward, require_of_data,
     read_state, read_one_number, refuse_memory, require_own_storages, read_address, leave_profiling,
     leave_backward_hooks, copy_array, hand_on_uncounted, join_uncounted,
 )  # fmt: skip
 """Tried in this order on each call that torch shows; one that nobody answers is made and recorded."""
 
 HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
-    modules_seen, functions_seen, autograd_functions_seen, vmap_seen, cond_seen, flex_attention_seen,
-    derivatives_seen, derivatives_refused, gradients_turned_on_seen, addresses_of_storages_seen,
-    storages_seen, arrays_seen, lists_seen,
+    modules_seen, functions_seen, autograd_functions_seen, vmap_seen, loops_seen,
+    flex_attention_seen, derivatives_seen, derivatives_refused, gradients_turned_on_seen,
+    addresses_of_storages_seen, storages_seen, arrays_seen, lists_seen,
 )  # fmt: skip
 """What lets the recorder see, while the model runs, the calls that torch does not show."""
 
@@ -95,7 +94,7 @@ class Recorder(TorchFunctionMode):
         if run.is_paused:
             return run.computed(func, args, kwargs or {})
         # Torch itself asks all kinds of things of each tensor that it makes a fake one of.
-        is_of_torch = is_asked_by_fakes(sys._getframe(1))
+        is_of_torch = is_asked_by_torch(sys._getframe(1))
         with run.sizes.asked(by_model=False):
             run.one_thread.require()
             call = TorchCall(func, args, kwargs or {}, is_told=not is_of_torch)

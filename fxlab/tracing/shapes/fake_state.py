@@ -33,8 +33,8 @@ def data_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.real_tensor
 
 
-def give_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
-    """Let data come along with a fake tensor."""
+def give_data(tensor: torch.Tensor, data: torch.Tensor | None) -> None:
+    """Let data come along with a fake tensor, or none."""
     assert isinstance(tensor, FakeTensor)
     tensor.real_tensor = data
 

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import torch
-
 from fxlab.exchanged import exchanged
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.handlers.torch_call import PASSED_ON, TorchCall
@@ -17,14 +15,6 @@ from fxlab.tracing.torch_private import eager_transforms
 
 _DERIVATIVES = ("grad_increment_nesting", "jvp_increment_nesting")
 """Functions that all derivatives of ``torch.func`` go through."""
-
-
-def refuse_functions_of_functions(run: Run, call: TorchCall) -> Any:
-    """Refuse operators that are given functions, such as ``torch.cond``."""
-    if isinstance(call.func, torch._ops.HigherOrderOperator):
-        called = f"torch's operator {call.func.__name__}, which is given functions"
-        raise Obstacle.HIDDEN_BY_TORCH(called=called)
-    return PASSED_ON
 
 
 def refuse_backward(run: Run, call: TorchCall) -> Any:

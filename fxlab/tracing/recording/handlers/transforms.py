@@ -1,9 +1,8 @@
-"""Calls that torch hides from modes: autograd's functions, ``torch.vmap``, ``torch.cond``, derivatives."""
+"""Calls that torch hides from modes: autograd's functions, ``torch.vmap``, derivatives, FlexAttention."""
 
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -20,8 +19,7 @@ from fxlab.torch_private import pytree
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.exchanged_code import exchanged_code
 from fxlab.tracing.model_code.model_files import files_of, names_in
-from fxlab.tracing.obstacles import Obstacle
-from fxlab.tracing.recording.bodies import Branch, RecordedBody
+from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.derivatives import (
     DERIVATIVES,
     JVP,
@@ -33,11 +31,9 @@ from fxlab.tracing.recording.derivatives import (
     VmapBody,
 )
 from fxlab.tracing.recording.flex import FlexAttention, arguments_of, indexed_by_tensors
-from fxlab.tracing.recording.run import Run, versions_of
+from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import AutogradFunction, Call, CheckpointOutput
 from fxlab.tracing.report import TraceError
-from fxlab.tracing.shapes.fake_state import call_on_data, has_data
-from fxlab.tracing.shapes.symbolic_sizes import expression_of
 from fxlab.tracing.torch_private import TransformGetItemToIndex, apis
 
 
@@ -244,74 +240,3 @@ def flex_attention_seen(run: Run) -> Iterator[None]:
 
 def _called(arguments: Sequence[Any], function: Callable[..., Any]) -> Any:
     return function(*arguments)
-
-
-@contextmanager
-def cond_seen(run: Run) -> Iterator[None]:
-    """Let calls of ``torch.cond`` be seen, and record both branches as graphs of their own."""
-
-    def call(original: Callable[..., Any], pred: Any, *args: Any, **kwargs: Any) -> Any:
-        if not run.is_seen():
-            return original(pred, *args, **kwargs)
-        given = signature(original).bind(pred, *args, **kwargs).arguments
-        functions = given["true_fn"], given["false_fn"]
-        operands = given.get("operands", ())
-        if not isinstance(pred, torch.Tensor):
-            return functions[0 if pred else 1](*operands)
-        return _cond(run, pred, [partial(function, *operands) for function in functions])
-
-    with _wherever_imported(run, torch, {"cond": lambda original: partial(call, original)}):
-        yield
-
-
-def _cond(run: Run, pred: torch.Tensor, functions: list[Callable[[], Any]]) -> Any:
-    """Record both branches, and a call of the operator that chooses one."""
-    recording = run.recording
-    run.tape.spoil()  # a branch is not compared with that of another mode
-    with run.unseen():
-        before = [(weakref.ref(tensor), versions_of((tensor,), {})) for tensor in recording.nodes]
-    branches: list[Branch] = []
-    results: list[tuple[torch.Tensor, ...]] = []
-    structures: list[Any] = []
-    for function in functions:
-        branch = Branch(function, branches[0].given if branches else [])
-        branches.append(branch)
-        recording.bodies.append(branch)
-        try:
-            result, structure = branch.run(recording.node_of_output)
-        finally:
-            recording.bodies.pop()
-            recording.forget_symbols_of(branch.graph)
-        with run.unseen():
-            if any(
-                known() is not None and versions != versions_of((known(),), {}) for known, versions in before
-            ):
-                raise Obstacle.BRANCH(reason="writes into a tensor that it has not made")
-        results.append(result)
-        structures.append(structure)
-    for node in branches[1].given:
-        branches[0].inherited(node)
-    with run.unseen():
-        if structures[0] != structures[1] or [*map(_kind, results[0])] != [*map(_kind, results[1])]:
-            raise Obstacle.BRANCH(reason="gives tensors of other shapes or dtypes than the other")
-        result, other = results if _value_of(run, pred) is not False else results[::-1]
-        for tensor, another in zip(result, other, strict=True):
-            if another.requires_grad and not tensor.requires_grad:
-                tensor.requires_grad_()
-    graphs = [
-        recording.branch_node(branch.module(name), name)
-        for branch, name in zip(branches, ("true_graph", "false_graph"), strict=True)
-    ]
-    call = Call("call_function", torch.ops.higher_order.cond, (pred, *graphs, tuple(branches[0].given)), {})
-    return pytree.tree_unflatten(run.recorded(call, result, False), structures[0])
-
-
-def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tuple(map(expression_of, tensor.shape)), tensor.dtype, tensor.device, tensor.layout
-
-
-def _value_of(run: Run, pred: torch.Tensor) -> bool | None:
-    """Return the condition, if there is data in the run."""
-    if run.real is not None:
-        return bool(pred)
-    return bool(call_on_data(torch.Tensor.item, (pred,), {})) if has_data(pred) else None
