@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -41,10 +40,6 @@ if TYPE_CHECKING:
     from fxlab.steps.several import StepsCompared
     from fxlab.validation import Evaluation, Reference, Variants, Verdict
     from fxlab.validation.evaluation.agreement import Metric
-
-
-_IN_BRACKETS = re.compile(r"\['(\w+)'\]")
-"""A module's name as an item of another."""
 
 
 class Session(Shortcuts, PassStack):
@@ -201,11 +196,7 @@ class Session(Shortcuts, PassStack):
             return
         # What a run of the model sets by itself is told by the trace.
         findings = getattr(self.original.meta.get("trace"), "findings", ())
-        of_run = {
-            _IN_BRACKETS.sub(r".\1", found.what).lstrip(".")
-            for found in findings
-            if found.kind == "attribute"
-        }
+        of_run = {found.what for found in findings if found.kind == "attribute"}
         changed = [path for path in self._noted.changed() if path not in of_run]
         if not changed:
             return

@@ -96,7 +96,8 @@ class Twin:
         if id(value) not in self._places:
             return ""
         holder, key = self._places[id(value)]
-        return _joined(self._path(holder), key, is_a(holder, *_CONTAINERS))
+        is_of_modules = self._places.get(id(holder), ("", ""))[1] == "_modules"
+        return _joined(self._path(holder), key, is_a(holder, *_CONTAINERS) and not is_of_modules)
 
     def _item(self, value: Any, is_held: bool, place: tuple[Any, Any]) -> Any:
         is_tensor = is_held and is_a(value, torch.Tensor)
