@@ -4,7 +4,7 @@ import ast
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
+from pkgutil import get_data
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["found_in", "on_first_use", "pd"]
@@ -16,7 +16,8 @@ def on_first_use(package: str) -> tuple[list[str], Callable[[str], Any]]:
     The file of the package begins with ``if TYPE_CHECKING:`` and imports. None of the names may be that of a
     module of the package, since Python puts the module there as soon as anybody imports it.
     """
-    tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text("utf-8"))
+    # Not the file, which is no file in an archive.
+    tree = ast.parse(get_data(package, "__init__.py") or b"")
     (block,) = (each for each in tree.body if isinstance(each, ast.If))
     home_of = dict[str, str]()
     for statement in (each for each in block.body if isinstance(each, ast.ImportFrom)):
