@@ -145,7 +145,8 @@ def counting(body):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (counting(lambda y: y.add_(1) * 2), "writes into a tensor that it has not made"),
+        # Some versions of torch refuse it themselves.
+        (counting(lambda y: y.add_(1) * 2), "writes into a tensor that it has not made|itself raises"),
         (
             lambda m, x: while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y * 2), (0, x)),
             "while_loop is given a number",
