@@ -6,9 +6,8 @@ import type { Picture } from "../src/base/protocol";
 import type { Layouts } from "../src/viewer/drawing/layout";
 import { LineStyles } from "../src/viewer/drawing/lines";
 import { pictureOf } from "../src/viewer/drawing/picture";
-import { PLAIN } from "../src/viewer/graphs/arrangement";
 import { Graphs } from "../src/viewer/graphs/graphs";
-import type { Panes } from "../src/viewer/graphs/panes";
+import { type Panes, PLAIN } from "../src/viewer/graphs/panes";
 import { dataOf, vectorsOf } from "./golden";
 
 const vectors = vectorsOf("step");

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { Counterparts } from "../src/viewer/graphs/counterparts";
 import type { Facts } from "../src/viewer/graphs/data";
+import { Counterparts } from "../src/viewer/graphs/graphs";
 
 const scene = (...names: string[]): { nodes: Map<string, Facts> } => ({
   nodes: new Map(names.map((name) => [name, {} as Facts])),

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { shifts } from "../src/graph/frame_names";
+import { shifts } from "../src/graph/live_picture";
 
 const outer = { x: 0, y: 0, width: 600, height: 1000 };
 const inner = { x: 50, y: 100, width: 400, height: 500 };

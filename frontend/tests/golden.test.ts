@@ -3,13 +3,11 @@
 import { describe, expect, it } from "vitest";
 import { cellText, percent, withUnit } from "../src/base/format";
 import { LineStyles } from "../src/viewer/drawing/lines";
-import { PLAIN } from "../src/viewer/graphs/arrangement";
 import { Data } from "../src/viewer/graphs/data";
 import { placeBoxes } from "../src/viewer/drawing/boxes";
 import { outline } from "../src/viewer/drawing/dot";
 import { Graphs } from "../src/viewer/graphs/graphs";
 import type { Hierarchy } from "../src/viewer/graphs/hierarchy";
-import { overlayOn } from "../src/viewer/overlays/overlays";
 import { View } from "../src/viewer/graphs/view";
 import {
   dataOf,
@@ -26,6 +24,8 @@ import {
   type Vectors,
 } from "./golden";
 import type { Cell } from "../src/base/wire";
+import { PLAIN } from "../src/viewer/graphs/panes";
+import { overlayOn } from "../src/viewer/overlays/overlay_file";
 
 const DIGITS = 9;
 

@@ -1,10 +1,10 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PassList, type PassActions } from "../src/panels/passes/pass_list";
-import { PreviewBar } from "../src/panels/passes/preview_bar";
 import { GraphView, type GraphActions } from "../src/graph/graph_view";
 import { pass } from "./passes";
 import { column } from "./pictures";
 import type { Pass } from "../src/base/wire";
+import { PreviewBar } from "../src/panels/bars";
 
 const MERGE = { signature: "s1", name: "Merge <b>linears</b>", text: "2 rewrites: 6 linears become 2" };
 

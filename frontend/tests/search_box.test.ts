@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { FilterBar } from "../src/panels/filter_bar";
 import { GraphView, type GraphActions } from "../src/graph/graph_view";
 import type { NodesFound, SearchAnswer } from "../src/base/protocol";
 import { FIELDS } from "../src/base/query_help";
 import { SearchBox } from "../src/panels/search_box";
 import { column } from "./pictures";
+import { FilterBar } from "../src/panels/bars";
 
 const RELU = { kind: "node" as const, name: "relu", text: "<b>torch.relu</b>" };
 const FOUND: SearchAnswer = { results: [RELU], total: 70, nodes: 69, message: "" };

@@ -1,12 +1,12 @@
 /** How the viewer behaves, with a kernel that answers from golden vectors, late, or not at all. */
 
-import { PLAIN } from "../src/viewer/graphs/arrangement";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Box, NodesFound, ToApp } from "../src/base/protocol";
 import { Data } from "../src/viewer/graphs/data";
 import { Scene } from "../src/viewer/graphs/scene";
 import { FakeKernel, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";
+import { PLAIN } from "../src/viewer/graphs/panes";
 
 const SAMPLE = ["", "opp:x", '"', "path:", "<b>", "x".repeat(20_000), "\0", "[", "(", "by:", "shape:[", "-"];
 

@@ -8,12 +8,9 @@ import type { Tool } from "../graph/toolbar";
 import { inRow } from "../base/stages";
 import { StageBar } from "../panels/stage_bar";
 import { DetailsPanel } from "../panels/details";
-import { FilterBar } from "../panels/filter_bar";
 import { PassList } from "../panels/passes/pass_list";
-import { PreviewBar } from "../panels/passes/preview_bar";
 import { queryFor } from "../base/query_help";
 import { SearchBox } from "../panels/search_box";
-import { Banner, BusyLine } from "../panels/status_bar";
 import { TraceBanner } from "../panels/trace_banner";
 import type { LayOut } from "../tables/data_table";
 import { TablesPanel } from "../tables/tables";
@@ -26,6 +23,7 @@ import { GraphArea } from "./graph_area";
 import { Header } from "./header";
 import { Selection } from "./selection";
 import type { Arrangement, PanelState, Pass, Passes } from "../base/wire";
+import { Banner, BusyLine, FilterBar, PreviewBar } from "../panels/bars";
 
 /** In bytes: the page reads a file of overlays as a whole. */
 const LARGEST_FILE = 20_000_000;

@@ -135,11 +135,30 @@ export function counted(count: number, word: string, several = `${word}s`): stri
   return `${grouped(count)} ${count === 1 ? word : several}`;
 }
 
+export function capitalized(words: string): string {
+  return words.slice(0, 1).toUpperCase() + words.slice(1);
+}
+
+/** Returns how often each of some words occurs. */
+export function countsOf(words: string[]): Record<string, number> {
+  // Words come from models, and may be those that objects have from their prototype.
+  const counts = Object.create(null) as Record<string, number>;
+  for (const word of words) counts[word] = (counts[word] ?? 0) + 1;
+  return counts;
+}
+
+/** Adds a value to those of a key. */
+export function addTo<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
+  const list = lists.get(key);
+  if (list) list.push(value);
+  else lists.set(key, [value]);
+}
+
 /** Returns the kinds of values in words, the most frequent first. */
 export function kindsOf(values: unknown[]): string[] {
-  const counts = new Map<string, number>();
-  for (const value of values) counts.set(String(value), (counts.get(String(value)) ?? 0) + 1);
-  return [...counts].sort(([a, m], [b, n]) => n - m || a.localeCompare(b)).map(([kind]) => kind);
+  return Object.entries(countsOf(values.map(String)))
+    .sort(([a, m], [b, n]) => n - m || a.localeCompare(b))
+    .map(([kind]) => kind);
 }
 
 /** Returns a value of a table as a number, null if it is none. */

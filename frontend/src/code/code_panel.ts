@@ -1,7 +1,7 @@
 /** The generated Python of the stage that is shown and, where two are compared, what is different line by line. */
 
 import { copyButton, debounce, fill, focusedIn, h, icon, onResize } from "../base/dom";
-import { counted, grouped } from "../base/format";
+import { addTo, counted, grouped } from "../base/format";
 import type { Code, SelectedNodes, Stages } from "../base/protocol";
 import { titleOfStage } from "../base/stages";
 import {
@@ -36,7 +36,7 @@ const PAGE = 20;
 
 export class CodePanel {
   readonly element: HTMLElement;
-  private readonly words = h("span", { role: "status" });
+  private readonly words = h("span.fxi-grow", { role: "status" });
   private readonly layout: HTMLElement;
   private readonly everything: HTMLButtonElement;
   private readonly copy: HTMLButtonElement;
@@ -136,11 +136,7 @@ export class CodePanel {
     this.rowsOfNodes = { before: new Map(), after: new Map() };
     this.rows.forEach((row, number) => {
       for (const side of ["before", "after"] as const)
-        for (const node of this.nodesOf(row, side)) {
-          const known = this.rowsOfNodes[side].get(node);
-          if (known) known.push(number);
-          else this.rowsOfNodes[side].set(node, [number]);
-        }
+        for (const node of this.nodesOf(row, side)) addTo(this.rowsOfNodes[side], node, number);
     });
     this.grid.hidden = this.rows.length === 0;
     this.grid.setAttribute("aria-rowcount", String(this.rows.length));
@@ -212,7 +208,7 @@ export class CodePanel {
       h("div.fxi-code-row", { role: "row", "aria-rowindex": stretch.start + 1 }, [
         h("div.fxi-fold", { role: "gridcell", "aria-colspan": 2 }, [
           h(
-            "button",
+            "button.fxi-row",
             {
               tabindex: -1,
               title: shown < count ? `Show ${grouped(shown)} of them` : "Show them",

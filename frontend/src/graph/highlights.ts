@@ -1,6 +1,6 @@
 /** What stands out in the graph: what is selected, found, changed by a pass, or coloured by an overlay. */
 
-import { counted, grouped } from "../base/format";
+import { capitalized, counted, grouped } from "../base/format";
 import type { Box } from "../base/protocol";
 import { markColour, type LivePicture } from "./live_picture";
 import { NUMBER_OF_KINDS, type Painted } from "./overlays/overlay";
@@ -108,9 +108,7 @@ export class Highlights {
       const changes = box.marks.map((mark) => picture.signatures[mark]).join(", ");
       const words = picture.preview ? `would be ${changes}` : changes;
       const differ = picture.preview ? "would differ" : box.changed === 1 ? "differs" : "differ";
-      return box.openable
-        ? `${counted(box.changed, "node")} ${differ}: ${changes}`
-        : words.replace(/^./, (letter) => letter.toUpperCase());
+      return box.openable ? `${counted(box.changed, "node")} ${differ}: ${changes}` : capitalized(words);
     }
     const names = box.marks.map((mark) => this.passNames[mark] ?? "a pass").join(", ");
     return box.openable ? `${counted(box.changed, "node")} changed by ${names}` : `Changed by ${names}`;

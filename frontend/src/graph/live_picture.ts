@@ -1,11 +1,10 @@
 /** A picture as live elements: found by box, with room to hit small things, and numbers on changed boxes. */
 
 import { s, type Attributes } from "../base/dom";
-import { grouped } from "../base/format";
+import { addTo, grouped } from "../base/format";
 import type { Box, Picture } from "../base/protocol";
 import { parseSvg } from "../base/sanitize";
-import { shifts } from "./frame_names";
-import { type Rectangle } from "../base/rectangles";
+import { holds, type Point, type Rectangle } from "../base/rectangles";
 import { clamp } from "./viewport";
 
 const TOGGLE_RADIUS = 7.5;
@@ -103,8 +102,8 @@ export class LivePicture {
     const { source, target } = this.picture.edges[id]!;
     element.dataset["edge"] = id;
     this.edges.set(id, element);
-    pushTo(this.leaving, source, id);
-    pushTo(this.entering, target, id);
+    addTo(this.leaving, source, id);
+    addTo(this.entering, target, id);
     const line = element.querySelector("path");
     if (line) element.append(s("path.fxi-edge-hit", { d: line.getAttribute("d") ?? "" }));
   }
@@ -196,8 +195,33 @@ function canvasOffset(svg: SVGSVGElement): { x: number; y: number } {
   return { x: Number(found?.[1] ?? 0), y: Number(found?.[2] ?? 0) };
 }
 
-function pushTo(map: Map<string, string[]>, key: string, value: string): void {
-  const list = map.get(key);
-  if (list) list.push(value);
-  else map.set(key, [value]);
+/** Room that has to be left of a group for its name. */
+const SHORTEST = 120;
+
+/**
+ * Returns how far the name of each group is moved from its place at the top left of the group.
+ *
+ * `groups` are in the order of the picture, outer ones first; names of groups inside of one another stand below
+ * one another, each in a `line` of that height.
+ */
+export function shifts(
+  groups: ReadonlyMap<string, Rectangle>,
+  visible: Rectangle,
+  line: number,
+): Map<string, Point> {
+  const moved: { area: Rectangle; bottom: number }[] = [];
+  const found = new Map<string, Point>();
+  for (const [id, area] of groups) {
+    const above = moved.filter(({ area: outer }) => holds(outer, area)).map(({ bottom }) => bottom);
+    const top = Math.max(visible.y, ...above);
+    const y = between(top - area.y, area.height - line);
+    const x = between(visible.x - area.x, area.width - SHORTEST);
+    found.set(id, { x, y });
+    if (y > 0) moved.push({ area, bottom: area.y + y + line });
+  }
+  return found;
+}
+
+function between(value: number, largest: number): number {
+  return Math.max(0, Math.min(value, largest));
 }

@@ -21,7 +21,7 @@ export class Toolbar {
 
   /** Shows tools, and what else stands between them, from left to right. */
   constructor(...items: (Tool | HTMLElement)[]) {
-    this.element = h("div.fxi-toolbar", { role: "toolbar", "aria-label": "Graph" }, [
+    this.element = h("div.fxi-toolbar.fxi-row", { role: "toolbar", "aria-label": "Graph" }, [
       items.map((item) => (item instanceof HTMLElement ? item : this.button(item))),
     ]);
     rove(this.element, "button, select");

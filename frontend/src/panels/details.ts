@@ -123,7 +123,7 @@ export class DetailsPanel {
           ),
         ]),
       h("div.fxi-title-row", [
-        h("h2", { title: details.title }, breakable(details.title)),
+        h("h2.fxi-grow", { title: details.title }, breakable(details.title)),
         details.box
           ? iconButton("target", "Show in the graph", () => this.actions.locate(details.box!))
           : null,

@@ -23,13 +23,40 @@ const NOTHING: SearchAnswer = { results: [], total: 0, nodes: 0, message: "" };
 let numberOfBoxes = 0;
 
 export class SearchBox {
-  readonly element: HTMLElement;
-  private readonly input: HTMLInputElement;
-  private readonly list: HTMLUListElement;
-  private readonly note = h("p.fxi-search-note.fxi-muted", { role: "status" });
-  private readonly popup: HTMLElement;
   private readonly id = `fxi-search-${(numberOfBoxes += 1)}`;
-  private readonly help: Row[];
+  private readonly askSoon = debounce(() => this.ask(), 120);
+  private readonly list = h("ul", { id: this.id, role: "listbox", "aria-label": "Results" });
+  private readonly note = h("p.fxi-search-note.fxi-muted", { id: `${this.id}-note`, role: "status" });
+  private readonly popup = h(
+    "div.fxi-results",
+    { hidden: true, onpointerdown: (event: PointerEvent) => event.preventDefault() },
+    this.list,
+    this.note,
+  );
+  private readonly input = h("input.fxi-search-input", {
+    type: "text",
+    placeholder: "Search nodes  /",
+    "aria-label": "Search nodes by name, op, target, module, class, shape, dtype or source",
+    "aria-describedby": `${this.id}-note`,
+    role: "combobox",
+    "aria-expanded": "false",
+    "aria-controls": this.id,
+    "aria-autocomplete": "list",
+    spellcheck: "false",
+    autocomplete: "off",
+    oninput: () => {
+      this.waiting = null;
+      this.askSoon();
+    },
+    onkeydown: (event: KeyboardEvent) => this.onKey(event),
+    onfocus: () => (this.query ? this.rows.length > 0 && this.isCurrent && this.reveal() : this.showHelp()),
+    onblur: () => setTimeout(() => this.hide(), 150),
+  });
+  private readonly help = FIELDS.map(({ field, example, words }) => ({
+    element: h("li.fxi-search-field", h("code", example), h("small", words)),
+    choose: () => this.begin(`${field}:`),
+  }));
+  readonly element = h("div.fxi-search", { role: "search" }, icon("search"), this.input, this.popup);
   private answer = NOTHING;
   private rows: Row[] = [];
   /** The row that Enter chooses; -1 for none. */
@@ -40,41 +67,7 @@ export class SearchBox {
   /** What is to be done once the answer is there. */
   private waiting: "choose" | "light up" | null = null;
 
-  constructor(private readonly actions: SearchActions) {
-    const ask = debounce(() => this.ask(), 120);
-    this.list = h("ul", { id: this.id, role: "listbox", "aria-label": "Results" });
-    this.popup = h(
-      "div.fxi-results",
-      { hidden: true, onpointerdown: (event: PointerEvent) => event.preventDefault() },
-      this.list,
-      this.note,
-    );
-    this.input = h("input.fxi-search-input", {
-      type: "text",
-      placeholder: "Search nodes  /",
-      "aria-label": "Search nodes by name, op, target, module, class, shape, dtype or source",
-      "aria-describedby": `${this.id}-note`,
-      role: "combobox",
-      "aria-expanded": "false",
-      "aria-controls": this.id,
-      "aria-autocomplete": "list",
-      spellcheck: "false",
-      autocomplete: "off",
-      oninput: () => {
-        this.waiting = null;
-        ask();
-      },
-      onkeydown: (event: KeyboardEvent) => this.onKey(event),
-      onfocus: () => (this.query ? this.rows.length > 0 && this.isCurrent && this.reveal() : this.showHelp()),
-      onblur: () => setTimeout(() => this.hide(), 150),
-    });
-    this.note.id = `${this.id}-note`;
-    this.help = FIELDS.map(({ field, example, words }) => ({
-      element: h("li.fxi-search-field", h("code", example), h("small", words)),
-      choose: () => this.begin(`${field}:`),
-    }));
-    this.element = h("div.fxi-search", { role: "search" }, icon("search"), this.input, this.popup);
-  }
+  constructor(private readonly actions: SearchActions) {}
 
   focus(): void {
     this.input.focus();

@@ -1,9 +1,8 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { h, icon, iconButton, redraw } from "../base/dom";
+import { fill, h, icon, redraw } from "../base/dom";
 import { numbered } from "../base/format";
 import { inRow, NOTHING_BESIDE, possible } from "../base/stages";
-import { StageSlider } from "./stage_slider";
 import type { Comparison, LookedAt, Stages } from "../base/protocol";
 
 export class StageBar {
@@ -134,7 +133,7 @@ export class StageBar {
     const stage = addable.findLast((other) => other < shown) ?? addable[0]!;
     const onclick = (): void => this.show(inRow([...row, stage]));
     const title = "Show one more stage beside these";
-    return iconButton("plus", "Add a pane", onclick, "", { title });
+    return h("button.fxi-button", { title, "aria-label": "Add a pane", onclick }, icon("plus"));
   }
 
   private filter(): HTMLElement {
@@ -159,4 +158,90 @@ function lookedAt({ shown, compared, beside, between }: Stages): LookedAt {
 
 function comparisonOf(value: string): Comparison {
   return value === "" || value === "below" ? value : Number(value);
+}
+
+/** With more stages their numbers stand too close to be read. */
+const MOST_NUMBERS = 16;
+
+/** A stage that the slider stops at; not all need be. */
+export interface Stop {
+  stage: number;
+  title: string;
+}
+
+export class StageSlider {
+  private readonly input = h("input", {
+    ...{ type: "range", min: 0, step: 1, "aria-label": "Stage" },
+    oninput: () => this.choose(),
+  });
+  private readonly ticks = h("div.fxi-ticks", { "aria-hidden": "true" });
+  readonly element = h("div.fxi-slider", this.input, this.ticks);
+  private stops: Stop[] = [];
+  private shown = 0;
+  /**
+   * Whether a stage was asked for that is not there yet; what is chosen meanwhile is asked for afterwards.
+   */
+  private isWaiting = false;
+  private asked = 0;
+
+  constructor(private readonly show: (stage: number) => void) {}
+
+  update(stops: Stop[], shown: number): void {
+    this.shown = shown;
+    if (JSON.stringify(stops) !== JSON.stringify(this.stops)) {
+      const wanted = this.wanted;
+      this.stops = stops;
+      this.input.max = String(stops.length - 1);
+      this.element.style.setProperty("--stages", String(stops.length));
+      const tick = ({ stage, title }: Stop): HTMLElement =>
+        h("span.fxi-tick", { title, onclick: () => this.choose(stage) }, [
+          stops.length <= MOST_NUMBERS && String(stage),
+        ]);
+      fill(this.ticks, stops.map(tick));
+      if (wanted !== undefined) this.moveTo(wanted);
+    }
+    if (!this.isWaiting) this.moveTo(shown);
+    this.say();
+  }
+
+  /** Says that what was asked for is shown, or will not be. */
+  settle(): void {
+    if (!this.isWaiting) return;
+    this.isWaiting = false;
+    const { wanted } = this;
+    if (wanted !== undefined && wanted !== this.shown && wanted !== this.asked) this.ask(wanted);
+    else this.moveTo(this.shown);
+    this.say();
+  }
+
+  /** The stage that the slider stands at. */
+  private get wanted(): number | undefined {
+    return this.stops[Number(this.input.value)]?.stage;
+  }
+
+  private moveTo(stage: number): void {
+    const place = this.stops.findIndex((stop) => stop.stage === stage);
+    this.input.value = String(Math.max(0, place));
+  }
+
+  private choose(stage = this.wanted): void {
+    if (stage === undefined) return;
+    this.moveTo(stage);
+    this.say();
+    if (!this.isWaiting && stage !== this.shown) this.ask(stage);
+  }
+
+  private ask(stage: number): void {
+    this.isWaiting = true;
+    this.asked = stage;
+    this.show(stage);
+  }
+
+  private say(): void {
+    const place = Number(this.input.value);
+    const title = this.stops[place]?.title ?? "";
+    this.input.setAttribute("aria-valuetext", title);
+    this.input.title = title;
+    [...this.ticks.children].forEach((tick, i) => tick.classList.toggle("fxi-tick-shown", i === place));
+  }
 }

@@ -22,7 +22,7 @@ export class TraceBanner {
     this.sign.title = `${about}: ${words}`;
     this.sign.setAttribute("aria-label", `Show ${words} on the graph`);
     fill(this.element, [
-      h("details", [
+      h("details.fxi-grow", [
         h("summary", icon("chevron"), icon("alert"), h("span", `${about}: `, h("b", words))),
         h("ul", list.map(remarkItem)),
       ]),

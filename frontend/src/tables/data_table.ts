@@ -210,7 +210,13 @@ export class DataTable {
     const sort = direction ? `${direction}ending` : "none";
     const hint = `Sort by ${title}; hold Shift to add it as a further key`;
     return h("th", { scope: "col", "aria-sort": sort }, [
-      h("button", { onclick, title: hint }, title, icon("chevron"), place !== null && h("sup", place)),
+      h(
+        "button.fxi-row",
+        { onclick, title: hint },
+        title,
+        icon("chevron"),
+        place !== null && h("sup", place),
+      ),
     ]);
   }
 

@@ -1,7 +1,18 @@
 /** The tables below the graph, one at a time. */
 
 import { DataTable, type LayOut } from "./data_table";
-import { type Child, closeMenu, copyButton, fill, focusedIn, h, icon, menu, onResize } from "../base/dom";
+import {
+  type Child,
+  closeMenu,
+  copyButton,
+  fill,
+  focusedIn,
+  h,
+  icon,
+  menu,
+  onResize,
+  textButton,
+} from "../base/dom";
 import { grouped } from "../base/format";
 import type { CodePanel } from "../code/code_panel";
 import type { ExtraTable, Measured, Table, Tables } from "../base/wire";
@@ -242,7 +253,7 @@ export class TablesPanel {
       this.names().map((name) => {
         const isOpen = name === this.open;
         return h(
-          "button",
+          "button.fxi-row",
           {
             ...{ role: "tab", "data-tab": name },
             "aria-selected": String(isOpen && !this.isFolded),
@@ -292,68 +303,40 @@ export class TablesPanel {
     return h("span", { class: `fxi-dot ${lookOf(outputs.agrees)}`, title: outputs.text });
   }
 
-  private outputTab({ outputs }: Tables): HTMLElement[] {
-    const kind = {
-      none: "fxi-muted",
-      pending: "fxi-muted",
-      failed: "fxi-bad",
-      ready: lookOf(outputs.agrees),
-    }[outputs.state];
-    const isJudged = outputs.state === "ready" && outputs.agrees != null;
-    const sign = isJudged
-      ? icon(outputs.agrees ? "check" : "alert")
-      : outputs.state === "failed"
-        ? icon("alert")
-        : null;
-    const verdict = line(
-      kind,
-      sign,
-      outputs.text,
-      outputs.state === "failed" && h("button.fxi-button", { onclick: this.actions.retry }, "Compare again"),
-    );
-    if (!outputs.table) return [verdict];
-    const { judgement } = outputs;
-    if (judgement) {
-      const { agrees, text } = judgement;
-      return [verdict, line(lookOf(agrees), icon(agrees ? "check" : "alert"), text), this.outputs.element];
-    }
-    if (!outputs.isSettled && !outputs.isFinal)
-      verdict.append(
-        h("button.fxi-button", { title: "Compare both with a run in float64", onclick: this.actions.judge }, [
-          "Check rounding",
-        ]),
-      );
-    return [verdict, this.outputs.element];
+  private outputTab({ outputs }: Tables): Child[] {
+    const { state, agrees, text, judgement, table, isSettled, isFinal } = outputs;
+    const look = state === "ready" ? lookOf(agrees) : state === "failed" ? "fxi-bad" : "fxi-muted";
+    const canJudge = table && !judgement && !isSettled && !isFinal;
+    return [
+      line(look, text, [
+        state === "failed" && textButton("Compare again", "", this.actions.retry),
+        canJudge && textButton("Check rounding", "Compare both with a run in float64", this.actions.judge),
+      ]),
+      table && judgement && line(lookOf(judgement.agrees), judgement.text),
+      table && this.outputs.element,
+    ];
   }
 
-  private nodeTab({ nodes }: Tables): HTMLElement[] {
-    const words = line("fxi-muted", null, nodes.text);
-    return nodes.table.total > 0 ? [words, this.nodes.element] : [words];
+  private nodeTab({ nodes }: Tables): Child[] {
+    return [line("fxi-muted", nodes.text), nodes.table.total > 0 && this.nodes.element];
   }
 
-  private extraTab({ name, text, table }: ExtraTable): HTMLElement[] {
-    const words = line("fxi-muted", null, text);
-    return table ? [words, this.extra.get(name)!.element] : [words];
+  private extraTab({ name, text, table }: ExtraTable): Child[] {
+    return [line("fxi-muted", text), table && this.extra.get(name)!.element];
   }
 
   private renderMeasured({ name, state, text, action, table }: Measured): void {
     const focused = focusedIn(this.body)?.hasAttribute("data-measure");
-    const again = h(
-      "button.fxi-button",
-      { "data-measure": name, disabled: state === "pending", onclick: () => this.actions.measure(name) },
-      state === "none" ? action : state === "pending" ? "Measuring …" : "Measure again",
-    );
+    const isPending = state === "pending";
+    const press = state === "none" ? action : isPending ? "Measuring …" : "Measure again";
+    const more = { "data-measure": name, disabled: isPending };
+    const again = textButton(press, "", () => this.actions.measure(name), more);
+    const canCancel = isPending && this.actions.canCancel();
     const words = line(
       state === "failed" ? "fxi-bad" : "fxi-muted",
-      [
-        state === "failed" && icon("alert"),
-        state === "pending" && h("span.fxi-spinner", { "aria-hidden": "true" }),
-      ],
       text,
-      again,
-      state === "pending" &&
-        this.actions.canCancel() &&
-        h("button.fxi-button", { onclick: this.actions.cancel }, "Cancel"),
+      [again, canCancel && textButton("Cancel", "", this.actions.cancel)],
+      isPending && h("span.fxi-spinner", { "aria-hidden": "true" }),
     );
     fill(this.body, words, table && this.measuredTables.get(name)!.element);
     if (focused) again.focus();
@@ -366,6 +349,8 @@ function lookOf(agrees: boolean | null | undefined): string {
 }
 
 /** Returns the line of words above a table. */
-function line(look: string, sign: Child, text: string, ...more: Child[]): HTMLElement {
-  return h("p", { class: `fxi-verdict ${look}`, role: "status" }, sign, h("span", text), ...more);
+function line(look: string, text: string, more: Child[] = [], sign: Child = null): HTMLElement {
+  const verdict = { "fxi-good": "check", "fxi-bad": "alert" } as const;
+  const signs = look in verdict ? icon(verdict[look as keyof typeof verdict]) : sign;
+  return h("p.fxi-verdict.fxi-row", { class: look, role: "status" }, [signs, h("span", text), more]);
 }

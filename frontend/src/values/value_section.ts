@@ -1,6 +1,6 @@
 /** The values of the selected node: statistics, a histogram and a map of one of its tensors at a time. */
 
-import { fill, focusedIn, h, icon, nodeLink, redraw } from "../base/dom";
+import { type Child, fill, focusedIn, h, icon, nodeLink, redraw, textButton } from "../base/dom";
 import { counted, grouped } from "../base/format";
 import type { Axes, ShownValues } from "../base/values";
 import { AxesControls } from "./axes_controls";
@@ -54,7 +54,7 @@ export class ValueSection {
   }
 
   /** Says how it stands, with what can be pressed. */
-  private head({ state, text, isFixed }: ShownValues): HTMLElement[] {
+  private head({ state, text, isFixed }: ShownValues): Child[] {
     const isPending = state === "pending";
     const press =
       !isFixed &&
@@ -69,14 +69,12 @@ export class ValueSection {
         isPending ? "Computing …" : "Show values",
       );
     const cancel =
-      isPending &&
-      this.actions.canCancel() &&
-      h("button.fxi-button", { onclick: () => this.actions.cancel() }, "Cancel");
+      isPending && this.actions.canCancel() && textButton("Cancel", "", () => this.actions.cancel());
     const words = state !== "ready" && text;
     const kind = state === "failed" ? "fxi-values-problem" : "fxi-muted";
     return [
       h("div.fxi-values-head.fxi-row.fxi-wrap", h("h3", "Values"), press, cancel),
-      ...(words ? [h("p", { class: kind, role: "status" }, state === "failed" && icon("alert"), words)] : []),
+      words && h("p", { class: kind, role: "status" }, state === "failed" && icon("alert"), words),
     ];
   }
 
@@ -98,17 +96,11 @@ export class ValueSection {
   }
 
   /** Says where NaN and infinity come from, if there are any. */
-  private origins({ firstNan, firstInf }: NodeValue): HTMLElement[] {
-    const origin = (what: string, node: string | null): HTMLElement[] =>
-      node === null
-        ? []
-        : [
-            h("p.fxi-values-origin", [
-              `${what} first appears in `,
-              nodeLink(node, () => this.actions.jump(node)),
-            ]),
-          ];
-    return [...origin("NaN", firstNan), ...origin("Infinity", firstInf)];
+  private origins({ firstNan, firstInf }: NodeValue): Child[] {
+    const origin = (what: string, node: string | null): Child =>
+      node !== null &&
+      h("p.fxi-values-origin", [`${what} first appears in `, nodeLink(node, () => this.actions.jump(node))]);
+    return [origin("NaN", firstNan), origin("Infinity", firstInf)];
   }
 
   private showPart(): void {
@@ -220,7 +212,7 @@ export function inputChoices(inputs: InputChoices, choose: (name: string) => voi
   const number = chosen.startsWith(BATCH) ? chosen.slice(BATCH.length) : "";
   const listed = isListed ? choices : [...choices, { name: chosen, title: chosen }];
   return h("div.fxi-values-inputs.fxi-row.fxi-wrap", [
-    h("label", [
+    h("label.fxi-row", [
       "On ",
       h(
         "select",
@@ -232,7 +224,7 @@ export function inputChoices(inputs: InputChoices, choose: (name: string) => voi
       ),
     ]),
     batches > 0 &&
-      h("label", { title: `A number from 0 to ${grouped(batches - 1)}` }, [
+      h("label.fxi-row", { title: `A number from 0 to ${grouped(batches - 1)}` }, [
         "or batch ",
         h("input", {
           ...{ type: "number", min: 0, max: batches - 1, step: 1, value: number, "data-focus": "batch" },

@@ -1,7 +1,7 @@
 /** A view in the fragment of a report's address, so that a link or a bookmark restores it. */
 
-import { PLAIN } from "./graphs/arrangement";
 import type { ViewState } from "../base/wire";
+import { PLAIN } from "./graphs/panes";
 
 export const VIEW_AT_FIRST: ViewState = {
   ...{ stage: null, compared: "", beside: false, between: [] },

@@ -5,10 +5,9 @@ import { offersIn } from "../base/read_message";
 import { possible } from "../base/stages";
 import type { Layouts } from "./drawing/layout";
 import { matchesIn } from "./drawing/picture";
-import { arrangementIn, PLAIN, withBookkeeping } from "./graphs/arrangement";
-import { CHANGES, LIT } from "./graphs/panes";
+import { arrangementIn, CHANGES, LIT, PLAIN, withBookkeeping } from "./graphs/panes";
 import type { Kernel, KernelState } from "./kernels/kernel";
-import { byPerson, Screen } from "./screen";
+import { byPerson, ignore, Screen } from "./screen";
 import { NodeFilter } from "./search/node_filter";
 import {
   chosen,
@@ -288,8 +287,6 @@ export class Viewer extends Screen {
     await this.enqueue("Showing the view", () => this.takeOver(wish));
   }
 }
-
-function ignore(): void {}
 
 const DOING: Partial<Record<ToViewer["type"], string>> = {
   open: "Opening the group",

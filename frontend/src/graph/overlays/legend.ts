@@ -5,6 +5,7 @@ import { markColour, markSign } from "../live_picture";
 import { NUMBER_OF_KINDS, type Painted } from "./overlay";
 import type { Overlay, Overlays, Picture } from "../../base/protocol";
 import type { Arrangement, Pass } from "../../base/wire";
+import { capitalized } from "../../base/format";
 
 const LINES: [by: Arrangement["lines"], words: string][] = [
   ["alike", "All alike"],
@@ -129,10 +130,7 @@ export class Legend {
       picture.signatures.map((_, i) => {
         if (!marks.has(i)) return null;
         const style = `--mark: ${markColour(i, picture)}`;
-        return h("li", [
-          h("span.fxi-number", { style }, markSign(i, picture)),
-          words(i).replace(/^./, (letter) => letter.toUpperCase()),
-        ]);
+        return h("li", [h("span.fxi-number", { style }, markSign(i, picture)), capitalized(words(i))]);
       }),
     ]);
   }

@@ -3,6 +3,7 @@
 import { type Child, copyButton, fill, h, icon, iconButton, textBlock, textButton } from "../../base/dom";
 import { ROLE_WORDS } from "../../graph/highlights";
 import type { Pass, Relaxation, Role, ShownNearMiss } from "../../base/wire";
+import { capitalized } from "../../base/format";
 
 export interface NearMissActions {
   showCode(node: string): void;
@@ -45,7 +46,11 @@ export class NearMissBar {
     fill(this.body, [
       h("ul.fxi-roles.fxi-row.fxi-wrap", { "aria-label": "Legend" }, [
         LEGEND.filter((role) => roles.has(role)).map((role) =>
-          h("li", h("span", { class: `fxi-role-sample fxi-role-${role}` }), capitalized(ROLE_WORDS[role])),
+          h(
+            "li.fxi-row",
+            h("span", { class: `fxi-role-sample fxi-role-${role}` }),
+            capitalized(ROLE_WORDS[role]),
+          ),
         ),
       ]),
       miss.relaxed.length > 0 && h("h3", "Relax the pattern"),
@@ -70,10 +75,6 @@ export class NearMissBar {
       textBlock("Python", source),
     ]);
   }
-}
-
-function capitalized(words: string): string {
-  return words.slice(0, 1).toUpperCase() + words.slice(1);
 }
 
 export class PythonText {

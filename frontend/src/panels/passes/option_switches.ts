@@ -37,7 +37,7 @@ export class OptionSwitches {
     const isPending = name === this.pending;
     return h("li", { class: `fxi-card fxi-option${on ? " fxi-on" : ""}` }, [
       h("div.fxi-card-head", [
-        h("code.fxi-card-name", name),
+        h("code.fxi-card-name.fxi-grow", name),
         h("button", {
           role: "switch",
           class: `fxi-switch${isPending ? " fxi-pending" : ""}`,

@@ -19,7 +19,7 @@ export class PassErrors {
     const { text, place, file, code, node, stage } = error;
     return h("div.fxi-card-error", [
       icon("alert"),
-      h("div", [
+      h("div.fxi-grow", [
         h("p.fxi-error-words", { tabindex: 0 }, text),
         place && h("p.fxi-error-line", { title: file }, h("span", place), code && h("code", code)),
         node && h("p", ["At the node ", nodeLink(node, () => this.jump(node, stage))]),

@@ -250,7 +250,7 @@ export class PassList {
       h("div.fxi-card-head", [
         this.grip(pass, place, places),
         h(
-          "button.fxi-card-name",
+          "button.fxi-card-name.fxi-grow",
           {
             "aria-pressed": chosen,
             "data-focus": `name-${pass.key}`,
@@ -285,7 +285,7 @@ export class PassList {
           ),
         ]),
       h("div.fxi-card-foot", [
-        this.summaries.of(pass, this.busy, this.state.fixed === true, chosen),
+        this.summaries.of(pass, { busy: this.busy, fixed: this.state.fixed === true }, chosen),
         this.previewButton(pass),
       ]),
       chosen && !this.state.fixed && this.tools(pass, place, places),

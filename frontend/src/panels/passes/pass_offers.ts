@@ -23,7 +23,7 @@ export class PassOffers {
     this.button = iconButton("plus", "Add a pass", () => this.toggle(), "", {
       ...{ class: "fxi-needs-kernel", "aria-expanded": false },
     });
-    const head = h("header", [
+    const head = h("header.fxi-row", [
       h("h3", "Add a pass"),
       h("span.fxi-space"),
       iconButton("close", "Close", () => this.close()),
@@ -96,7 +96,7 @@ export class PassOffers {
         },
       },
       h("div.fxi-offer-head.fxi-row", [
-        h("strong", title),
+        h("strong.fxi-grow", title),
         h("button.fxi-button", { type: "submit", "aria-label": `Add ${title}` }, "Add"),
       ]),
       description && h("p.fxi-card-text", description),

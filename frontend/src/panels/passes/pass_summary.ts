@@ -1,7 +1,7 @@
 /** What a pass would change or has changed, and why it leaves other candidates alone. */
 
 import { type Attributes, foldable, h, icon, iconButton, nodeLink } from "../../base/dom";
-import { grouped } from "../../base/format";
+import { capitalized, grouped } from "../../base/format";
 import { shortNames } from "../../base/names";
 import { elidedList } from "../elided_list";
 import type { Pass, Reason } from "../../base/wire";
@@ -16,6 +16,12 @@ export interface SummaryActions {
   whyNot(pass: Pass, node: string): void;
 }
 
+/** Whether the kernel is busy, and whether there is none. */
+interface Standing {
+  busy: boolean;
+  fixed: boolean;
+}
+
 export class PassSummaries {
   /** The keys of the passes whose reasons are shown. */
   private readonly expanded = new Set<string>();
@@ -23,7 +29,7 @@ export class PassSummaries {
   constructor(private readonly actions: SummaryActions) {}
 
   /** What a closed card says in one line, and an open one in full. */
-  of(pass: Pass, busy: boolean, fixed: boolean, isOpen: boolean): HTMLElement {
+  of(pass: Pass, how: Standing, isOpen: boolean): HTMLElement {
     if (pass.note) return h("p.fxi-card-note", { title: pass.note }, pass.note);
     const done = isOpen ? capitalized(pass.changes) : inShort(pass.changes);
     const changes = pass.on ? h("span.fxi-matched", { title: pass.changes }, done) : null;
@@ -54,7 +60,7 @@ export class PassSummaries {
       if (details.children.length === 1)
         details.append(
           elidedList(
-            pass.reasons.map((reason) => h("li", this.reason(pass, reason, busy, fixed))),
+            pass.reasons.map((reason) => h("li", this.reason(pass, reason, how))),
             REASON_ENDS,
           ),
         );
@@ -68,12 +74,7 @@ export class PassSummaries {
     return details;
   }
 
-  private reason(
-    pass: Pass,
-    { reason, kind, what, count, nodes }: Reason,
-    busy: boolean,
-    fixed: boolean,
-  ): HTMLElement {
+  private reason(pass: Pass, { reason, kind, what, count, nodes }: Reason, how: Standing): HTMLElement {
     const rest = count - nodes.length;
     const short = shortNames(nodes);
     return h("div", { class: kind === "matched" ? "fxi-reason fxi-reason-match" : "fxi-reason" }, [
@@ -83,7 +84,7 @@ export class PassSummaries {
       ]),
       h("div.fxi-reason-nodes.fxi-column", [
         elidedList(
-          nodes.map((name, i) => this.node(pass, name, short[i]!, kind, busy, fixed)),
+          nodes.map((name, i) => this.node(pass, name, short[i]!, kind, how)),
           ENDS,
         ),
         rest > 0 && h("span.fxi-muted", `and ${grouped(rest)} more`),
@@ -91,14 +92,8 @@ export class PassSummaries {
     ]);
   }
 
-  private node(
-    pass: Pass,
-    name: string,
-    shown: string,
-    kind: Reason["kind"],
-    busy: boolean,
-    fixed: boolean,
-  ): HTMLElement {
+  private node(pass: Pass, name: string, shown: string, kind: Reason["kind"], how: Standing): HTMLElement {
+    const { busy, fixed } = how;
     return h("li.fxi-reason-node.fxi-row", [
       nodeLink(name, () => this.actions.jump(name), shown),
       pass.canExclude &&
@@ -139,8 +134,4 @@ function withShortNames(reason: string, names: string[], short: string[]): strin
 function inShort(words: string): string {
   const what = words.replace(/^[\d,]+ (?:rewrite|candidate)s?: /, "");
   return capitalized(what.replaceAll(" become ", " → "));
-}
-
-function capitalized(words: string): string {
-  return words.slice(0, 1).toUpperCase() + words.slice(1);
 }

@@ -10,6 +10,7 @@ import type { Layouts } from "./layout";
 import type { LineStyles } from "./lines";
 import { writeSvg, type DrawnEdge } from "./svg";
 import type { Arrangement } from "../../base/wire";
+import { countsOf } from "../../base/format";
 
 const FEW_LABELS = 3;
 
@@ -59,8 +60,7 @@ function edgeOf(data: Data, view: View, edge: VisibleEdge, lines: LineStyles): D
 export function matchesIn(data: Pick<Data, "matches">, view: View): Picture["matches"] {
   const counted: Picture["matches"] = {};
   for (const [signature, names] of Object.entries(data.matches)) {
-    const boxes: Record<string, number> = (counted[signature] = {});
-    for (const box of names.flatMap((name) => view.boxOf(name) ?? [])) boxes[box] = (boxes[box] ?? 0) + 1;
+    counted[signature] = countsOf(names.flatMap((name) => view.boxOf(name) ?? []));
   }
   return counted;
 }

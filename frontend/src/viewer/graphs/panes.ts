@@ -1,11 +1,11 @@
 /** The graphs on the screen: one, or several in a row in which the same groups are open. */
 
 import type { SelectedNodes } from "../../base/protocol";
-import type { Counterparts } from "./counterparts";
 import { Group, type Leaf } from "./hierarchy";
 import type { Scene } from "./scene";
 import { View } from "./view";
-import type { Metrics, Selected } from "../../base/wire";
+import type { Arrangement, Metrics, Selected, ViewState } from "../../base/wire";
+import type { Counterparts } from "./graphs";
 
 const MOST_COUNTERPARTS = 500;
 
@@ -282,4 +282,24 @@ function members(group: Group): (Group | Leaf)[] {
 
 function boxOfGroup(group: Group | undefined, view: View): string | null {
   return group && (view.boxes.includes(group) || view.clusters.includes(group)) ? group.id : null;
+}
+
+export const PLAIN: Arrangement = { direction: "down", shapes: false, lines: "alike", bookkeeping: false };
+
+/** Returns the arrangement in a view, or what a view changes of it. */
+export function arrangementIn(view: Partial<ViewState>, was: Arrangement): Arrangement {
+  const { direction, shapes, lines, bookkeeping } = { ...was, ...view };
+  return { direction, shapes, lines, bookkeeping };
+}
+
+/** Opens the groups of nodes that only serve others, or closes them. */
+export function withBookkeeping(panes: Panes, isShown: boolean): Panes {
+  const groups = panes.all
+    .flatMap(({ scene }) => [...scene.hierarchy.groups.values()])
+    .filter(({ data }) => data.kind === "bookkeeping");
+  const opened = new Map(panes.opened);
+  for (const { path } of groups)
+    if (!isShown) opened.delete(path);
+    else if (!opened.has(path)) opened.set(path, "");
+  return panes.showing(opened);
 }

@@ -1,6 +1,6 @@
 /** One graph, with what is looked up in it; made when it is first shown. */
 
-import { numberOf } from "../../base/format";
+import { addTo, numberOf } from "../../base/format";
 import type { Data, Facts } from "./data";
 import { Hierarchy, type Leaf } from "./hierarchy";
 import { Search } from "../search/search";
@@ -64,11 +64,7 @@ export class Scene {
     if (!this.readers) {
       this.readers = new Map();
       for (const node of this.hierarchy.nodes)
-        for (const input of new Set(node.inputs)) {
-          const known = this.readers.get(input);
-          if (known) known.push(node.name);
-          else this.readers.set(input, [node.name]);
-        }
+        for (const input of new Set(node.inputs)) addTo(this.readers, input, node.name);
     }
     return this.readers.get(name) ?? [];
   }

@@ -2,6 +2,7 @@
 
 import { BACK, FORWARD, Group, UPDATE, type Hierarchy, type Leaf } from "./hierarchy";
 import type { Metrics } from "../../base/wire";
+import { addTo } from "../../base/format";
 
 export interface Chip {
   source: Leaf;
@@ -164,9 +165,7 @@ export class View {
       for (const reader of reading) {
         const target = this.boxes[reader]!;
         if (isFar && reader !== reading[0]) {
-          const chips = this.chips.get(target.id);
-          if (chips) chips.push({ source: leaf, box });
-          else this.chips.set(target.id, [{ source: leaf, box }]);
+          addTo(this.chips, target.id, { source: leaf, box });
           continue;
         }
         const key = `${box.id} ${target.id}`;

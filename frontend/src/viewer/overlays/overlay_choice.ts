@@ -5,8 +5,7 @@ import type { Data } from "../graphs/data";
 import type { Graphs } from "../graphs/graphs";
 import type { Kernel } from "../kernels/kernel";
 import type { Scene } from "../graphs/scene";
-import { overlayOfFile, type GivenOverlay } from "./overlay_file";
-import { overlayOn } from "./overlays";
+import { type GivenOverlay, overlayOfFile, overlayOn } from "./overlay_file";
 import type { Panes } from "../graphs/panes";
 import type { OverlayData } from "../../base/wire";
 

@@ -4,7 +4,8 @@ import { objectWith } from "../../base/read_message";
 import type { Cell, OverlayData } from "../../base/wire";
 import { Group, type Leaf } from "../graphs/hierarchy";
 import type { Scene } from "../graphs/scene";
-import { combined } from "./overlays";
+import type { Overlay } from "../../base/protocol";
+import type { Pane } from "../graphs/panes";
 
 /** Values and labels by names of nodes, or paths of modules. */
 export interface GivenOverlay extends Pick<
@@ -181,4 +182,39 @@ function rowsOf(text: string): string[][] {
     if (end !== ",") rows.push([]);
   }
   return rows.filter((row) => row.some(Boolean));
+}
+
+const MIXED = "mixed";
+
+/** Returns an overlay, measured on the nodes of `measured`, for the boxes that are visible. */
+export function overlayOn(data: OverlayData, measured: Scene, { scene, view }: Pane): Overlay {
+  const { combine, numeric } = data;
+  const valueOf = new Map(measured.hierarchy.nodes.map(({ name }, i) => [name, data.values[i] ?? null]));
+  const values: Record<string, Cell> = {};
+  for (const item of [...view.clusters, ...view.boxes]) {
+    const nodes = item instanceof Group ? scene.hierarchy.nodesIn(item) : item.facts;
+    const value = combined(
+      nodes.map(({ name }) => valueOf.get(name) ?? null),
+      combine,
+      numeric,
+    );
+    const found = (item instanceof Group ? data.groups?.[item.path] : undefined) ?? value;
+    if (found !== null) values[item.id] = found;
+  }
+  return { ...data, values, total: combined(data.values, combine, numeric) };
+}
+
+/** Returns the value of a box that draws several nodes, as `fxlab.overlays.Overlay.of` does. */
+export function combined(values: Cell[], how: "sum" | "max", numeric: boolean): Cell {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  if (known.length === 0) return null;
+  // Numbers that JSON does not have are texts too.
+  if (!numeric && known.some((value) => typeof value === "string"))
+    return new Set(known.map(String)).size === 1 ? known[0]! : MIXED;
+  const numbers = known.map((value) =>
+    value === "inf" ? Infinity : value === "-inf" ? -Infinity : Number(value),
+  );
+  const result =
+    how === "sum" ? numbers.reduce((sum, value) => sum + value, 0) : numbers.reduce((a, b) => Math.max(a, b));
+  return Number.isFinite(result) ? result : String(result).replace("Infinity", "inf").toLowerCase();
 }

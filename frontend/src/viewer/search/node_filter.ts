@@ -4,6 +4,7 @@ import type { NodesFound } from "../../base/protocol";
 import { FOUND, type Panes } from "../graphs/panes";
 import type { Scene } from "../graphs/scene";
 import { QueryError } from "./query";
+import { countsOf } from "../../base/format";
 
 interface Names {
   names: string[];
@@ -44,7 +45,7 @@ export class NodeFilter {
       count: found[0]!.names.length,
       message,
       boxes: found.map(({ names }, i) =>
-        counts(names.flatMap((name) => panes.all[i]!.view.boxOf(name) ?? [])),
+        countsOf(names.flatMap((name) => panes.all[i]!.view.boxOf(name) ?? [])),
       ),
     };
   }
@@ -64,10 +65,4 @@ export class NodeFilter {
       return { names: [], message: error.message };
     }
   }
-}
-
-function counts(boxes: string[]): Record<string, number> {
-  const counted: Record<string, number> = {};
-  for (const box of boxes) counted[box] = (counted[box] ?? 0) + 1;
-  return counted;
 }

@@ -1,7 +1,9 @@
-/** What is going on, and what went wrong. */
+/** The lines above the graph: what is going on, what went wrong, which nodes are lit up, and what is a preview. */
 
 import { fill, h, icon, iconButton, textButton } from "../base/dom";
 import type { Status } from "../base/wire";
+import { counted, grouped } from "../base/format";
+import type { NodesFound, Preview } from "../base/protocol";
 
 const PATIENCE_S = 6;
 const OFFER_CANCEL_S = 1;
@@ -99,9 +101,89 @@ export class Banner {
     this.shown = error.number;
     fill(this.element, [
       icon("alert"),
-      h("div.fxi-banner-words.fxi-column", h("strong", error.title), h("span", error.text)),
+      h("div.fxi-banner-words.fxi-column.fxi-grow", h("strong", error.title), h("span", error.text)),
       iconButton("close", "Dismiss", () => (this.element.hidden = true)),
     ]);
     this.element.hidden = false;
+  }
+}
+
+export class FilterBar {
+  private readonly words = h("p.fxi-grow", { role: "status" });
+  readonly element = h("div.fxi-found-bar.fxi-row", { role: "group", "aria-label": "Filter", hidden: true }, [
+    this.words,
+    iconButton("close", "Clear filter", () => this.end(), "Esc"),
+  ]);
+  private found: NodesFound | null = null;
+
+  constructor(private readonly end: () => void) {}
+
+  /** What is lit up. */
+  get shown(): NodesFound | null {
+    return this.found;
+  }
+
+  show(found: NodesFound | null): void {
+    this.found = found;
+    this.element.hidden = found === null;
+    if (!found) return fill(this.words);
+    const others = found.boxes.slice(1);
+    const beside = others.flatMap((boxes) => Object.values(boxes)).reduce((all, count) => all + count, 0);
+    const query = h("code", { title: found.query }, found.query);
+    if (found.message) fill(this.words, query, `: ${found.message}`);
+    else
+      fill(this.words, [
+        h("strong", counted(found.count, "node")),
+        found.count === 1 ? " matches " : " match ",
+        query,
+        beside > 0 && `, ${grouped(beside)} in the other graph${others.length > 1 ? "s" : ""}`,
+      ]);
+  }
+}
+
+export interface PreviewActions {
+  apply(signature: string): void;
+  cancel(): void;
+}
+
+export class PreviewBar {
+  private readonly words = h("p", { role: "status" });
+  private readonly buttons = h("div.fxi-preview-buttons");
+  readonly element = h(
+    "div.fxi-preview.fxi-row.fxi-wrap",
+    { role: "group", "aria-label": "Preview", hidden: true },
+    this.words,
+    this.buttons,
+  );
+  private shown: Preview | null = null;
+  private busy = false;
+
+  constructor(private readonly actions: PreviewActions) {}
+
+  get preview(): Preview | null {
+    return this.shown;
+  }
+
+  show(preview: Preview | null): void {
+    this.shown = preview;
+    this.element.hidden = preview === null;
+    if (!preview) return fill(this.words);
+    fill(this.words, h("strong", `Preview of ${preview.name}`), `: ${preview.text}, nothing is applied`);
+    fill(this.buttons, [
+      h(
+        "button.fxi-button.fxi-primary",
+        { onclick: () => this.busy || this.actions.apply(preview.signature) },
+        "Apply",
+      ),
+      h("button.fxi-button", { title: "Cancel (Esc)", onclick: () => this.busy || this.actions.cancel() }, [
+        "Cancel",
+      ]),
+    ]);
+  }
+
+  setBusy(busy: boolean): void {
+    this.busy = busy;
+    // A button that is disabled would lose the focus.
+    for (const button of this.buttons.children) button.setAttribute("aria-disabled", String(busy));
   }
 }
