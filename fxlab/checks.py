@@ -19,10 +19,15 @@ def described(value: object) -> str:
     return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
+def unexpected(argument: str, expected: str, value: object, advice: str = "") -> TypeError:
+    """Return the error for an argument of another type than is expected."""
+    return TypeError(f"{argument}: expected {expected}, got {described(value)}. {advice}".rstrip())
+
+
 def names_in(values: Any, argument: str) -> tuple[str, ...]:
     """Return names that are strings, and each there once; TypeError or ValueError for anything else."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TypeError(f"{argument}: expected a list of names, got {described(values)}. Write [name].")
+        raise unexpected(argument, "a list of names", values, "Write [name].")
     names = tuple(values)
     for name in names:
         if not isinstance(name, str):
@@ -36,27 +41,27 @@ def names_in(values: Any, argument: str) -> tuple[str, ...]:
 def items_of(values: Any, argument: str, expected: str) -> tuple[Any, ...]:
     """Return the items of a collection, or raise a ``TypeError`` that says what it should hold."""
     if isinstance(values, str | bytes | type) or not isinstance(values, Iterable):
-        raise TypeError(f"{argument}: expected a list of {expected}, got {described(values)}. Write [...].")
+        raise unexpected(argument, f"a list of {expected}", values, "Write [...].")
     return tuple(values)
 
 
 def check_is(kind: type, value: Any, argument: str) -> None:
     """Raise a ``TypeError`` unless a value is of a class."""
     if not isinstance(value, kind):
-        raise TypeError(f"{argument}: expected a {kind.__name__}, got {described(value)}.")
+        raise unexpected(argument, f"a {kind.__name__}", value)
 
 
 def flag(value: Any, argument: str) -> bool:
     """Return a truth value, or raise what says that none was given: ``"no"`` would count as true."""
     if not isinstance(value, bool):
-        raise TypeError(f"{argument}: expected True or False, got {described(value)}.")
+        raise unexpected(argument, "True or False", value)
     return value
 
 
 def number(value: Any, argument: str, *, at_least: float = -math.inf) -> float:
     """Return a real number, or raise what says that none was given or that it is too small."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{argument}: expected a number, got {described(value)}.")
+        raise unexpected(argument, "a number", value)
     try:
         found = float(value)
     except OverflowError:
@@ -78,7 +83,7 @@ def duration(value: Any, argument: str) -> float:
 def positive_int(value: Any, argument: str) -> int:
     """Return a whole number above zero, or raise what says that none was given."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{argument}: expected an int, got {described(value)}.")
+        raise unexpected(argument, "an int", value)
     if value < 1:
         raise ValueError(f"{argument}: expected a positive number, got {value!r}.")
     return value
@@ -87,6 +92,6 @@ def positive_int(value: Any, argument: str) -> int:
 def path_text(path: Any, argument: str) -> None:
     """Raise what says why something names no file."""
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"{argument}: expected a path, got {described(path)}.")
+        raise unexpected(argument, "a path", path)
     if "\0" in str(path) or not str(path).strip():
         raise ValueError(f"{argument}: {str(path)!r} cannot be the name of a file.")

@@ -17,7 +17,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments, given_arguments, given_inputs, taken_of_batch
@@ -223,10 +223,7 @@ def is_model(value: Any) -> bool:
 def checked_session(value: Any) -> SessionLike:
     """Return a session, or raise the ``TypeError`` that asks for one."""
     if not is_session(value):
-        raise TypeError(
-            f"session: expected an fxlab.Session, got {described(value)}. "
-            "Make one: fxlab.Session(model, inputs)."
-        )
+        raise unexpected("session", "an fxlab.Session", value, "Make one: fxlab.Session(model, inputs).")
     return value
 
 

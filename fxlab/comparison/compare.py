@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.fx import GraphModule
 
-from fxlab.checks import described, flag
+from fxlab.checks import flag, unexpected
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.pairing import checked_outputs, given_models
@@ -110,7 +110,7 @@ def compare(
     (False, ('gelu',), ('gelu',))
     """
     if not isinstance(weights, bool | Mapping):
-        raise TypeError(f"weights: expected True, False or a mapping of names, got {described(weights)}.")
+        raise unexpected("weights", "True, False or a mapping of names", weights)
     if is_recorded(reference) or is_recorded(candidate):
         if isinstance(weights, Mapping):
             raise TypeError("weights: expected True or False, as recorded runs have them by fingerprint.")

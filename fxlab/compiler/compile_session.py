@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.checks import described, flag
+from fxlab.checks import flag, unexpected
 from fxlab.compiler.compiling.compiler import Compiler
 from fxlab.compiler.compiling.hooks import unwrapped
 from fxlab.compiler.compiling.stack import stacks_of
@@ -84,17 +84,17 @@ def compile_session(
     True
     """
     if not callable(model) or isinstance(model, type):
-        raise TypeError(f"model: expected a torch.nn.Module or a function, got {described(model)}.")
+        raise unexpected("model", "a torch.nn.Module or a function", model)
     flag(training, "training")
     if not isinstance(dynamic, bool | None):
-        raise TypeError(f"dynamic: expected True, False or None, got {described(dynamic)}.")
+        raise unexpected("dynamic", "True, False or None", dynamic)
     if backend != "inductor":
         raise ValueError(
             f"backend: expected 'inductor', whose passes are recorded, got {backend!r}. "
             "fxlab.record_compile() notes those of any backend; backend=fxlab.capture keeps Dynamo's graphs."
         )
     if options is not None and not isinstance(options, Mapping):
-        raise TypeError(f"options: expected a mapping of Inductor's settings, got {described(options)}.")
+        raise unexpected("options", "a mapping of Inductor's settings", options)
     if mode is not None:
         if options is not None:
             raise TypeError("mode: torch.compile takes options or a mode, not both. Give one of them.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from fxlab.checks import described, flag, items_of, number, positive_int
+from fxlab.checks import flag, items_of, number, positive_int, unexpected
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
@@ -262,9 +262,8 @@ def _marks(graph_module: fx.GraphModule, highlight: Any) -> dict[str, tuple[str,
             found = [node.name for node in wanted.get_transformed_nodes(graph_module)]
             label = str(getattr(wanted, "signature", type(wanted).__name__))
         else:
-            raise TypeError(
-                "highlight: expected a transformation, a node, a node's name or a list of these, "
-                f"got {described(wanted)}."
+            raise unexpected(
+                "highlight", "a transformation, a node, a node's name or a list of these", wanted
             )
         for name in found:
             if name not in names:

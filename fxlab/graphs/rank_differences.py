@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from torch import fx
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.first_use import pd
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.collectives import Collective, collectives_of
@@ -64,7 +64,7 @@ def compare_collectives(ranks: Sequence[Model] | Mapping[int, Model]) -> pd.Data
     [[1, 'changed', 'all_reduce (sum)', 'all_reduce (max)']]
     """
     if not isinstance(ranks, Mapping | list | tuple):
-        raise TypeError(f"ranks: expected a list or a mapping of models, got {described(ranks)}.")
+        raise unexpected("ranks", "a list or a mapping of models", ranks)
     given = dict(ranks) if isinstance(ranks, Mapping) else dict(enumerate(ranks))
     if len(given) < 2:
         raise ValueError(f"ranks: expected the models of at least two ranks, got {len(given)}.")

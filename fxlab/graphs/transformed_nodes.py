@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.first_use import pd
 from fxlab.graphs.matching import Provenance
 from fxlab.graphs.unfolded import unfolded
@@ -77,7 +77,7 @@ def transformed_nodes(
     elif isinstance(pass_, Transformation):
         nodes = pass_.get_transformed_nodes(graph_module)
     else:
-        raise TypeError(f"pass_: expected an fxlab.Transformation, got {described(pass_)}.")
+        raise unexpected("pass_", "an fxlab.Transformation", pass_)
     nodes = list(nodes)
     table = _table({node.name: node for node in nodes}, graph_module)
     if before is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.checks import described, flag
+from fxlab.checks import described, flag, unexpected
 from fxlab.garbage import only_new_garbage
 from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
@@ -191,7 +191,7 @@ def _checked(sessions: Mapping[str, Session]) -> Iterator[tuple[str, Session]]:
         if not isinstance(name, str):
             raise TypeError(f"model: expected sessions by name, but {described(name)} is the name of one.")
         if not isinstance(session, Session):
-            raise TypeError(f"model: expected a Session under {name!r}, got {described(session)}.")
+            raise unexpected("model", f"a Session under {name!r}", session)
         yield name, session
 
 

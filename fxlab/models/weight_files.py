@@ -14,7 +14,7 @@ from torch import nn
 from torch.fx import GraphModule
 from torch.fx.node import map_aggregate
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import generators_kept
 from fxlab.node_info import dtype_name
@@ -54,7 +54,7 @@ def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.Pat
 def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """Return lazy tensors of a model on the meta device by name; what transformers computes is in memory."""
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"weights: expected the path of a folder, got {described(path)}.")
+        raise unexpected("weights", "the path of a folder", path)
     held = {name: tensor for name, tensor in _named(model).items() if tensor.is_meta}
     if not held:
         raise ValueError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from fxlab.checks import described, positive_int
+from fxlab.checks import positive_int, unexpected
 from fxlab.first_use import pd
 from fxlab.html_report.static_view import static_view
 from fxlab.notebook.page.messages import MessageError, answers
@@ -95,7 +95,7 @@ class Inspector(StackScreen):
         if name is None:
             return self._look(selected=None)
         if not isinstance(name, str):
-            raise TypeError(f"selected: expected the name of a node or None, got {described(name)}.")
+            raise unexpected("selected", "the name of a node or None", name)
         for pane, number in enumerate(self._drawn.numbers):
             for kind in ("node", "group"):
                 if name and name in self._names(number, kind):
@@ -221,7 +221,7 @@ class Inspector(StackScreen):
             If it is neither text nor ``None``.
         """
         if query is not None and not isinstance(query, str):
-            raise TypeError(f"query: expected a str or None, got {described(query)}.")
+            raise unexpected("query", "a str or None", query)
         self._look(query=(query or "").strip())
 
     def overlay(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.first_use import pd
 from fxlab.overlays.overlay import Overlay, from_table
 
@@ -147,9 +147,7 @@ def from_profiler(profile: Any, *, name: str = "profile", device: bool | None = 
         If it has no ranges.
     """
     if not callable(getattr(profile, "key_averages", None)):
-        raise TypeError(
-            f"profile: expected a torch.profiler.profile that has ended, got {described(profile)}."
-        )
+        raise unexpected("profile", "a torch.profiler.profile that has ended", profile)
     events = [event for event in profile.key_averages() if getattr(event, "is_user_annotation", False)]
     if not events:
         raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from torch.fx import GraphModule
 
-from fxlab.checks import described
+from fxlab.checks import described, unexpected
 from fxlab.first_use import pd
 from fxlab.node_info import module_path
 
@@ -64,7 +64,7 @@ class Overlay:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise TypeError(f"name: expected a text, got {described(self.name)}.")
+            raise unexpected("name", "a text", self.name)
         if self.combine not in get_args(Combine):
             raise ValueError(f"combine: expected 'sum' or 'max', got {self.combine!r}.")
         for argument in ("values", "labels"):

@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import described
+from fxlab.checks import described, unexpected
 from fxlab.models.autocast import autocast_set, autocast_state
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.placements import PLACEMENT
@@ -109,12 +109,12 @@ def trace_step(
     if more and loss is None and (more[-1] is None or callable(more[-1])):
         *more, loss = more  # type: ignore[assignment]
     if any(isinstance(each, int | float | str | None) for each in more):
-        raise TypeError(f"loss: expected a function of the model's output, got {described(more[-1])}.")
+        raise unexpected("loss", "a function of the model's output", more[-1])
     if more:
         inputs = (*(inputs if isinstance(inputs, tuple) else (inputs,)), *more)
     inputs = given_inputs(inputs, {})
     if loss is not None and not callable(loss):
-        raise TypeError(f"loss: expected a function of the model's output, got {described(loss)}.")
+        raise unexpected("loss", "a function of the model's output", loss)
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs)
     with generators_kept():

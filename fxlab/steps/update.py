@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.exchanged import exchanged
 from fxlab.models.placements import local_part
 from fxlab.node_info import known_shape
@@ -41,7 +41,7 @@ class Update:
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {described(optimizer)}.")
+            raise unexpected("optimizer", "a torch.optim.Optimizer", optimizer)
         self._optimizer = optimizer
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self.groups = tuple(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described, flag
+from fxlab.checks import flag, unexpected
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import deep_copy
 from fxlab.transformations.base import ReversibleTransformation, Transformation
@@ -120,7 +120,7 @@ class ReversibleComposition(Composition, ReversibleTransformation):
 
 def _check_transformation(given: object) -> None:
     if not isinstance(given, Transformation):
-        raise TypeError(f"passes: expected instances of fxlab.Transformation, got {described(given)}.")
+        raise unexpected("passes", "instances of fxlab.Transformation", given)
 
 
 def _parts(transformation: Transformation) -> tuple[Transformation, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
 from fxlab.transformations.pass_names import Passes, find_name
@@ -110,7 +110,7 @@ def as_pass(value: Any, argument: str) -> Transformation:
         return known[find_name(value, list(known), argument)]
     if isinstance(value, type):
         if not issubclass(value, Transformation):
-            raise TypeError(f"{argument}: expected transformations or functions, got {described(value)}.")
+            raise unexpected(argument, "transformations or functions", value)
         try:
             return value()
         except TypeError as error:
@@ -127,10 +127,7 @@ def as_pass(value: Any, argument: str) -> Transformation:
         return from_callable(value, name=getattr(value.func, "__name__", None))
     if callable(value) or is_pattern_matcher(value):
         return from_callable(value)
-    raise TypeError(
-        f"{argument}: expected transformations, their names, or functions of a graph module, "
-        f"got {described(value)}."
-    )
+    raise unexpected(argument, "transformations, their names, or functions of a graph module", value)
 
 
 def register(pass_: Any = None, *, name: str | None = None) -> Any:

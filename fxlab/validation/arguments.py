@@ -6,7 +6,7 @@ from inspect import isroutine
 import torch
 from torch.fx import Graph, GraphModule
 
-from fxlab.checks import described, items_of
+from fxlab.checks import items_of, unexpected
 from fxlab.models.module_tensors import tensors_of
 from fxlab.models.ranks import why_not_judged
 from fxlab.models.running import Inputs, argument_names
@@ -84,7 +84,7 @@ def passes_of(
     given = items_of(asked_for, "passes", "transformations or their names")
     for pass_ in given:
         if not isinstance(pass_, Transformation | str):
-            raise TypeError(f"passes: expected transformations or their names, got {described(pass_)}.")
+            raise unexpected("passes", "transformations or their names", pass_)
     names = [str(pass_.name) for pass_ in offered]
     asked = (pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given)
     wanted = {find_name(name, names, "passes") for name in asked}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.comparison.comparison import Comparison
 from fxlab.comparison.recorded.compare_recorded import compare_recorded
 from fxlab.comparison.recorded.recorded_run import RecordedRun
@@ -111,7 +111,7 @@ def _runs(runs: object) -> dict[str, RecordedRun]:
     if isinstance(runs, Mapping):
         wrong = next((run for run in runs.values() if not isinstance(run, RecordedRun)), None)
         if wrong is not None:
-            raise TypeError(f"runs: expected a RecordedRun under each name, got {described(wrong)}.")
+            raise unexpected("runs", "a RecordedRun under each name", wrong)
         return {str(name): run for name, run in runs.items()}
     if isinstance(runs, str | os.PathLike):
         folder = Path(runs)
@@ -121,7 +121,7 @@ def _runs(runs: object) -> dict[str, RecordedRun]:
     elif isinstance(runs, Sequence) and all(isinstance(each, str | os.PathLike) for each in runs):
         files = [Path(each) for each in runs]
     else:
-        raise TypeError(f"runs: expected a folder, a list of files or runs by name, got {described(runs)}.")
+        raise unexpected("runs", "a folder, a list of files or runs by name", runs)
     names = [file.name.removesuffix(_ENDING) for file in files]
     if len({*names}) < len(names):
         names = [str(file) for file in files]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.compiler.story.story import function_name
 from fxlab.heard_calls import held_by_closure
 
@@ -70,7 +70,7 @@ def plain_function(function: Callable[..., Any]) -> types.FunctionType:
     if not isinstance(known, types.FunctionType):
         known = vars(type(known)).get("__call__")
     if not isinstance(known, types.FunctionType):
-        raise TypeError(f"model: expected a module or a function of Python, got {described(function)}.")
+        raise unexpected("model", "a module or a function of Python", function)
     return known
 
 

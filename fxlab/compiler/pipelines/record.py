@@ -13,7 +13,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from fxlab.author_frames import error_words
-from fxlab.checks import described, items_of
+from fxlab.checks import items_of, unexpected
 from fxlab.compiler.compiling.compiler import StageFrame
 from fxlab.compiler.compiling.stack import CompilerStack
 from fxlab.compiler.pipelines.hooks import listening_to_passes
@@ -113,9 +113,7 @@ def record_passes(
     passes = tuple(dict.fromkeys(given))
     for function in passes:
         if not isinstance(function, FunctionType):
-            raise TypeError(
-                f"functions: expected functions that are written in Python, got {described(function)}."
-            )
+            raise unexpected("functions", "functions that are written in Python", function)
     with alone(_ACTIVE, "record_passes"):
         record, recorder = PassRecord(MappingProxyType({}), ()), PassRecorder()
         remarks: list[str] = []

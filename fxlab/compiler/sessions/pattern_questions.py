@@ -6,7 +6,7 @@ import difflib
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.compiler.compiler_pass import explain_unchanged
 from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.first_use import pd
@@ -106,7 +106,7 @@ class PatternQuestions(SwitchedCompile):
         """
         name = node.name if isinstance(node, Node) else node
         if not isinstance(name, str):
-            raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
+            raise unexpected("node", "a torch.fx.Node or its name", node)
         tried = self._tried(pass_)
         _check_pattern(pattern, tried)
         found = attempts_at(tried, name, pattern)
@@ -137,7 +137,7 @@ def _check_pattern(pattern: object, tried: list[Tried]) -> None:
     if pattern is None:
         return
     if not isinstance(pattern, str):
-        raise TypeError(f"pattern: expected the name of a pattern, got {described(pattern)}.")
+        raise unexpected("pattern", "the name of a pattern", pattern)
     known = {known.name for one in tried for known in one.patterns}
     if pattern not in known:
         close = difflib.get_close_matches(pattern, known)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from fxlab.checks import described
+from fxlab.checks import described, unexpected
 from fxlab.compiler.compiler_pass import CompilerPass, pass_of
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.options.hooks import options_of_passes, values
@@ -266,7 +266,7 @@ def _fixed(pass_: Transformation) -> str:
 def check_option(name: object, value: object) -> str:
     """Return the name of an option as Inductor writes it; raises as :meth:`set_option` does."""
     if not isinstance(name, str):
-        raise TypeError(f"name: expected the name of an option of Inductor, got {described(name)}.")
+        raise unexpected("name", "the name of an option of Inductor", name)
     known, name = values(), name.replace("-", "_")
     if name not in known:
         close = difflib.get_close_matches(name, known)
@@ -278,7 +278,7 @@ def check_option(name: object, value: object) -> str:
     if isinstance(now, bool) and not isinstance(value, bool):
         raise TypeError(f"value: {name} is True or False, got {described(value)}.")
     if isinstance(now, dict | list | str) and not isinstance(value, type(now)):
-        raise TypeError(f"value: expected a {type(now).__name__} for {name}, got {described(value)}.")
+        raise unexpected("value", f"a {type(now).__name__} for {name}", value)
     return name
 
 

@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
 
-from fxlab.checks import described, flag
+from fxlab.checks import flag, unexpected
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints, share_tensors_copy
 from fxlab.transformations.base import Transformation, explanation
@@ -196,7 +196,7 @@ def from_callable(
 def check_promises(name: object, **flags: object) -> None:
     """Refuse a name that is no text, and promises that are no truth values."""
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"name: expected a string, got {described(name)}.")
+        raise unexpected("name", "a string", name)
     for argument, value in flags.items():
         flag(value, argument)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from fxlab.checks import described
+from fxlab.checks import described, unexpected
 from fxlab.node_info import is_backward, known_result, module_path, module_stack, stack_entry, upstream
 from fxlab.operators import multiplies_no_matrices
 from fxlab.reasons import Reason, Refusal
@@ -157,9 +157,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         """Check the patterns."""
         given = (self.modules,) if isinstance(self.modules, str) else self.modules
         if not isinstance(given, tuple) or not all(isinstance(pattern, str) for pattern in given):
-            raise TypeError(
-                f"modules: expected a path or pattern, or a tuple of these, got {described(self.modules)}."
-            )
+            raise unexpected("modules", "a path or pattern, or a tuple of these", self.modules)
         is_share = isinstance(self.budget, float) and 0 <= self.budget <= 1
         is_size = type(self.budget) is int and self.budget >= 0
         if self.budget not in (None, MIN_CUT) and not (is_share or is_size):

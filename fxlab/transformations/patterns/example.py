@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.node_info import known_result
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
@@ -67,7 +67,7 @@ def pattern_of(
     """
     graph_module = session if isinstance(session, GraphModule) else getattr(session, "graph_module", None)
     if not isinstance(graph_module, GraphModule):
-        raise TypeError(f"session: expected a Session or a torch.fx.GraphModule, got {described(session)}.")
+        raise unexpected("session", "a Session or a torch.fx.GraphModule", session)
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"name: expected a name that a function can have, got {name!r}.")
     made: Callable[..., Any] = compiled(source_of(graph_module, nodes).written(name), name)
@@ -89,7 +89,7 @@ def _chosen(graph_module: GraphModule, nodes: Iterable[Node | str]) -> list[Node
     names = set[str]()
     for each in nodes:
         if not isinstance(each, Node | str):
-            raise TypeError(f"nodes: expected nodes or their names, got {described(each)}.")
+            raise unexpected("nodes", "nodes or their names", each)
         name = each.name if isinstance(each, Node) else each
         if name not in known:
             raise ValueError(f"nodes: the graph has no node {name!r}.")

@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule
 from tqdm import tqdm
 
-from fxlab.checks import described, path_text, positive_int
+from fxlab.checks import described, path_text, positive_int, unexpected
 from fxlab.models.running import generators_kept, taken_of_batch
 from fxlab.sources import Model, is_model, is_session, module_of, resolved
 from fxlab.validation.arguments import check_runs, graph_to_run
@@ -283,9 +283,8 @@ def checked_metrics(metrics: Any) -> dict[str, Metric]:
     if inspect.isroutine(metrics):
         return {metrics.__name__: metrics}
     if not isinstance(metrics, Mapping):
-        raise TypeError(
-            f"metrics: expected a mapping of functions by name, got {described(metrics)}. "
-            'Write metrics={"accuracy": function}.'
+        raise unexpected(
+            "metrics", "a mapping of functions by name", metrics, 'Write metrics={"accuracy": function}.'
         )
     for name, metric in metrics.items():
         if not isinstance(name, str) or not callable(metric):
@@ -311,9 +310,8 @@ def checked_executor(executor: Any) -> None:
     """Raise a ``TypeError`` for an object that takes no calls."""
     if executor is None or (not isinstance(executor, type) and callable(getattr(executor, "submit", None))):
         return
-    raise TypeError(
-        f"executor: expected a concurrent.futures.Executor, got {described(executor)}. "
-        "Give one, such as ProcessPoolExecutor(4)."
+    raise unexpected(
+        "executor", "a concurrent.futures.Executor", executor, "Give one, such as ProcessPoolExecutor(4)."
     )
 
 

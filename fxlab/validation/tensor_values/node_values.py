@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import fx, nn
 
-from fxlab.checks import described
+from fxlab.checks import unexpected
 from fxlab.first_use import pd
 from fxlab.graphs.matching import Provenance
 from fxlab.models.module_tensors import tensors_of
@@ -171,7 +171,7 @@ def node_values(
     found = resolved(model, "model")
     if not isinstance(node, str | fx.Node):
         if node is not None and (inputs is not None or not isinstance(node, Iterable)):
-            raise TypeError(f"node: expected a node or its name, got {described(node)}.")
+            raise unexpected("node", "a node or its name", node)
         return _of_all_nodes(found, node if inputs is None else inputs)
     inputs = inputs_of(found, inputs)
     if original is None and is_session(found) and found.original is not found.graph_module:
