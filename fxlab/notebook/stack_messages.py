@@ -13,11 +13,10 @@ from fxlab.notebook.screen import Screen
 from fxlab.session.near_misses import near_miss
 from fxlab.transformations import CandidatePass
 from fxlab.view_model import pass_offer
-from fxlab.view_model.near_miss_state import relaxations, shown_near_miss
 from fxlab.view_model.others import Others, found_others, torch_functions
 from fxlab.view_model.pass_state import failure_state, readable_name
 from fxlab.view_model.protocol import Offer, OthersFound, ShownNearMiss, ShownRewrite
-from fxlab.view_model.rewrite_state import shown_rewrite
+from fxlab.view_model.rewrite_state import relaxations, shown_near_miss, shown_rewrite
 from fxlab.view_model.wire import clip
 
 if TYPE_CHECKING:
