@@ -429,3 +429,9 @@ def upstream(*nodes: fx.Node, within: Callable[[fx.Node], bool] = lambda node: T
         found |= dict.fromkeys(read)
         pending += read
     return found
+
+
+def outputs_of(graph: fx.Graph) -> tuple[Any, ...]:
+    """Return the values that a graph returns."""
+    (returned,) = graph.output_node().args
+    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)

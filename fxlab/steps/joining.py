@@ -10,7 +10,7 @@ from fxlab.checks import check_is
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.step_record import StepInput
-from fxlab.node_info import attribute_at, is_backward, known_result, known_shape, target_text
+from fxlab.node_info import attribute_at, is_backward, known_result, known_shape, outputs_of, target_text
 from fxlab.steps.places import BACKWARD
 
 _TANGENT = "tangents"
@@ -73,13 +73,13 @@ def joined_step(
                 f"parameters: the forward graph has no input {name!r}. It has {', '.join(inputs)}."
             )
         inputs[name].meta["desc"] = StepInput("parameter", path, path)
-    returned = _returned(forward.graph)
+    returned = list(outputs_of(forward.graph))
     saved = dict(_saved(returned, backward.graph))
     count = len(returned) - len(saved)
     mine = joining.copy(backward, {place: values[node] for place, node in saved.items()})
     outputs = {f"output {at}": _of(value, values) for at, value in enumerate(returned[:count])}
     names = [target_text(node) for node in inputs.values()]
-    gradients = _returned(backward.graph)
+    gradients = list(outputs_of(backward.graph))
     if len(gradients) != len(names):
         names = [str(at) for at in range(len(gradients))]
     for name, gradient in zip(names, gradients, strict=True):
@@ -159,11 +159,6 @@ def _is_tangent(node: fx.Node) -> bool:
 
 def _is_number(node: fx.Node) -> bool:
     return isinstance(known_result(node), int | float | torch.SymInt | torch.SymFloat)
-
-
-def _returned(graph: fx.Graph) -> list[Any]:
-    value: Any = graph.output_node().args[0]
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _of(value: Any, values: dict[fx.Node, fx.Node]) -> Any:

@@ -31,11 +31,12 @@ from fxlab.compiler.graphs.lineage import (
 )
 from fxlab.compiler.graphs.slots import Names, Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
-from fxlab.compiler.recording.snapshot import Snapshot, returned
+from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.autocast import UnderAutocast
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept
+from fxlab.node_info import outputs_of
 from fxlab.torch_private import OpOverload
 
 
@@ -172,7 +173,7 @@ class Frame:
             value.meta = dict(node.meta)
         run = CompiledCode(recording.code, recording.values, has_gradients=bool(self._gradients))
         results = graph.call_function(run, tuple(values))
-        count = len(returned(self._captured.graph))
+        count = len(outputs_of(self._captured.graph))
         graph.output(tuple(graph.call_function(operator.getitem, (results, place)) for place in range(count)))
         return self.module(Snapshot(GraphModule(nn.Module(), graph), TORCH, {}), WHOLE)
 
@@ -234,7 +235,7 @@ class Frame:
         """Return what Dynamo's graph does, in its order, and gradients where they are compiled."""
         output = snapshot.graph.output_node()
         values: list[Any] = [
-            torch.fx.map_arg(value, copies.__getitem__) for value in returned(snapshot.graph)
+            torch.fx.map_arg(value, copies.__getitem__) for value in outputs_of(snapshot.graph)
         ]
         copies_of = {node.name: node for node in graph.find_nodes(op="placeholder")}
         if leaves:
@@ -250,7 +251,7 @@ class Frame:
         elif snapshot.dialect != TORCH and kind == WHOLE:
             known = output.meta.get("desc")
             places = [*map(self._output_place, known)] if isinstance(known, list | tuple) else []
-            count = len(returned(self._captured.graph))
+            count = len(outputs_of(self._captured.graph))
             wanted_places = [("output", place) for place in range(count)]
             wanted_places += [("gradient", place) for place in self._gradients]
             if len(places) == len(values) and {*wanted_places} <= {*places}:
@@ -331,7 +332,7 @@ class Frame:
         output = aten.graph.output_node()
         descriptors = output.meta.get("desc")
         if isinstance(descriptors, list | tuple):
-            pairs = zip(descriptors, returned(aten.graph), strict=True)
+            pairs = zip(descriptors, outputs_of(aten.graph), strict=True)
             places = (self._input_place(gradient_of(one)) for one, value in pairs if isinstance(value, Node))
             self._gradients = [place for place in places if place is not None]
         for place in self._gradients:
@@ -344,7 +345,7 @@ class Frame:
         if self._saved or "forward" not in stacks:
             return
         forward, backward = stacks["forward"].first, stacks["backward"].first
-        values = returned(forward.graph)
+        values = outputs_of(forward.graph)
         places = {node.name: place for place, node in enumerate(values) if isinstance(node, Node)}
         module = self.module(forward, "forward")
         with torch.no_grad(), generators_kept(), state_kept(module, watch=False):

@@ -10,7 +10,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.input_order import after_inputs
-from fxlab.node_info import attribute_at
+from fxlab.node_info import attribute_at, outputs_of
 
 
 class State:
@@ -78,12 +78,6 @@ class Snapshot:
         }
 
 
-def returned(graph: Graph) -> list[Any]:
-    """Return the values that a graph returns."""
-    value: Any = graph.output_node().args[0]
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
 def _version(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return id(value), None if value.is_inference() else value._version
@@ -99,14 +93,14 @@ def joined(joint: Snapshot, forward: Snapshot, backward: Snapshot) -> Snapshot |
     inputs: dict[str, Node] = {}
     for node in joint.graph.find_nodes(op="placeholder"):
         inputs[node.name] = graph.node_copy(node)
-    saved, gradients = (returned(one.graph) for one in (forward, backward))
+    saved, gradients = (outputs_of(one.graph) for one in (forward, backward))
     known = {node.name: _call(node) for node in joint.graph.nodes}
     copies = _copied(graph, forward.graph, inputs, known, _FORWARD)
     if copies is None:
         return None
     read = {node.name: copies[node] for node in saved if isinstance(node, Node)}
     later = _copied(graph, backward.graph, {**inputs, **read}, known, _BACKWARD)
-    outputs = len(returned(joint.graph)) - len(gradients)
+    outputs = len(outputs_of(joint.graph)) - len(gradients)
     if later is None or not 0 <= outputs <= len(saved):
         return None
     values = [_of(value, copies) for value in saved[:outputs]] + [_of(value, later) for value in gradients]

@@ -8,7 +8,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.compiler.recording.recorder import PHASES, Recorder, Recording
-from fxlab.compiler.recording.snapshot import returned
+from fxlab.node_info import outputs_of
 from fxlab.tracing.dynamo.hooks import origin_of
 
 
@@ -130,5 +130,5 @@ def _saves(recording: Recording, names: set[str]) -> bool:
     stack = recording.stacks.get("forward")
     if stack is None:
         return False
-    values = returned(stack.first.graph)
+    values = outputs_of(stack.first.graph)
     return {getattr(value, "name", "") for value in values[len(values) - len(names) :]} == names

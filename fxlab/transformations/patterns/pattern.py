@@ -12,7 +12,7 @@ from torch import fx, nn
 from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 
-from fxlab.node_info import upstream
+from fxlab.node_info import outputs_of, upstream
 from fxlab.operators import is_of_python
 from fxlab.transformations.calls.arguments import is_number
 from fxlab.transformations.calls.calls import Calls, Term
@@ -204,12 +204,6 @@ class Pattern:
             else:
                 terms.append(value)
         return terms, numbers, count
-
-
-def outputs_of(graph: Graph) -> tuple[Any, ...]:
-    """Return the values that a graph returns."""
-    (returned,) = graph.output_node().args
-    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
 
 
 def arguments_of(function: Callable[..., Any], names: Sequence[str] = ()) -> list[Capture]:

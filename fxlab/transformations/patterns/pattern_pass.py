@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.node_info import outputs_of
 from fxlab.operators import draws_random_numbers
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -27,7 +28,7 @@ from fxlab.transformations.patterns.match import (
 )
 from fxlab.transformations.patterns.matching import Found, Matcher, Miss
 from fxlab.transformations.patterns.matching_pass import MatchingPass, apart_from_each_other
-from fxlab.transformations.patterns.pattern import Pattern, arguments_of, outputs_of, read_pattern, trace
+from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
 from fxlab.transformations.patterns.replacing import Placing, Replacement
 from fxlab.transformations.rewriting.dialects import contiguous_call
 from fxlab.transformations.rewriting.dtype_checks import dtype_checks, move_dtype_checks, refuse_autocast

@@ -11,13 +11,12 @@ from torch import nn
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from fxlab.node_info import attribute_at, upstream
+from fxlab.node_info import attribute_at, outputs_of, upstream
 from fxlab.operators import is_of_python, may_alias
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.journal.module_tree import unused_name
 from fxlab.transformations.patterns.captured import Called, Joined, Size
-from fxlab.transformations.patterns.pattern import outputs_of
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
 
