@@ -62,4 +62,5 @@ it("waits for a kernel of which nobody knows what it does", async () => {
   pressSwitch();
   await patience();
   expect(line().textContent).toContain("Waiting for the kernel …");
+  expect(line().textContent).toContain("It is busy, or was stopped");
 });

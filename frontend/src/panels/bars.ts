@@ -8,7 +8,7 @@ import type { NodesFound, Preview } from "../base/protocol";
 const PATIENCE_S = 6;
 const OFFER_CANCEL_S = 1;
 const INTERRUPT = "Interrupt the kernel to stop it.";
-const NO_ANSWER = "It is busy or was stopped.";
+const NO_ANSWER = "It is busy, or was stopped.";
 const QUEUED = "What was asked for comes next.";
 
 export class BusyLine {
@@ -80,7 +80,8 @@ export class BusyLine {
     // What the kernel does when it does not answer may be somebody's cell, which is not to be stopped from
     // here.
     const ours = this.advice === INTERRUPT;
-    const isAdvised = this.advice === QUEUED || (seconds >= PATIENCE_S && !(ours && this.canCancel));
+    // With subshells, Jupyter says that a kernel is idle which runs a cell: then nobody knows why it does not answer.
+    const isAdvised = !ours || (seconds >= PATIENCE_S && !this.canCancel);
     this.text.textContent = this.cancelling ? "Cancelling …" : `${this.words} …`;
     const words = [seconds >= 2 && `${seconds} s`, isAdvised && this.advice];
     this.time.textContent = words.filter(Boolean).join(" · ");
