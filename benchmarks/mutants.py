@@ -35,6 +35,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+# Torch would import fxlab, which each fork is to import itself.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+
 ROOT = Path(__file__).parent.parent
 CODE = ("fxlab/transformations", "fxlab/validation")
 TESTS = tuple(folder.replace("fxlab", "tests") for folder in CODE)
