@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import torch
 
 _DEVICES = ("cpu", "cuda", "xpu", "mps")
+_is_on, _dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+"""Not by their names in torch, where a run of a model that is recorded is asked for who reads them."""
 
 AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
 """The device types for which autocast is on, with the dtype that it computes in."""
@@ -19,8 +21,7 @@ AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
 
 def autocast_state() -> AutocastState:
     """Return what autocast is set to."""
-    on = (device for device in _DEVICES if torch.is_autocast_enabled(device))
-    return tuple((device, torch.get_autocast_dtype(device)) for device in on)
+    return tuple((device, _dtype_of(device)) for device in _DEVICES if _is_on(device))
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def autocast_set(state: AutocastState = ()) -> Iterator[None]:
     on = dict(state)
     with ExitStack() as stack:
         for device in _DEVICES:
-            if device in on or torch.is_autocast_enabled(device):
+            if device in on or _is_on(device):
                 stack.enter_context(torch.autocast(device, on.get(device), enabled=device in on))
         yield
 

@@ -114,6 +114,8 @@ def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
 def _built_in(value: Any) -> type[Any] | None:
     # A plain loop: every run of a model comes here, for each container of each module.
     kind = type(value)
+    if kind is dict or kind is OrderedDict or kind is list:
+        return kind
     if issubclass(kind, _BUILT_IN):
         for built_in in _BUILT_IN:
             if issubclass(kind, built_in):
