@@ -98,3 +98,13 @@ def test_a_difference_the_other_way_round_is_bounded_as_well():
     (node,) = gm.graph.find_nodes(op="call_function", target=torch.rsub)
     node.meta["val"] = torch.empty(2, device="meta")
     assert largest_magnitude(node, GraphFacts(gm)) == 7
+
+
+def test_whole_numbers_have_a_bound_up_to_where_they_wrap_around() -> None:
+    bounds = []
+    for dtype in (torch.int8, torch.uint8):
+        graph_module = arithmetic([torch.tensor([3], dtype=dtype)] * 2, [(0, 0, 1)])
+        Run(graph_module).run()
+        (add,) = graph_module.graph.find_nodes(op="call_function", target=torch.add)
+        bounds.append(largest_magnitude(add, GraphFacts(graph_module)))
+    assert bounds == [6, torch.inf]

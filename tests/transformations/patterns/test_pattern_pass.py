@@ -163,6 +163,16 @@ def test_a_replacement_that_promises_nothing_may_differ_but_in_shape():
     assert matched(from_pattern(lambda x: torch.relu(x), lambda x: torch.cat((x, x))), gm) == 0
 
 
+@pytest.mark.parametrize(
+    ("replacement", "refusals"), [(lambda x: x.max(1).indices, []), (lambda x: x.min(1).indices, ["differs"])]
+)
+def test_whole_numbers_have_to_be_the_same(replacement, refusals):
+    gm = traced(lambda m, x: torch.argmax(x, 1) + 1)
+    pass_ = from_pattern(lambda x: torch.argmax(x, 1), replacement, name="to-max", preserves_computation=True)
+    assert codes(pass_, gm) == refusals
+    assert matched(pass_, gm) == (not refusals)
+
+
 def test_the_difference_is_said_with_numbers():
     gm = traced(lambda m, x: torch.relu(x) + 1)
     pass_ = from_pattern(lambda x: torch.relu(x), lambda x: F.gelu(x), preserves_computation=True)

@@ -8,6 +8,7 @@ from planted import traced
 from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, benchmark
+from fxlab.validation.cost.benchmark import Spread
 
 QUICK = {"rounds": 3, "min_seconds": 0.001}
 
@@ -124,3 +125,8 @@ def test_what_cannot_be_timed_is_said_in_words(session):
         benchmark(session, torch.randn(4, 3), **QUICK)
     with pytest.raises(ValueError, match="rounds: expected a positive number, got 0"):
         benchmark(session, rounds=0)
+
+
+def test_a_spread_leaves_out_a_round_of_ten_on_either_side():
+    spread = Spread.of([2.0 * n for n in (5, 0, 9, 1, 10, 2, 8, 3, 7, 4, 6)], [2.0] * 11)
+    assert (spread.ratio, spread.low, spread.high) == (5, 1, 9)

@@ -98,3 +98,20 @@ def test_calls_that_are_known_are_not_counted_again() -> None:
     assert 128 in known.values()
     poisoned = dict.fromkeys(known, 7.0)
     assert TracedFlops(dict(gm.named_modules()), poisoned).of(gm.graph.nodes) == 7 * len(known)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "expected"),
+    [
+        (torch.mv, [(3, 4), (4,)], 2 * 12),
+        (torch.addmv, [(3,), (3, 4), (4,)], 2 * 12),
+        (torch.dot, [(4,), (4,)], 2 * 4),
+        (torch.addr, [(3, 4), (3,), (4,)], 2 * 12),
+        (torch.baddbmm, [(2, 3, 5), (2, 3, 4), (2, 4, 5)], 2 * 2 * 3 * 4 * 5),
+    ],
+)
+def test_products_count_a_product_and_a_sum_for_each_pair(operator: Any, shapes: Any, expected: int) -> None:
+    names = "abc"[: len(shapes)]
+    model = eval(f"lambda {', '.join(names)}: operator({', '.join(names)})", {"operator": operator})
+    gm = fxlab.symbolic_trace(model, tuple(map(torch.ones, shapes)))
+    assert sum(counts(gm).values()) == expected
