@@ -4,12 +4,14 @@ Jupyter is not imported before :func:`inspect` is called, nor transformers befor
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fxlab._version import __version__ as __version__
 from fxlab.first_use import found_in
-from fxlab.other_names import OF_FXLAB, guided, no_such_name
+from fxlab.other_names import OF_FXLAB, OF_SESSIONS, no_such_name, spelt_otherwise
+from fxlab.public_calls import guided, of_session
 
 if TYPE_CHECKING:
     # The same names as in the table below; type checkers cannot read that one.
@@ -108,18 +110,23 @@ __all__ = ["__version__", *sorted(_NAMES)]
 if not TYPE_CHECKING:  # else every name would be known to type checkers
 
     def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            return import_module(f"fxlab.{name}")
         if name in OF_FXLAB:
             module, _, own = OF_FXLAB[name].rpartition(".")
             return getattr(import_module(f"fxlab.{module}"), own) if module else __getattr__(own)
         if name in _NAMES:
             return _find(name)
-        if name.startswith("__"):
+        if name.startswith("_") or not name.isidentifier():
             raise AttributeError(name)
+        if find_spec(f"fxlab.{name}") is not None:
+            return import_module(f"fxlab.{name}")
         if name[:1].isupper() and name in (for_authors := import_module("fxlab.rewriting")).__all__:
             return getattr(for_authors, name)
-        raise no_such_name("fxlab", name, __dir__())
+        sessions = import_module("fxlab.session").Session
+        if callable(getattr(sessions, own := OF_SESSIONS.get(name, name), None)) or sessions.writes(name):
+            return of_session(own)
+        if (other := spelt_otherwise(name, [*_NAMES, *OF_FXLAB])) is not None:
+            return __getattr__(other)
+        raise no_such_name("fxlab", name, [*__dir__(), *dir(sessions)])
 
 
 def __dir__() -> list[str]:

@@ -7,10 +7,8 @@ same; and names of things that fxlab has in another place, with a sentence that 
 from __future__ import annotations
 
 import difflib
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping
 
 
 def _by_other_name(rows: Mapping[str, str]) -> dict[str, str]:
@@ -44,6 +42,7 @@ OF_FXLAB = _by_other_name(
         "capture": "backend",
         "compile_session": "compile",
         "compare_weights": "weight_diff diff_weights",
+        "compose": "chain pipeline sequential pass_manager",
         "draw": "plot visualize visualise render show_graph draw_graph",
         "evaluate": "eval_model",
         "find_matches": "match match_pattern",
@@ -62,7 +61,7 @@ OF_FXLAB = _by_other_name(
         "trace_step": "trace_training_step",
         "training_session": "train_session training_step",
         "transformations.offered": "passes list_passes available_passes all_passes",
-        "verdict": "verify check same is_same same_function equivalent check_equivalence",
+        "verdict": "allclose verify check same is_same same_function equivalent check_equivalence",
     }
 ) | {name: f"{module}.{name}" for module, names in _IN_MODULES.items() for name in names.split()}
 """Name of a function or class elsewhere -> its name in fxlab. A name that the nearest answers needs none."""
@@ -72,7 +71,8 @@ OF_SESSIONS = _by_other_name(
         "__call__": "run forward",
         "applied": "active active_passes enabled stack",
         "add": "add_pass add_transformation",
-        "apply": "enable switch_on turn_on on",
+        "apply": "enable switch_on turn_on on apply_pass apply_passes transform",
+        "apply_all": "optimize optimise enable_all",
         "code": "source",
         "breaks": "graph_breaks",
         "as_model": "to_model to_module module",
@@ -82,15 +82,16 @@ OF_SESSIONS = _by_other_name(
         "draw": "plot visualize visualise render save_picture save_image save_svg picture",
         "find_matches": "match find_pattern match_pattern",
         "graph_diff": "diff",
-        "graph_module": "gm current transformed",
+        "graph_module": "gm current transformed after",
         "inspect": "show view widget explore",
         "is_on": "is_applied is_enabled is_active",
         "node_values": "stats statistics node_stats",
         "nodes": "table to_frame to_pandas to_dataframe df summary",
-        "original": "reference",
+        "original": "reference before",
         "passes": "available offered available_passes list_passes all_passes",
         "profile": "cost costs flops macs",
-        "report": "to_html save_html",
+        "report": "save_html",
+        "why_not": "refusals refused",
         "revert": "disable switch_off turn_off off unapply",
         "revert_all": "reset clear",
         "replace": "replace_pattern",
@@ -98,10 +99,18 @@ OF_SESSIONS = _by_other_name(
         "verdict": "verify check judge",
     }
 )
+OF_PASSES = _by_other_name(
+    {
+        "__call__": "apply run call forward",
+        "candidates": "find matches find_matches find_candidates",
+        "exclude": "without skip",
+    }
+)
 OF_INSPECTORS = _by_other_name(
     {
         "close_group": "collapse",
-        "filter": "search find_nodes",
+        "filter": "search find_nodes highlight",
+        "select": "focus go_to",
         "open_group": "expand",
         "selected": "selection selected_node",
         "toggle": "switch",
@@ -110,7 +119,7 @@ OF_INSPECTORS = _by_other_name(
 _OF_RESULTS = {
     "breaks": "graph_breaks",
     "recompiles": "recompilations",
-    "agrees": "ok passed same equal success is_same same_function equivalent is_equal matches",
+    "agrees": "equal ok passed same equal success is_same same_function equivalent is_equal matches",
     "as_dict": "to_dict dict",
     "max_abs_diff": """
         max_diff max_error max_abs_error max_difference max_abs_difference max_absolute_error
@@ -125,11 +134,23 @@ _OF_RESULTS = {
     "reason": "message explanation why",
     "same_bits": "identical bit_identical bitwise_equal bitwise exact",
     "save": "write savefig render to_file to_png to_pdf",
+    "status": "kind outcome state",
     "source": "dot to_dot",
     "svg": "to_svg",
     "to_frame": "to_pandas to_dataframe",
     "table": "df dataframe",
 }
+OF_COLUMNS = {
+    "macs": ["flops"],
+    "module": ["module_path"],
+    "module_path": ["module"],
+    "name": ["node"],
+    "node": ["name"],
+    "parameters": ["params"],
+    "params": ["parameters"],
+    "type": ["op"],
+}
+"""Name of a column elsewhere -> its names in fxlab."""
 OF_RESULTS: dict[str, list[str]] = {}
 """Name of an attribute elsewhere -> its names in fxlab, of which a result has one."""
 for _own, _others in _OF_RESULTS.items():
@@ -178,7 +199,7 @@ ELSEWHERE = _rows(
         "fxlab.compile_session(model, inputs) and fxlab.record_compile() have breaks and recompiles.",
     ),
     (
-        "training train loss_fn optimizer",
+        "training train backward loss_fn optimizer",
         "fxlab.training_session(model, inputs, labels, loss, optimizer=optimizer) traces a training step.",
     ),
     (
@@ -190,6 +211,11 @@ ELSEWHERE = _rows(
         "Programs of torch.export and graphs of make_fx are taken as they are: fxlab.Session(program).",
     ),
     ("save_html to_html", "session.report(path) writes what an inspector shows."),
+    (
+        "input_shape input_size shape",
+        "Inputs are tensors: torch.randn(2, 3, 224, 224) in their place.",
+    ),
+    ("warmup warm_up", "Each model is called before it is timed, and rounds=... says how often it is timed."),
     (
         "collapse collapsed expand_nested",
         "opened=[...] names the groups that are open, opened=2 two levels; budget limits boxes.",
@@ -208,13 +234,46 @@ ELSEWHERE = _rows(
 """Name or argument -> where fxlab has that, or why it has not."""
 
 
+def spelt_otherwise(name: str, known: Iterable[str]) -> str | None:
+    """Return the one name that differs in capitals and underscores alone: ``TrainingSession`` is one."""
+    wanted = bare(name)
+    found = [other for other in known if bare(other) == wanted]
+    return found[0] if len(found) == 1 else None
+
+
+def bare(name: str) -> str:
+    """Return a name without what differs between spellings: capitals, spaces, hyphens, underscores."""
+    return re.sub(r"[\W_]+", "", name).lower()
+
+
+def spelt_alike(name: str, other: str) -> bool:
+    """Tell whether two spellings are of one name: capitals, spaces, hyphens and underscores do not matter."""
+    return bare(name) == bare(other) != ""
+
+
+class PassName(str):
+    """The name of a pass, which is equal to its other spellings: ``"MergeLinears"``, ``"merge_linears"``.
+
+    Its hash is that of the text: for a key, which has one spelling, write ``str(name)``.
+    """
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and spelt_alike(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
 def no_such_name(owner: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for a name that there is not, with the nearest names and where else to look."""
     public = [other for other in known if not other.startswith("_")]
     near = difflib.get_close_matches(name, public, n=3, cutoff=0.75)
     words = {word for word in name.lower().split("_") if len(word) > 3}
     near += [other for other in public if words & {*other.lower().split("_")} and other not in near]
-    text = f"{owner} has no attribute {name!r}.{_meant(near[:4])}{elsewhere(name)}"
+    text = f"{owner} has no attribute {name!r}.{meant(near[:4])}{elsewhere(name)}"
     return AttributeError(text, name="", obj=None)  # else Python adds its own guess when it shows it
 
 
@@ -223,92 +282,6 @@ def elsewhere(*names: str) -> str:
     return "".join(dict.fromkeys(f" {ELSEWHERE[name]}" for name in names if name in ELSEWHERE))
 
 
-def _meant(names: list[str]) -> str:
+def meant(names: list[str]) -> str:
+    """Return a question that names the nearest, or nothing."""
     return f" Did you mean {' or '.join(names)}?" if names else ""
-
-
-def guided(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes arguments by other names, and says what it takes if it is called wrongly.
-
-    Examples
-    --------
-    >>> def measure(model, *, rounds=5):
-    ...     return rounds
-    >>> guided(measure)(None, repeats=3)
-    3
-    >>> guided(measure)(None, tolerance=3)
-    Traceback (most recent call last):
-        ...
-    TypeError: measure() takes no argument 'tolerance'. It takes (model, *, rounds=5). No tolerance is ...
-    """
-    parameters = inspect.signature(function).parameters
-    takes_inputs = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if takes_inputs and kwargs.keys() - parameters.keys():
-            kwargs = own_arguments(function, args, kwargs)
-        try:
-            return function(*args, **kwargs)
-        except TypeError:
-            if _binds(function, args, kwargs):
-                raise
-        return function(*args, **own_arguments(function, args, kwargs))
-
-    call.__module__ = "fxlab"  # where pickle finds it
-    return call
-
-
-def own_arguments(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return arguments that do not fit by the names that the function has for them.
-
-    Raises TypeError if they do not fit then either: which one, and what the function takes.
-    """
-    known = inspect.signature(function).parameters
-    taken = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    of_model = _names_of_inputs(args[0] if args else kwargs.get("model")) if taken else ()
-    own: dict[str, Any] = {}
-    for name, value in kwargs.items():
-        other = name if name in known or name in of_model else _alike(name, known)
-        own[name if other in kwargs or other in own else other] = value
-    if _binds(function, args, own):
-        return own
-    unknown = [name for name in own if name not in known and not taken]
-    shown = [str(each.replace(annotation=each.empty)) for each in known.values() if each.name != "self"]
-    if "*" not in "".join(shown) and any(each.kind is each.KEYWORD_ONLY for each in known.values()):
-        shown.insert(sum(each.kind is not each.KEYWORD_ONLY for each in known.values()), "*")
-    try:
-        inspect.signature(function).bind(*args, **own)
-        words = ""
-    except TypeError as error:
-        words = str(error)
-    name = function.__name__
-    head = f"{name}() takes no argument {unknown[0]!r}" if unknown else f"{name}(): {words}"
-    near = difflib.get_close_matches(unknown[0], known, n=2) if unknown else []
-    one = " All inputs are one argument: (a, b), or {name: value}."
-    one = one if "inputs" in known and not unknown else ""
-    raise TypeError(f"{head}.{_meant(near)} It takes ({', '.join(shown)}).{one}{elsewhere(*unknown)}")
-
-
-def _names_of_inputs(model: Any) -> Iterable[str]:
-    """Return the names that a model has for its inputs, which are no other names of options."""
-    try:
-        return inspect.signature(getattr(model, "forward", model)).parameters
-    except (TypeError, ValueError):
-        return ()
-
-
-def _alike(name: str, known: Iterable[str]) -> str:
-    """Return the argument that means the same, or the name itself."""
-    groups = (group for group in OF_ARGUMENTS if name in group)
-    return next((other for group in groups for other in known if other in group), name)
-
-
-def _binds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True

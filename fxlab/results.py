@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -98,6 +98,22 @@ class Result(OtherNames):
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows of its table, whose columns are attributes."""
+        return iter(self.table.reset_index().itertuples(index=False, name="Row"))
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.table[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.table
 
     def _shown(self) -> pd.DataFrame:
         """Return the rows of the table that a notebook shows."""

@@ -254,9 +254,11 @@ def compared_models(
             "transformed: expected a model, graph module or session to compare original with, got None. "
             "Only a session is compared with its own original."
         )
-    from fxlab.transformations import Transformation  # a pass costs a picture nothing
+    from fxlab.transformations.registry import is_pass  # a pass costs a picture nothing
 
-    if isinstance(transformed, Transformation):
+    if is_pass(original) and not is_pass(transformed):
+        original, transformed = transformed, original  # type: ignore[assignment]
+    if is_pass(transformed):
         known = resolved(original, "original")
         given = inputs_of(known, inputs)
         session = session_of_passes(module_of(known, "original"), given, [transformed], on=True)

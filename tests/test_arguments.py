@@ -37,7 +37,7 @@ NO_INPUTS = [3, "a", OBJECT, MergeLinears]
 NO_NUMBER = [None, "a", [], OBJECT, -1, float("nan")]
 NO_NAMES = [3, "input_ids", OBJECT, [3], [None], ["x", "x"]]
 NO_PASSES = [3, "merge-linears", OBJECT, PASS, MergeLinears, [3], [None]]
-NO_PASS = [None, 3, [], OBJECT, MergeLinears, "none of that name"]
+NO_PASS = [None, 3, [], OBJECT, nn.Bilinear, "none of that name"]
 NO_PATH = [None, 3, [], OBJECT, "", "a\0b.html", "report.txt"]
 NO_EXPORTED = [None, 3, "a", [], OBJECT, nn.Linear, Model()]
 NO_SESSION = [*NO_MODULE, Model(), Session]
@@ -100,7 +100,7 @@ CALLS = [
     *((use, {}, {"session": NO_SESSION}) for use in (fxlab.compare_stages, fxlab.nodes_by_stage)),
     (fxlab.bisect, {"model": SESSION}, {"model": NO_MODULE, "inputs": NO_INPUTS}),
     (fxlab.bisect, {"model": SESSION}, {"variants": NO_VARIANTS}),
-    (fxlab.compose, {}, {"passes": [(3,), ("a",), (MergeLinears,), (PASS, None)]}),
+    (fxlab.compose, {}, {"passes": [(3,), ("a",), (nn.Linear,), (PASS, None)]}),
     (fxlab.inspect, {"model": GRAPH}, {"model": NO_MODULE, "inputs": NO_INPUTS, "passes": NO_PASSES}),
     (fxlab.inspect, {"model": GRAPH}, {"overlay": [3, OBJECT, "none of that name"]}),
     (fxlab.inspect, {"model": SESSION}, {"inputs": [X], "passes": [[]]}),
@@ -124,7 +124,8 @@ CALLS = [
     (SESSION.add, {}, {"pass_": [None, 3, "a", OBJECT]}),
     (SESSION.move, {"pass_": PASS}, {"place": [None, "a", 1.5, -1, 10**12]}),
     (SESSION.on_change, {}, {"callback": [None, 3, "a", OBJECT]}),
-    *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("revert", "toggle", "find")),
+    *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("revert", "toggle")),
+    (SESSION.find, {}, {"pass_": [None, 3, [], OBJECT, "none of that name"]}),
     *((getattr(SESSION, name), {}, {"pass_": NO_PASS}) for name in ("is_on", "remove", "preview")),
     (SESSION.explain, {}, {"pass_": [value for value in NO_PASS if value is not None]}),
     (fxlab.symbolic_trace, {"model": Model(), "inputs": X}, {"dynamic": NO_FLAG, "check": NO_FLAG}),

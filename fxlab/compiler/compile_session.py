@@ -79,7 +79,7 @@ def compile_session(
     ['AOTAutograd', 'joint/remove_noop_ops']
     >>> print(session.changes("joint/remove_noop_ops"))
     1 clone removed
-    >>> session.revert("joint/remove_noop_ops")
+    >>> _ = session.revert("joint/remove_noop_ops")
     >>> session.verdict().agrees
     True
     """

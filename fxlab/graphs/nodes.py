@@ -9,10 +9,21 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
+from fxlab.checks import described
 from fxlab.first_use import pd
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs
-from fxlab.node_info import class_names, frames_of, module_path, modules_by_path, shape_and_dtype, target_text
+from fxlab.node_info import (
+    class_names,
+    frames_of,
+    kind_text,
+    module_path,
+    modules_by_path,
+    nodes_at,
+    shape_and_dtype,
+    target_text,
+    unknown_node,
+)
 from fxlab.sources import Model, graph_of, is_session
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.journal import Journal
@@ -21,7 +32,7 @@ from fxlab.transformations.marks import marks
 COLUMNS = ("op", "target", "module", "class", "shape", "dtype", "source", "marks", "inputs", "users")
 
 
-def nodes(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
+def nodes(model: Model, inputs: Inputs | None = None, *, where: Any = None) -> pd.DataFrame:
     """Return a row for each node of a graph, in its order, with those of bodies behind the calls they are of.
 
     Parameters
@@ -30,6 +41,8 @@ def nodes(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
         A graph module; a session, of which the present one is described; or a module, which is traced.
     inputs
         What a module is traced on. Left out, they are made from its configuration.
+    where
+        Which nodes to list, as :func:`chosen_nodes` takes it. Left out, all.
 
     Returns
     -------
@@ -67,6 +80,9 @@ def nodes(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
     >>> table.query("op == 'call_module' and target != '1'").index.tolist()
     ['_0', '_2']
     """
+    given: Any = inputs
+    if isinstance(given, str) or callable(given):  # nodes(session, "encoder.layer.0")
+        inputs, where = None, given
     graph_module: GraphModule = unfolded(graph_of(model, "model", inputs))
     passes = [
         *Journal.of(graph_module).transformations.values(),
@@ -90,9 +106,36 @@ def nodes(model: Model, inputs: Inputs | None = None) -> pd.DataFrame:
             [user.name for user in node.users],
         ]
 
-    rows = {node.name: row(node) for node in graph_module.graph.nodes}
+    chosen = graph_module.graph.nodes if where is None else chosen_nodes(graph_module, where)
+    rows = {node.name: row(node) for node in chosen}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS), dtype=object)
     return table.rename_axis("name")
+
+
+def chosen_nodes(graph_module: GraphModule, where: Any) -> list[Node]:
+    """Return the nodes that are meant, in the order of the graph.
+
+    ``where``: the name of a node, the path of a module, or what nodes compute in words (``"linear"``,
+    ``"batch norm"``); a class of modules; a function or operator that nodes call; or a function of a node,
+    which is true of those. Raises ValueError if a text means none.
+    """
+    graph, modules = graph_module.graph, modules_by_path(graph_module)
+    if isinstance(where, str):
+        words = re.sub(r"[\W_]+", " ", where).lower().strip()
+        found = nodes_at(graph, where) or [
+            node
+            for node in graph.nodes
+            if words in (kind_text(node, modules).lower(), node.op.replace("_", " "))
+        ]
+        if not found:
+            raise unknown_node(graph, where)
+        return found
+    if isinstance(where, type):
+        return [node for node in graph.nodes if isinstance(modules.get(str(node.target)), where)]
+    if not callable(where):
+        raise TypeError(f"where: expected a name, a class of modules or a function, got {described(where)}.")
+    called = [node for node in graph.nodes if node.target is where]
+    return called or [node for node in graph.nodes if where(node)]
 
 
 SUFFIXES = (".graphml", ".json")

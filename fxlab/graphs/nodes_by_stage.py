@@ -95,7 +95,7 @@ def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.Data
     >>> from fxlab import FuseBatchNorm2dInConv2d, Session
     >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
     >>> session = Session(torch.fx.symbolic_trace(nn.Sequential(*layers).eval()))
-    >>> session.apply("fuse-batch-norm2d-in-conv2d")
+    >>> _ = session.apply("fuse-batch-norm2d-in-conv2d")
     >>> table = nodes_by_stage(session)
     >>> table["fuse-batch-norm2d-in-conv2d"].map(str).to_dict()
     {'evaluation_mode': '+', '_0': '≠ settings, values', '_1': '→ _0', '_2': '⇄'}

@@ -65,7 +65,7 @@ def inspect(
     >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3)))
     >>> session = Session(traced, torch.ones(1, 2))
     >>> inspector = inspect(session)
-    >>> session.apply("fuse-bias-in-linear")  # shows in the inspector
+    >>> _ = session.apply("fuse-bias-in-linear")  # shows in the inspector
     >>> "pad" in inspector.svg
     True
     >>> inspector.close()

@@ -102,6 +102,10 @@ class Inspector(StackScreen):
                     return self._look(selected={"kind": kind, "name": name, "pane": pane})
         raise ValueError(f"The graph has no node named {clip(name, 200)!r}.")
 
+    def select(self, name: str | None) -> None:
+        """Select a node or group, as setting :attr:`selected` does."""
+        self.selected = name
+
     def toggle(self, pass_: Transformation | str) -> None:
         """Switch a pass of the session on or off."""
         self.session.toggle(pass_)
@@ -195,7 +199,7 @@ class Inspector(StackScreen):
         fxlab.TransformationError
             If the pass raises.
         """
-        self._graphs.preview(self.session.find(pass_))
+        self._graphs.preview(self.session._found(pass_))
         self._send_graphs()
         self._show_stages()
 

@@ -30,7 +30,7 @@ class TransformationError(RuntimeError):
     ...     raise RuntimeError("halfway")
     >>> traced = torch.fx.symbolic_trace(torch.nn.Linear(2, 2))
     >>> session = fxlab.Session(traced, passes=[fxlab.from_callable(breaks)])
-    >>> session.apply("breaks")
+    >>> _ = session.apply("breaks")
     Traceback (most recent call last):
         ...
     fxlab.TransformationError: breaks failed and was not applied; ... RuntimeError: halfway (...:2)

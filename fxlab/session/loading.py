@@ -21,7 +21,7 @@ from fxlab.transformations.candidate_filter import listed
 def load_session(
     path: str | os.PathLike[str],
     /,
-    model: ModelLike,
+    model: ModelLike | None = None,
     inputs: Inputs | None = None,
     *,
     passes: Iterable[Transformation] | None = None,
@@ -35,7 +35,7 @@ def load_session(
     Parameters
     ----------
     path
-        A file that :meth:`fxlab.Session.save` wrote.
+        A file that :meth:`fxlab.Session.save` wrote; or alone, a program of ``torch.export`` (``.pt2``).
     model, inputs, passes, weights
         As for :class:`fxlab.Session`. Passes that are not fxlab's own, or have arguments, have to be given.
 
@@ -66,12 +66,19 @@ def load_session(
     >>> from torch import nn
     >>> model, folder = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), tempfile.mkdtemp()
     >>> session = Session(model, torch.ones(2, 4))
-    >>> session.apply("remove-identities")
+    >>> _ = session.apply("remove-identities")
     >>> path = session.save(f"{folder}/stack.json")
     >>> again = load_session(path, model, torch.ones(2, 4))
     >>> [pass_.name for pass_ in again.applied], again.can_undo
     (['remove-identities'], False)
     """
+    if model is None:
+        if Path(path).suffix == ".pt2":  # a program, which is a model
+            return Session(os.fspath(path), inputs, passes=passes, weights=weights)
+        raise TypeError(
+            "model: expected the model of the session: fxlab.load_session(path, model, inputs). The file "
+            "says which passes are on, and has no weights."
+        )
     saved = saved_file.read(Path(path))  # first: tracing the model may take long
     session = Session(model, inputs, passes=passes, weights=weights)
     found = take_over(session, saved, os.fspath(path))

@@ -15,6 +15,7 @@ from fxlab.session.history import Candidate, History, Switches
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
 from fxlab.transformations.pass_names import find_name
+from fxlab.transformations.registry import as_pass, is_pass
 
 PassOrName: TypeAlias = Transformation | str
 """A transformation of the session, or its name or signature."""
@@ -33,6 +34,12 @@ class Offer:
         self._signatures: dict[str, str] = {}
         """Those that they had when they were added: a digest takes as long as the arguments are large."""
 
+    def copy(self) -> Offer:
+        """Return another that knows the same."""
+        other = Offer()
+        other._passes, other._signatures = {**self._passes}, {**self._signatures}
+        return other
+
     def add(self, pass_: Transformation, history: History, argument: str) -> Switches:
         """Return the switches with one more transformation on offer.
 
@@ -45,7 +52,7 @@ class Offer:
         argument
             The name of the argument that an error speaks of.
         """
-        switches, name, signature = history.now, pass_.name, pass_.signature
+        switches, name, signature = history.now, str(pass_.name), pass_.signature
         kept = {other for entry in history.past for other in entry.offered}
         others = {self._signatures[other] for other in switches.offered}
         known = self._signatures[name] if name in kept else signature
@@ -69,22 +76,30 @@ class Offer:
 
     def exchange(self, pass_: Transformation) -> Transformation:
         """Let a transformation take the place of the one of its name, which is returned."""
-        former = self._passes[pass_.name]
-        self._passes[pass_.name], self._signatures[pass_.name] = pass_, pass_.signature
+        name = str(pass_.name)
+        former = self._passes[name]
+        self._passes[name], self._signatures[name] = pass_, pass_.signature
         return former
 
     def know(self, pass_: Transformation) -> None:
         """Know a transformation that the switches will offer."""
-        if pass_.name not in self._passes:
-            self._passes[pass_.name], self._signatures[pass_.name] = pass_, pass_.signature
+        if (name := str(pass_.name)) not in self._passes:
+            self._passes[name], self._signatures[name] = pass_, pass_.signature
 
     def find(self, pass_: PassOrName, switches: Switches) -> str:
         """Return the name of a transformation that is on offer."""
-        if not isinstance(pass_, Transformation | str):
-            raise TypeError(
-                f"pass_: expected a Transformation, its name or its signature, got {described(pass_)}"
-            )
-        given = pass_ if isinstance(pass_, str) else pass_.name
+        asked: Any = pass_
+        if isinstance(asked, type) and issubclass(asked, Transformation):
+            of_class = [name for name in switches.offered if type(self._passes[name]) is asked]
+            if len(of_class) == 1:
+                return of_class[0]
+        if not isinstance(asked, Transformation | str):
+            if not is_pass(asked) and not callable(asked):
+                raise TypeError(
+                    f"pass_: expected a Transformation, its name or its signature, got {described(asked)}"
+                )
+            pass_ = as_pass(asked, "pass_")
+        given = str(pass_ if isinstance(pass_, str) else pass_.name)
         if given in switches.offered and (given == pass_ or self._passes[given] is pass_):
             return given
         signature = pass_ if isinstance(pass_, str) else pass_.signature

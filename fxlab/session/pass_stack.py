@@ -1,26 +1,30 @@
 """A stack of transformations over one graph, each of which is switched on and off."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from inspect import isroutine
+from typing import Any, Self
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import described
+from fxlab.checks import described, items_of
+from fxlab.graphs.nodes import chosen_nodes
 from fxlab.interrupts import InterruptsHeld
 from fxlab.node_info import nodes_at
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.definitions import import_again, is_outdated, newest, note_times
+from fxlab.session.errors import TransformationError
 from fxlab.session.history import Candidate, History, Stack, Switches
 from fxlab.session.offer import AnyPass, Offer, PassOrName, candidates_by_node
 from fxlab.session.rewrite_steps import RewriteStep, rewrite_steps
 from fxlab.session.stages import Stages, prefixes
-from fxlab.session.turns import Turns, in_turn
+from fxlab.session.turns import Turns, change, in_turn
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
 from fxlab.transformations.pass_names import Passes
-from fxlab.transformations.registry import as_pass
+from fxlab.transformations.registry import as_pass, is_pass
 
 
 class PassStack:
@@ -35,6 +39,7 @@ class PassStack:
         self._stages = Stages(original, offer.limited)
         self._comparisons = Comparisons(original, self._stages.note_original)
         self._turns = Turns(self, self._look_for_changes)
+        self._before: Callable[[], None] = self._kept()
         self._times: dict[str, int] = {}
         """When the files that passes come from were last changed."""
         for pass_ in self._offered:
@@ -56,8 +61,14 @@ class PassStack:
         """The transformations that are on, lowest in the stack first, each with its exclusions.
 
         Names are enough: ``"merge-linears" in session.applied``, ``session.applied == ["merge-linears"]``.
+        Set it to switch on these alone: ``session.applied = ["merge-linears"]``.
         """
         return Passes(self._limited(name) for name, _ in self._stack)
+
+    @applied.setter
+    def applied(self, passes: Iterable[PassOrName]) -> None:
+        on = frozenset(self._find(each) for each in items_of(passes, "applied", "passes"))
+        self._turns.take(lambda: self._go_to(replace(self._switches, on=on)))
 
     @property
     @in_turn
@@ -81,7 +92,7 @@ class PassStack:
         """Whether there is a change that was taken back."""
         return self._history.position + 1 < len(self._history.entries)
 
-    @in_turn
+    @change
     def add(self, pass_: AnyPass) -> None:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
@@ -157,7 +168,7 @@ class PassStack:
     def _offered(self) -> list[Transformation]:
         return [self._offer.limited(name, ()) for name in self._switches.offered]
 
-    @in_turn
+    @change
     def remove(self, pass_: PassOrName) -> None:
         """Offer a transformation no longer; if it is on, it is switched off. :meth:`undo` brings it back.
 
@@ -170,7 +181,7 @@ class PassStack:
         """
         self._go_to(self._switches.without(self._find(pass_)))
 
-    @in_turn
+    @change
     def move(self, pass_: PassOrName, place: int) -> None:
         """Give a transformation another place in the stack; what is on is applied in the new order.
 
@@ -196,7 +207,7 @@ class PassStack:
         >>> from fxlab import ChangeTrueDivToMulByInverse, RemoveDeadCode, Session
         >>> traced = torch.fx.symbolic_trace(lambda x: x / 2)
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse(), RemoveDeadCode()])
-        >>> session.move("remove-dead-code", 0)
+        >>> _ = session.move("remove-dead-code", 0)
         >>> [pass_.name for pass_ in session.passes]
         ['remove-dead-code', 'change-true-div-to-mul-by-inverse']
         """
@@ -209,27 +220,38 @@ class PassStack:
         order.insert(place, name)
         self._go_to(replace(self._switches, offered=tuple(order)))
 
-    def find(self, pass_: PassOrName) -> Transformation:
-        """Return a transformation on offer, with its exclusions.
+    def find(self, pass_: Any) -> Any:
+        """Return a transformation on offer, with its exclusions; else the nodes that are meant.
+
+        Nodes are chosen as :func:`fxlab.nodes` does: by the name, path or kind (``"linear"``), a class of
+        modules, a function that they call, or a function that tells.
 
         Raises
         ------
         ValueError
-            If the session does not offer it.
+            If the session does not offer it, and no nodes are meant.
         """
+        if isinstance(pass_, Transformation) or is_pass(pass_):
+            return self._limited(self._find(pass_))
+        if not isinstance(pass_, str | type) and not callable(pass_):
+            raise TypeError(
+                f"pass_: expected a pass, its name, or which nodes to find, got {described(pass_)}."
+            )
+        if not isinstance(pass_, str):
+            return chosen_nodes(self.graph_module, pass_)
         try:
             return self._limited(self._find(pass_))
-        except ValueError as error:
-            if isinstance(pass_, str) and nodes_at(self.graph_module.graph, pass_):
-                raise ValueError(f"{error} session.node({pass_!r}) is a node of the graph.") from None
+        except ValueError:
+            with suppress(ValueError):
+                return chosen_nodes(self.graph_module, pass_)
             raise
 
     def is_on(self, pass_: PassOrName) -> bool:
         """Tell whether a transformation is on."""
         return self._find(pass_) in self._switches.on
 
-    @in_turn
-    def apply(self, *passes: AnyPass) -> None:
+    @change
+    def apply(self, *passes: AnyPass, only: Any = (), exclude: Any = ()) -> None:
         """Switch transformations on, each in its place in the stack. Nothing happens to one that is on.
 
         Parameters
@@ -238,6 +260,8 @@ class PassStack:
             Transformations, their classes, names or signatures; functions of a graph module, also of
             ``functools.partial``, and passes of torch (``PassBase``); a tuple of pattern and replacement;
             or lists of these. One that is not on offer, or is defined anew, is added first as by :meth:`add`.
+        only, exclude
+            A node or a list of them, as :meth:`exclude` takes them: the candidates to rewrite, or not to.
 
         Raises
         ------
@@ -255,7 +279,7 @@ class PassStack:
         >>> session = Session(torch.fx.symbolic_trace(torch.nn.Linear(2, 2)))
         >>> def keep(graph_module):
         ...     pass
-        >>> session.apply(["merge-linears", keep])
+        >>> _ = session.apply(["merge-linears", keep])
         >>> [pass_.name for pass_ in session.applied]
         ['merge-linears', 'keep']
         """
@@ -269,7 +293,33 @@ class PassStack:
                 if not self._is_offered(each):
                     self.add(each)
                 known.add(self._find(each))
-        self._go_to(replace(self._switches, on=self._switches.on | known))
+        before = self._switches
+        excluded = before.excluded | {each for name in known for each in self._left(name, only, exclude)}
+        try:
+            self._go_to(replace(self._switches, on=before.on | known, excluded=excluded))
+        except TransformationError as error:
+            if len(passes) == 2 and all(map(isroutine, passes)):
+                error.add_note(
+                    "Each function was taken for a pass. A pattern and its replacement are one tuple: "
+                    "session.apply((pattern, replacement))."
+                )
+            raise
+
+    def _left(self, name: str, only: Any, exclude: Any) -> set[tuple[str, Candidate]]:
+        """Return the candidates of a transformation that a choice of nodes leaves out."""
+        chosen = [(each,) if isinstance(each, Node | str) else each for each in (only, exclude)]
+        if not any(chosen):
+            return set()
+        below = self._stages.of(self._stack)[self._switches.stack(below=name)]
+        pass_ = self._limited(name)
+        found = candidates_by_node(pass_, below, self.graph_module)
+        meant, left = (
+            {at for node in sorted(node_names(each)) for at in self._at(node, below, found)}
+            for each in chosen
+        )
+        if chosen[0] and isinstance(pass_, CandidatePass):
+            left |= {*pass_.candidates(below)} - meant
+        return {(name, candidate) for candidate in left}
 
     def _is_offered(self, pass_: Transformation) -> bool:
         try:
@@ -303,7 +353,7 @@ class PassStack:
         stack = replace(self._switches, on=self._switches.on | {self._find(pass_)}).stack()
         return self._stages.built(stack)[stack]
 
-    @in_turn
+    @change
     def revert(self, pass_: PassOrName) -> None:
         """Switch a transformation off; those above it are applied anew. Nothing happens if it is off.
 
@@ -314,7 +364,7 @@ class PassStack:
         """
         self._go_to(replace(self._switches, on=self._switches.on - {self._find(pass_)}))
 
-    @in_turn
+    @change
     def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
         """Exclude some candidates of a transformation; if it is on, they are reverted.
 
@@ -344,8 +394,8 @@ class PassStack:
         >>> from fxlab import ChangeTrueDivToMulByInverse, Session
         >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 3))
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
-        >>> session.apply("change-true-div-to-mul-by-inverse")
-        >>> session.exclude("change-true-div-to-mul-by-inverse", "truediv")
+        >>> _ = session.apply("change-true-div-to-mul-by-inverse")
+        >>> _ = session.exclude("change-true-div-to-mul-by-inverse", "truediv")
         >>> session.transformed_nodes().index.tolist()
         ['truediv_1']
         """
@@ -366,7 +416,7 @@ class PassStack:
                 chosen |= found(node)
         return chosen or found(name)
 
-    @in_turn
+    @change
     def include(self, pass_: PassOrName, *nodes: Node | str) -> None:
         """Include candidates again that :meth:`exclude` has excluded.
 
@@ -387,8 +437,8 @@ class PassStack:
         self._go_to(replace(self._switches, excluded=self._switches.excluded - again))
 
     @in_turn
-    def rewrites(self, pass_: PassOrName) -> list[RewriteStep]:
-        """Return the rewrites of a transformation that is on, in their order, and its exclusions.
+    def rewrites(self, pass_: PassOrName | None = None) -> list[RewriteStep]:
+        """Return the rewrites of a transformation that is on, or of all, in their order, and its exclusions.
 
         Raises
         ------
@@ -403,12 +453,19 @@ class PassStack:
         >>> from fxlab import ChangeTrueDivToMulByInverse, Session
         >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 4))
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
-        >>> session.apply("change-true-div-to-mul-by-inverse")
+        >>> _ = session.apply("change-true-div-to-mul-by-inverse")
         >>> for step in session.rewrites("change-true-div-to-mul-by-inverse"):
         ...     print(*step.before.values(), "->", *step.after.values())
         truediv = operator.truediv(x, 2) -> truediv = operator.mul(x, 0.5)
         truediv_1 = operator.truediv(x, 4) -> truediv_1 = operator.mul(x, 0.25)
         """
+        if pass_ is None:
+            return [
+                step
+                for each in self.applied
+                if isinstance(each, CandidatePass)
+                for step in self.rewrites(each)
+            ]
         name = self._find(pass_)
         pass_ = self._limited(name)
         if not isinstance(pass_, CandidatePass):
@@ -420,7 +477,7 @@ class PassStack:
         below, stage = stages[lower], stages[(*lower, (name, excluded))]
         return rewrite_steps(pass_.rewrites(stage), excluded, below, stage)
 
-    @in_turn
+    @change
     def apply_up_to(self, pass_: PassOrName, count: int) -> None:
         """Keep the first rewrites of a transformation that is on, and exclude those after them.
 
@@ -435,8 +492,8 @@ class PassStack:
         >>> from fxlab import ChangeTrueDivToMulByInverse, Session
         >>> traced = torch.fx.symbolic_trace(lambda x: (x / 2) + (x / 4))
         >>> session = Session(traced, passes=[ChangeTrueDivToMulByInverse()])
-        >>> session.apply("change-true-div-to-mul-by-inverse")
-        >>> session.apply_up_to("change-true-div-to-mul-by-inverse", 1)
+        >>> _ = session.apply("change-true-div-to-mul-by-inverse")
+        >>> _ = session.apply_up_to("change-true-div-to-mul-by-inverse", 1)
         >>> session.transformed_nodes().index.tolist()
         ['truediv']
         """
@@ -450,11 +507,13 @@ class PassStack:
         later = {(name, step.candidate) for step in steps[count:]}
         self._go_to(replace(self._switches, excluded=(self._switches.excluded - again) | later))
 
-    def excluded(self, pass_: PassOrName) -> tuple[tuple[str, ...], ...]:
-        """Return the excluded candidates of a transformation, each by the names of its nodes."""
+    def excluded(self, pass_: PassOrName | None = None) -> tuple[tuple[str, ...], ...]:
+        """Return the excluded candidates of a transformation, or of all, each by the names of its nodes."""
+        if pass_ is None:
+            return tuple(candidate for _, candidate in sorted(self._switches.excluded))
         return self._switches.excluded_from(self._find(pass_))
 
-    @in_turn
+    @change
     def toggle(self, pass_: PassOrName) -> None:
         """Switch a transformation on if it is off, and off if it is on."""
         if self.is_on(pass_):
@@ -462,30 +521,31 @@ class PassStack:
         else:
             self.apply(pass_)
 
+    @change
     def apply_all(self) -> None:
         """Switch all on that are on offer; this can be undone."""
         self.apply(self.passes)
 
-    @in_turn
+    @change
     def revert_all(self) -> None:
         """Switch everything off; this can be undone."""
         self._go_to(replace(self._switches, on=frozenset()))
 
-    @in_turn
+    @change
     def undo(self) -> None:
         """Take the last change back. Raises ``ValueError`` if there is none."""
         if not self.can_undo:
             raise ValueError("There is nothing to undo: no transformation was switched yet.")
         self._settle(self._history.at(self._history.position - 1))
 
-    @in_turn
+    @change
     def redo(self) -> None:
         """Make the change again that was last taken back. Raises ``ValueError`` if there is none."""
         if not self.can_redo:
             raise ValueError("There is nothing to redo: no change was undone.")
         self._settle(self._history.at(self._history.position + 1))
 
-    @in_turn
+    @change
     def refresh(self) -> None:
         """Build all stages anew from the original.
 
@@ -500,9 +560,9 @@ class PassStack:
         >>> from torch import nn
         >>> from fxlab import Session
         >>> session = Session(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2))))
-        >>> session.apply("fuse-bias-in-linear")
+        >>> _ = session.apply("fuse-bias-in-linear")
         >>> _ = session.original.get_submodule("0").bias.data.fill_(3)
-        >>> session.refresh()
+        >>> _ = session.refresh()
         >>> session.graph_module.get_submodule("0").weight[:, -1].tolist()
         [3.0, 3.0]
         """
@@ -519,6 +579,9 @@ class PassStack:
     def _find(self, pass_: PassOrName) -> str:
         return self._offer.find(pass_, self._switches)
 
+    def _found(self, pass_: PassOrName) -> Transformation:
+        return self._limited(self._find(pass_))
+
     def _limited(self, name: str) -> Transformation:
         return self._offer.limited(name, self._switches.excluded_from(name))
 
@@ -526,6 +589,18 @@ class PassStack:
         """Make a new entry of the history."""
         if switches != self._switches:
             self._settle(self._history.then(switches))
+
+    def _kept(self) -> Callable[[], None]:
+        """Return a function that goes back to what is offered and on now."""
+        before = self._switches
+        return lambda: self._turns.take(lambda: self._go_to(before))
+
+    def __enter__(self) -> Self:
+        self._before = self._kept()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._before()
 
     @in_turn
     def _begin_with(self, switches: Switches) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import os
 import warnings
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
+from fxlab.author_frames import levels_to_author
 from fxlab.checks import flag, items_of
+from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, are_batches, call_arguments, check_inputs_named
 from fxlab.models.tensor_state import ModelNoted
@@ -32,8 +35,6 @@ from fxlab.transformations.registry import as_pass
 from fxlab.units import listed
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.graphs.changes_made import Changes
     from fxlab.session.compiled import Compiled
     from fxlab.steps.loop import StepLoop
@@ -62,6 +63,8 @@ class Session(Shortcuts, PassStack):
         first are taken, and which is the data of :meth:`evaluate`. Left out, they are those that a program
         was exported with or a graph captured with; for a model of transformers they are made from its
         configuration.
+    *more
+        More positional inputs: ``Session(model, x, y)`` is ``Session(model, (x, y))``.
     passes
         The transformations on offer, lowest in the stack first. If left out, all that
         :func:`fxlab.transformations.offered` returns.
@@ -87,10 +90,10 @@ class Session(Shortcuts, PassStack):
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
     >>> session = Session(torch.fx.symbolic_trace(model))
-    >>> session.apply("fuse-batch-norm2d-in-conv2d")
+    >>> _ = session.apply("fuse-batch-norm2d-in-conv2d")
     >>> [node.name for node in session.graph_module.graph.nodes]
     ['input_1', 'evaluation_mode', '_0', 'output']
-    >>> session.undo()
+    >>> _ = session.undo()
     >>> session.graph_module is session.original
     True
     """
@@ -99,12 +102,13 @@ class Session(Shortcuts, PassStack):
         self,
         model: ModelLike,
         inputs: Inputs | None = None,
-        *,
+        *more: Any,
         passes: Iterable[Transformation] | None = None,
         weights: str | os.PathLike[str] | None = None,
         **arguments: Any,
     ) -> None:
         source = source_of(model)
+        inputs = (inputs, *more) if more else inputs
         batches: Any = inputs if are_batches(inputs, source.module) else None
         inputs = source.inputs if inputs is None and not arguments else source.given(inputs, arguments)
         offer, history = Offer(), History()
@@ -204,7 +208,7 @@ class Session(Shortcuts, PassStack):
             f"The model has changed since it was traced: {listed(changed)}. The session judges it as it was; "
             "fxlab.Session(model, inputs) traces it anew.",
             RuntimeWarning,
-            stacklevel=6,
+            stacklevel=levels_to_author(),
         )
 
     @in_turn
@@ -293,7 +297,7 @@ class Session(Shortcuts, PassStack):
         """
         from fxlab.graphs.transformed_nodes import transformed_nodes
 
-        found = None if pass_ is None else self.find(pass_)
+        found = None if pass_ is None else self._found(pass_)
         return self._comparisons.remembered(
             "transformed nodes",
             self._stack,
@@ -308,11 +312,9 @@ class Session(Shortcuts, PassStack):
         Left out, all that are on offer are explained, in a table with a column ``pass``.
         """
         if pass_ is None:
-            import pandas as pd
-
             tables = {str(one.name): self.explain(one) for one in self.passes}
             return pd.concat([table.assign(**{"pass": name}) for name, table in tables.items()])
-        found = self.find(pass_)
+        found: Transformation = self._limited(self._find(pass_))
         below = self._switches.stack(below=found.name)
         stages = self._stages.of(self._stack)
         return self._comparisons.remembered(
@@ -320,13 +322,13 @@ class Session(Shortcuts, PassStack):
         ).copy()
 
     @in_turn
-    def why_not(self, pass_: PassOrName, node: Node | str | None = None) -> pd.DataFrame:
+    def why_not(self, pass_: PassOrName | None = None, node: Node | str | None = None) -> pd.DataFrame:
         """Tell where a transformation does not apply, or not at a node, and why; what came furthest first.
 
         Parameters
         ----------
         pass_
-            The transformation.
+            The transformation. Left out, all that are on offer.
         node
             A node of the stage that it is applied to, or its name. Left out, all candidates that are
             refused, and where a pattern nearly matches.
@@ -357,7 +359,9 @@ class Session(Shortcuts, PassStack):
         """
         from fxlab.session.near_misses import why_not
 
-        found = self.find(pass_)
+        if pass_ is None:
+            return pd.concat([self.why_not(one, node) for one in self.passes])
+        found = self._found(pass_)
         below = self._switches.stack(below=found.name)
         return why_not(found, self._stages.of(self._stack)[below], node)
 
@@ -440,7 +444,7 @@ class Session(Shortcuts, PassStack):
 
         if pass_ is None:
             return changes_made(self.original, self.graph_module)
-        found = self.find(pass_)
+        found = self._found(pass_)
         name = str(found.name)
         below = self._switches.stack(below=name)
         above = (*below, (name, self._switches.excluded_from(name)))
@@ -461,7 +465,7 @@ class Session(Shortcuts, PassStack):
         >>> from torch import nn
         >>> from fxlab import RemoveDeadCode
         >>> session = Session(torch.fx.symbolic_trace(nn.ReLU()), passes=[RemoveDeadCode()])
-        >>> session.apply("remove-dead-code")
+        >>> _ = session.apply("remove-dead-code")
         >>> print(session.to_python())
         # model and inputs are yours: what the session was made of.
         import fxlab
@@ -482,6 +486,9 @@ class Session(Shortcuts, PassStack):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write what is on, in which order, and what is excluded to a small JSON file, without weights.
 
+        A name that ends in ``.html``, ``.svg``, ``.png``, ``.pdf``, ``.dot``, ``.pt2`` or ``.onnx`` is
+        written by :meth:`report`, :meth:`draw` or :meth:`export`.
+
         :func:`fxlab.load_session` makes a session of it again, and says what is different there: the file
         names versions, and has digests of the model's graph and of what the passes made of it.
 
@@ -495,6 +502,8 @@ class Session(Shortcuts, PassStack):
         OSError
             If it cannot be written.
         """
+        if (file := self.written(path)) is not None:
+            return file
         rows = [
             {
                 "name": name,
@@ -542,7 +551,7 @@ class Session(Shortcuts, PassStack):
         >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval()
         >>> session = Session(model, torch.ones(2, 4), passes=[RemoveIdentities()])
         >>> fast = session.as_model()
-        >>> session.apply("remove-identities")
+        >>> _ = session.apply("remove-identities")
         >>> with torch.no_grad():
         ...     torch.equal(fast(torch.ones(3, 4)), model(torch.ones(3, 4)))
         True
@@ -597,7 +606,7 @@ class Session(Shortcuts, PassStack):
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> step = fxlab.trace_step(model, x, lambda output: output.square().mean(), optimizer=optimizer)
         >>> session = fxlab.Session(step)
-        >>> session.apply("eliminate-common-subexpressions")
+        >>> _ = session.apply("eliminate-common-subexpressions")
         >>> train = session.as_step()
         >>> losses = [train(x).item() for _ in range(3)]
         >>> losses == sorted(losses, reverse=True)
@@ -635,7 +644,7 @@ class Session(Shortcuts, PassStack):
         >>> model, x = nn.Linear(4, 1), torch.ones(3, 4)
         >>> optimizer = torch.optim.AdamW(model.parameters())
         >>> session = fxlab.training_session(model, x, lambda y: y.square().mean(), optimizer=optimizer)
-        >>> session.apply("eliminate-common-subexpressions")
+        >>> _ = session.apply("eliminate-common-subexpressions")
         >>> print(session.compare_steps([x, x + 1]))
         same bits of 9 tensors after each of 2 steps
         """
@@ -650,6 +659,21 @@ class Session(Shortcuts, PassStack):
         plain = StepLoop(self.original, tuple, check=False)
         return compared_steps(plain, StepLoop(self.original, lambda: self.applied, check=False), given)
 
+    @in_turn
+    def copy(self) -> Session:
+        """Return a session of the same original and inputs, with the same history, which goes its own way.
+
+        Raises
+        ------
+        TypeError
+            If a compiler makes its stages.
+        """
+        if self.compiled is not None:
+            raise TypeError("A compile is not copied. Compile again: fxlab.compile_session(model, inputs).")
+        other = copy.copy(self)
+        PassStack.__init__(other, self.original, self._offer.copy(), self._history)
+        return other
+
     def on_change(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this.
 
@@ -660,8 +684,8 @@ class Session(Shortcuts, PassStack):
 
     def __deepcopy__(self, memo: object) -> Session:
         raise TypeError(
-            "A session is not copied: two of one model are made of it, fxlab.Session(session.original, "
-            "session.inputs). What is on is kept by session.save(path), and read by fxlab.load_session."
+            "A session is not copied with its model. session.copy() has passes of its own on the same model; "
+            "session.save(path) keeps what is on, and fxlab.load_session(path, model) reads it."
         )
 
     def __repr__(self) -> str:

@@ -61,7 +61,7 @@ def training_session(
     --------
     >>> x, y = torch.randn(2, 4), torch.tensor([0, 2])
     >>> session = training_session(nn.Linear(4, 3), x, y, nn.functional.cross_entropy)
-    >>> session.apply("eliminate-common-subexpressions")
+    >>> _ = session.apply("eliminate-common-subexpressions")
     >>> session.verdict().agrees
     True
     """

@@ -7,16 +7,19 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, overload
 
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.checks import described
+from fxlab.graphs.nodes import chosen_nodes
 from fxlab.models.running import Inputs, given_arguments
 from fxlab.node_info import nodes_at, unknown_node
-from fxlab.other_names import OF_SESSIONS, no_such_name
+from fxlab.other_names import OF_FXLAB, OF_SESSIONS, no_such_name
 from fxlab.sources import inputs_or_examples
+from fxlab.transformations.pass_names import Passes
 from fxlab.values.nested import map_tensors, parted, put_together
 
 if TYPE_CHECKING:
@@ -34,31 +37,60 @@ def _function(name: str) -> Any:
     return getattr(import_module("fxlab"), name)
 
 
-_FUNCTIONS = {
-    *("assert_same", "code_diff", "compare_nodes", "compare_stages", "find_matches", "first_divergence"),
-    *("graph_diff", "memory", "node_values", "nodes_by_stage", "pattern_of", "profile", "repro"),
+_WRITERS = {
+    **dict.fromkeys((".dot", ".pdf", ".png", ".svg"), "draw"),
+    ".html": "report",
+    **dict.fromkeys((".onnx", ".pt2"), "export"),
 }
-"""Other functions of fxlab that take a session."""
+"""How a file is called that a method writes."""
+
+
+def _as_file(write: Callable[[str], Any], suffix: str, path: str | os.PathLike[str] | None = None) -> Any:
+    """Write a file, or return what it would hold."""
+    if path is not None:
+        write(os.fspath(path))
+        return Path(path)
+    with TemporaryDirectory() as folder:
+        write(name := f"{folder}/file.{suffix}")
+        held = Path(name).read_bytes()
+    return held.decode() if suffix in ("dot", "html", "svg") else held
+
+
+def _public() -> dict[str, Any]:
+    """Return the public functions that fxlab has, of which most take a session first."""
+    package = import_module("fxlab")
+    names = [*package.__all__, *(name for name in OF_FXLAB if name.startswith("compare"))]
+    return {name: package for name in names if name[:1].islower() and name != "__version__"}
 
 
 class Shortcuts:
     """Methods that call the function of the same name with the session, and what one looks for on a graph."""
 
     graph_module: GraphModule
+    original: GraphModule
+    passes: Passes
     inputs: Inputs | None
-    apply: Callable[..., None]
+    apply: Callable[..., Any]
 
     if not TYPE_CHECKING:  # else every name would be known to type checkers
 
         def __getattr__(self, name: str) -> Any:
             own = OF_SESSIONS.get(name, name)
-            if own in _FUNCTIONS:
-                return partial(_function(own), self.graph_module if own == "find_matches" else self)
+            if own in (functions := _public()):
+                return partial(getattr(functions[own], own), self)
+            if self.writes(name):
+                suffix = name.removeprefix("to_")
+                return partial(_as_file, getattr(self, _WRITERS[f".{suffix}"]), suffix)
             if own != name and (hasattr(type(self), own) or own in vars(self)):
                 return getattr(self, own)
             if name.startswith("_"):  # IPython, copy and pickle ask for these
                 raise AttributeError(name)
-            raise no_such_name(f"{type(self).__name__!r} object", name, {*dir(self), *_FUNCTIONS})
+            raise no_such_name(f"{type(self).__name__!r} object", name, {*dir(self), *functions})
+
+    @staticmethod
+    def writes(name: str) -> bool:
+        """Tell whether a name is that of a conversion to a kind of file, such as ``to_svg``."""
+        return name.startswith("to_") and f".{name.removeprefix('to_')}" in _WRITERS
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the present graph, on the inputs of the session if none are given."""
@@ -81,7 +113,12 @@ class Shortcuts:
             raise unknown_node(self.graph, name)
         return found[-1]
 
-    __getitem__ = node
+    def __getitem__(self, name: str) -> Any:
+        """Return a node as :meth:`node` does, else a pass on offer."""
+        passes: Any = self.passes
+        if isinstance(name, str) and not nodes_at(self.graph, name) and name in passes:
+            return passes[name]
+        return self.node(name)
 
     def value(self, node: str, *, inputs: Inputs | None = None) -> Any:
         """Return what a node of the present graph computes on the inputs of the session, or on others.
@@ -115,9 +152,9 @@ class Shortcuts:
         visit_values(graph_module, given, visit, last=last, name="session")
         return found, value
 
-    def replace(self, pattern: Callable[..., Any], replacement: Callable[..., Any], **options: Any) -> None:
+    def replace(self, pattern: Callable[..., Any], replacement: Callable[..., Any], **options: Any) -> Any:
         """Apply a pass of a pattern: ``fxlab.from_pattern(pattern, replacement, **options)``."""
-        self.apply(_function("from_pattern")(pattern, replacement, **options))
+        return self.apply(_function("from_pattern")(pattern, replacement, **options))
 
     @property
     def graph(self) -> Graph:
@@ -151,12 +188,24 @@ class Shortcuts:
 
     def export(self, path: str | os.PathLike[str] | None = None, **options: Any) -> Any:
         """Export the present model, as a program or to a file: ``fxlab.export(session, path, **options)``."""
+        if path is not None and (file := self.written(path, "export")) is not None:
+            return file
         return _function("export")(self, path, **options)
 
-    def nodes(self) -> pd.DataFrame:
-        """Return a row for each node of the present graph: ``fxlab.nodes(session)``."""
-        table: pd.DataFrame = _function("nodes")(self)
+    def nodes(self, where: Any = None) -> pd.DataFrame:
+        """Return a row for each node of the present graph: ``fxlab.nodes(session, where=where)``."""
+        table: pd.DataFrame = _function("nodes")(self, where=where)
         return table
+
+    def find_nodes(self, where: Any) -> list[Node]:
+        """Return the nodes of the present graph that :func:`fxlab.nodes` would list."""
+        return chosen_nodes(self.graph_module, where)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = OF_SESSIONS.get(name, name)
+        if callable(known := getattr(type(self), own, None)) or (own != name and known is None):
+            raise AttributeError(f"{name} of a session is asked for, and cannot be set.")
+        super().__setattr__(own, value)
 
     def benchmark(self, **options: Any) -> pd.DataFrame:
         """Time it against the original: ``fxlab.benchmark(session, **options)``."""
@@ -168,7 +217,23 @@ class Shortcuts:
         found: Bisection | None = _function("bisect")(self, **options)
         return found
 
-    def compare(self, candidate: Any, **options: Any) -> Comparison:
-        """Compare it with another model: ``fxlab.compare(session, candidate, **options)``."""
-        found: Comparison = _function("compare")(self, candidate, **options)
+    def compare(self, candidate: Any = None, **options: Any) -> Comparison:
+        """Compare it with another model, or its original with it if there is none: :func:`fxlab.compare`."""
+        before, after = (self.original, self.graph_module) if candidate is None else (self, candidate)
+        if candidate is None:
+            options = {"inputs": self.inputs} | options
+        found: Comparison = _function("compare")(before, after, **options)
         return found
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], *args: Any, **options: Any) -> Any:
+        """Make a session with the choices that one has saved: ``fxlab.load_session(path, model, inputs)``."""
+        return _function("load_session")(path, *args, **options)
+
+    def written(self, path: str | os.PathLike[str], by: str = "") -> Path | None:
+        """Write a file of the kind that its suffix names; ``None`` if the caller writes that kind itself."""
+        writer = _WRITERS.get(Path(path).suffix, by)
+        if writer == by:
+            return None
+        getattr(self, writer)(path)
+        return Path(path)

@@ -7,9 +7,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from fxlab.other_names import own_arguments
+from fxlab.public_calls import as_table, own_arguments
 from fxlab.session.errors import TransformationError
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Turns:
                 "The session has changed, but a function given to on_change raised "
                 f"{type(raised).__name__}: {raised}",
                 RuntimeWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
 
 
@@ -102,9 +102,85 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
         if kwargs:
             kwargs = own_arguments(method, (self, *args), kwargs)  # type: ignore[assignment]
         try:
-            return self._turns.take(lambda: method(self, *args, **kwargs))
+            return cast(T, as_table(self._turns.take(lambda: method(self, *args, **kwargs))))
         except TransformationError as error:
             # How the session came to run the pass is of no use to who reads what the pass has raised.
             raise error.with_traceback(None)  # noqa: B904
 
     return run  # type: ignore[return-value]
+
+
+class CanGoBack(TakesTurns, Protocol):
+    """A session, which knows what is on and can go back to it."""
+
+    def _kept(self) -> Callable[[], None]: ...
+
+
+class Change:
+    """A change that a session has made, in the place of the session: the next change is called on it.
+
+    In a ``with`` statement, what is on before the change is on again after the block.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fxlab import Session
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout()).eval()
+    >>> session = Session(torch.fx.symbolic_trace(model))
+    >>> with session.apply("remove-identities").apply("remove-dead-code"):
+    ...     session.applied.names
+    ['remove-dead-code', 'remove-identities']
+    >>> session.applied.names
+    []
+    """
+
+    stands_for_session = True
+
+    def __init__(self, session: Any, go_back: Callable[[], None]) -> None:
+        self.session, self._go_back = session, go_back
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "session":  # IPython, copy and pickle ask for these
+            raise AttributeError(name)
+        found = getattr(self.session, name)
+        return _with_change(found, self._go_back) if getattr(found, "is_change", False) else found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the session."""
+        return self.session(*args, **kwargs)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.session[name]
+
+    def __enter__(self) -> Any:
+        return self.session
+
+    def __exit__(self, *error: object) -> None:
+        self._go_back()
+
+    def __repr__(self) -> str:
+        return repr(self.session)
+
+
+def _with_change(method: Callable[..., Any], go_back: Callable[[], None]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return Change(method(*args, **kwargs).session, go_back)  # back to before the first of several
+
+    return run
+
+
+B = TypeVar("B", bound=CanGoBack)
+
+
+def change(method: Callable[Concatenate[B, P], None]) -> Callable[Concatenate[B, P], B]:
+    """Let a method that changes a session take turns, and return the change, which stands for the session."""
+    in_one_turn = in_turn(method)
+
+    @functools.wraps(method)
+    def run(self: B, *args: P.args, **kwargs: P.kwargs) -> B:
+        go_back = self._kept()
+        in_one_turn(self, *args, **kwargs)
+        return cast(B, Change(self, go_back))
+
+    run.is_change = True  # type: ignore[attr-defined]
+    return cast(Callable[Concatenate[B, P], B], run)

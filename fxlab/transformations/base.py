@@ -5,16 +5,22 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
 
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
 
 from fxlab.first_use import pd
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
+from fxlab.other_names import OF_PASSES, PassName, no_such_name
 from fxlab.transformations.candidate_filter import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
 from fxlab.transformations.signature import HELD, arguments_of, code_of, digest
+
+_OTHER_NAMES = "__call__", "apply", "call", "run"
+"""What other libraries call the method of a pass."""
 
 
 class _OfClass:
@@ -28,7 +34,7 @@ class _OfClass:
 
 
 def _kebab_case(cls: type) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
+    return PassName(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower())
 
 
 def _documentation(cls: type) -> str:
@@ -83,9 +89,47 @@ class Transformation(ABC):
     name: Any = _OfClass(_kebab_case)
     description: Any = _OfClass(_documentation)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if getattr(cls.transform, "__isabstractmethod__", False):
+            written = [name for name in _OTHER_NAMES if name in vars(cls)]
+            if len(written) == 1:  # as other libraries call the method
+                cls.transform = vars(cls)[written[0]]  # type: ignore[method-assign]
+                if written[0] == "__call__":  # which checks, marks and compiles
+                    del cls.__call__
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse a class without :meth:`transform`, and say what it needs."""
+        if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+            raise TypeError(
+                f"{cls.__name__} is abstract and has to implement {' and '.join(missing)}. The least is "
+                "transform(self, graph_module), which may change it in place. A function of one is a pass "
+                "as it is; fxlab.rewriting.RewritePass finds places and rewrites each."
+            )
+        return super().__new__(cls)
+
+    def __or__(self, other: Any) -> "Transformation":
+        """Return both as one transformation, this one first: ``fxlab.compose(self, other)``."""
+        # A file above this one, found when it is asked for.
+        both: Transformation = import_module("fxlab.transformations").compose(self, other)
+        return both
+
+    __add__ = __rshift__ = __or__
+
+    if not TYPE_CHECKING:  # else every name would be known to type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OF_PASSES and (own := OF_PASSES[name]) != name and hasattr(type(self), own):
+                return getattr(self, own)
+            if name.startswith("_"):  # copy and pickle ask for these
+                raise AttributeError(name)
+            raise no_such_name(f"{type(self).__name__!r} object", name, dir(type(self)))
+
     @abstractmethod
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Transform a graph module and return it, or the module that takes its place.
+
+        ``None`` stands for the module that was given, and a ``PassResult`` for its module.
 
         Parameters
         ----------
@@ -120,11 +164,17 @@ class Transformation(ABC):
         ValueError
             If the graph was broken before; with ``lint_and_recompile=False`` nobody looks.
         """
+        given: Any = graph_module
+        if isinstance(given, Graph) and given.owning_module is not None:
+            return self._on_graph(given)
         self._check_graph_module(graph_module)
         if lint_and_recompile:
             check_lints(graph_module, "graph_module")
         with self._signature_held():
-            result = self._reversed(graph_module) if reverse else self.transform(graph_module)
+            result: Any = self._reversed(graph_module) if reverse else self.transform(graph_module)
+        if not reverse:  # a pass of torch returns nothing, or a PassResult
+            result = graph_module if result is None else result
+            result = result.graph_module if isinstance(result, PassResult) else result
         if not isinstance(result, GraphModule):
             raise TypeError(
                 f"{type(self).__name__}.{'reverse' if reverse else 'transform'} must return a "
@@ -137,6 +187,16 @@ class Transformation(ABC):
             for module in graphs_of(result).values():
                 module.graph.lint()
                 module.recompile()
+        return result
+
+    def _on_graph(self, graph: Graph) -> GraphModule:
+        """Transform a graph in place, as hooks of compilers ask for it."""
+        owner = graph.owning_module
+        result = self(owner)  # type: ignore[arg-type]
+        if result is not owner or result.graph is not graph:
+            raise TypeError(
+                f"{self.name} makes a new graph. Give it the graph module, and take what it returns."
+            )
         return result
 
     def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:

@@ -2,24 +2,27 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import flag, unexpected
+from fxlab.checks import flag
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import deep_copy
 from fxlab.transformations.base import ReversibleTransformation, Transformation
 from fxlab.transformations.journal.journaled import restored_on_failure
+from fxlab.transformations.registry import as_pass
 from fxlab.transformations.signature import digest
 
 
-def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
+def compose(*passes: Any, inplace: bool = True) -> Transformation:
     """Make one transformation of several, applied in the order given.
 
     Parameters
     ----------
     *passes
-        The transformations; none at all make one that changes nothing.
+        The transformations, their names or classes, functions of a graph module, or lists of these; none at
+        all make one that changes nothing.
     inplace
         Whether the composition changes the module that it is given. Otherwise it works on a deep copy and
         returns that, when it is reversed as well.
@@ -45,10 +48,10 @@ def compose(*passes: Transformation, inplace: bool = True) -> Transformation:
     >>> composition.preserves_computation
     True
     """
-    for pass_ in passes:
-        _check_transformation(pass_)
+    given = [one for each in passes for one in (each if isinstance(each, list) else [each])]
+    transformations = [as_pass(each, "passes") for each in given]
     flag(inplace, "inplace")
-    parts = tuple(part for pass_ in passes for part in _parts(pass_))
+    parts = tuple(part for pass_ in transformations for part in _parts(pass_))
     reversible = all(isinstance(part, ReversibleTransformation) for part in parts)
     return ReversibleComposition(parts, inplace) if reversible else Composition(parts, inplace)
 
@@ -116,11 +119,6 @@ class ReversibleComposition(Composition, ReversibleTransformation):
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         """Take the parts back, last first."""
         return self._each(reversed(self.transformations), graph_module, reverse=True)
-
-
-def _check_transformation(given: object) -> None:
-    if not isinstance(given, Transformation):
-        raise unexpected("passes", "instances of fxlab.Transformation", given)
 
 
 def _parts(transformation: Transformation) -> tuple[Transformation, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fxlab.first_use import pd
+from fxlab.other_names import bare, spelt_alike
 from fxlab.transformations.base import Transformation
 
 if TYPE_CHECKING:
@@ -22,10 +23,10 @@ def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_pr
     ``argument``: the argument that it was given for, to begin an error with. ``by_prefix``: whether an
     unambiguous prefix is accepted. Raises ValueError if there is no such name, or several.
     """
-    known = list(names)
+    known = [*map(str, names)]  # of which one spelling is the name
     if name in known:
         return name
-    wanted, spellings = _bare(name), {other: _bare(other) for other in known}
+    wanted, spellings = bare(name), {other: bare(other) for other in known}
     found = [other for other, spelling in spellings.items() if wanted == spelling]
     if not found and by_prefix and wanted:
         found = [other for other, spelling in spellings.items() if spelling.startswith(wanted)]
@@ -75,15 +76,6 @@ _SHORT = {
     "sdpa": "attention",
     "silu": "activation",
 }
-
-
-def spelt_alike(name: str, other: str) -> bool:
-    """Tell whether two spellings are of one name: capitals, spaces, hyphens and underscores do not matter."""
-    return _bare(name) == _bare(other) != ""
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name).lower()
 
 
 class Passes(_Tuple):

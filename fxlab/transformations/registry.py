@@ -1,12 +1,17 @@
 """The passes that are offered, also by packages and this process, and others taken for a pass."""
 
 import functools
+import inspect
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from fxlab.checks import unexpected
+import torch
+from torch.fx import GraphModule
+from torch.fx.passes.infra.pass_base import PassBase
+
+from fxlab.checks import described, unexpected
 from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
 from fxlab.transformations.pass_names import Passes, find_name
@@ -109,14 +114,14 @@ def as_pass(value: Any, argument: str) -> Transformation:
         known = {str(pass_.name): pass_ for pass_ in offered()}
         return known[find_name(value, list(known), argument)]
     if isinstance(value, type):
-        if not issubclass(value, Transformation):
+        if issubclass(value, torch.fx.Transformer):
+            return _of_transformer(value)
+        if issubclass(value, torch.nn.Module):
             raise unexpected(argument, "transformations or functions", value)
         try:
-            return value()
+            return as_pass(value(), argument)
         except TypeError as error:
-            raise TypeError(
-                f"{argument}: {value.__name__} needs arguments ({error}). Make one of it."
-            ) from error
+            raise TypeError(f"{argument}: no pass is made of {described(value)} ({error}).") from error
     from fxlab.transformations.foreign.from_callable import from_callable, is_pattern_matcher
 
     if isinstance(value, tuple) and len(value) == 2 and all(map(callable, value)):
@@ -128,6 +133,39 @@ def as_pass(value: Any, argument: str) -> Transformation:
     if callable(value) or is_pattern_matcher(value):
         return from_callable(value)
     raise unexpected(argument, "transformations, their names, or functions of a graph module", value)
+
+
+_GRAPH_MODULES = "gm", "graph_module", "GraphModule", "fx.GraphModule", "torch.fx.GraphModule", GraphModule
+"""How the argument of a pass is called or annotated."""
+
+
+def is_pass(value: Any) -> bool:
+    """Tell whether a value can only be meant as a pass, in the place of a model.
+
+    A function is one if its first argument is called ``gm`` or ``graph_module``, or annotated so.
+    """
+    if isinstance(value, type):
+        return issubclass(value, Transformation | PassBase | torch.fx.Transformer)
+    if isinstance(value, functools.partial):
+        return is_pass(value.func)
+    if not inspect.isroutine(value):
+        return isinstance(value, Transformation | PassBase)
+    try:
+        first = next(iter(inspect.signature(value).parameters.values()), None)
+    except (TypeError, ValueError):
+        return False
+    return first is not None and (first.name in _GRAPH_MODULES or first.annotation in _GRAPH_MODULES)
+
+
+def _of_transformer(cls: type[torch.fx.Transformer]) -> Transformation:
+    """Return a pass that takes the graph which a transformer of torch.fx makes."""
+    from fxlab.transformations.foreign.from_callable import from_callable
+
+    def transformed(graph_module: GraphModule) -> GraphModule:
+        return cls(graph_module).transform()
+
+    transformed.__doc__ = cls.__doc__
+    return from_callable(transformed, name=cls.__name__)
 
 
 def register(pass_: Any = None, *, name: str | None = None) -> Any:

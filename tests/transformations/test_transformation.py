@@ -17,6 +17,7 @@ import pytest
 import torch
 from exactness import COPIES, assert_is, snapshot, traced
 from torch import fx, nn
+from torch.fx.passes.infra.pass_base import PassResult
 
 from fxlab import MergeLinears, ReversibleTransformation, Transformation, compose
 from fxlab.transformations import available
@@ -188,12 +189,22 @@ def test_something_else_than_a_graph_module_is_refused_naming_both_types(transfo
     assert "fxlab.symbolic_trace" in str(error.value)
 
 
-@pytest.mark.parametrize("method", ["transform", "reverse"])
-def test_a_method_that_returns_no_module_is_named(method):
+@pytest.mark.parametrize(("method", "returned"), [("transform", 3), ("reverse", None)])
+def test_a_method_that_returns_no_module_is_named(method, returned):
     forgetful = AddToSub()
-    setattr(forgetful, method, lambda graph_module: None)
-    with pytest.raises(TypeError, match=rf"AddToSub\.{method} must return.*NoneType"):
+    setattr(forgetful, method, lambda graph_module: returned)
+    with pytest.raises(TypeError, match=rf"AddToSub\.{method} must return.*{type(returned).__name__}"):
         forgetful(sums(), reverse=method == "reverse")
+
+
+@pytest.mark.parametrize("result", [lambda gm: None, lambda gm: PassResult(gm, True)])
+def test_a_transformation_may_return_what_passes_of_torch_return(result):
+    class Keep(Transformation):
+        def transform(self, graph_module):
+            return result(graph_module)
+
+    gm = sums()
+    assert Keep()(gm) is gm
 
 
 def test_a_new_module_may_take_the_place_of_the_given_one():

@@ -20,7 +20,7 @@ from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Switches
 from fxlab.session.offer import PassOrName
 from fxlab.session.stages import Stages
-from fxlab.session.turns import in_turn
+from fxlab.session.turns import change, in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.journal.name_order import in_order
 
@@ -44,7 +44,7 @@ class SwitchedCompile(Session):
         """The passes that the compiler ran, and that have changed nothing in this graph."""
         return tuple(self._compiled.unchanged)
 
-    @in_turn
+    @change
     def revert(self, pass_: PassOrName) -> None:
         """Switch a pass off: the model is compiled again without it.
 
@@ -53,12 +53,12 @@ class SwitchedCompile(Session):
         ValueError
             If it cannot be switched off; the message says why.
         """
-        found = self.find(pass_)
+        found = self._found(pass_)
         if why := _fixed(found):
             raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
         super().revert(pass_)
 
-    @in_turn
+    @change
     def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
         """Exclude candidates of a pass: the model is compiled again without these matches.
 
@@ -67,12 +67,12 @@ class SwitchedCompile(Session):
         ValueError
             If it is a pass of the compiler that was recorded while a script ran.
         """
-        found = self.find(pass_)
+        found = self._found(pass_)
         if self._compiled.compiler.recorded_by and isinstance(found, CompilerPass):
             raise ValueError(f"pass_: no match of {found.name} can be excluded: {found.fixed}.")
         super().exclude(pass_, *nodes)
 
-    @in_turn
+    @change
     def remove(self, pass_: PassOrName) -> None:
         """Offer a pass no longer; see :meth:`fxlab.Session.remove`.
 
@@ -81,12 +81,12 @@ class SwitchedCompile(Session):
         ValueError
             If it is a pass of the compiler.
         """
-        found = self.find(pass_)
+        found = self._found(pass_)
         if isinstance(found, CompilerPass):
             raise ValueError(f"pass_: {found.name} is a pass of the compiler. {_to_do(found)}")
         super().remove(pass_)
 
-    @in_turn
+    @change
     def move(self, pass_: PassOrName, place: int) -> None:
         """Give a pass that was added another place above those of the compiler.
 
@@ -95,7 +95,7 @@ class SwitchedCompile(Session):
         ValueError
             If it is a pass of the compiler, which decides on the order of its own, or a place among these.
         """
-        found = self.find(pass_)
+        found = self._found(pass_)
         if isinstance(found, CompilerPass):
             raise ValueError(
                 f"pass_: the compiler decides on the order of its passes, and {found.name} is one. "
@@ -166,7 +166,7 @@ class SwitchedCompile(Session):
         >>> session.set_option("pattern_matcher", False)
         >>> "joint/pass_pattern_0" in session.unchanged
         False
-        >>> session.undo()
+        >>> _ = session.undo()
         """
         self._check_options()
         name = check_option(name, value)
@@ -184,7 +184,7 @@ class SwitchedCompile(Session):
         if why := self._compiled.why_no_options:
             raise ValueError(f"Options cannot be changed in this session: {why}.")
 
-    @in_turn
+    @change
     def revert_all(self) -> None:
         """Switch everything off that can be; this can be undone."""
         fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}

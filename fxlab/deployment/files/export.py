@@ -97,7 +97,7 @@ def export(
     >>> from torch import nn
     >>> from fxlab import Session, export
     >>> session = Session(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), torch.ones(2, 4))
-    >>> session.apply("remove-identities")
+    >>> _ = session.apply("remove-identities")
     >>> file = export(session, f"{tempfile.mkdtemp()}/model.pt2")
     >>> file.verdict.agrees, file.outputs
     (True, ('output',))

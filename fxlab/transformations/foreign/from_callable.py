@@ -154,7 +154,8 @@ def from_callable(
         given then becomes what that one is) or a ``PassResult``. Passes of other projects are taken as they
         are: one with an argument ``example_inputs`` gets the inputs that the graph was made for, one whose
         first argument is annotated ``torch.fx.Graph``, or a ``CustomGraphPass`` of Inductor, gets the graph,
-        and a ``PatternMatcherPass`` is applied. Where the patterns of one do not match, ``session.why_not``
+        one whose first argument is annotated ``torch.fx.Node`` is called with each node, and a
+        ``PatternMatcherPass`` is applied. Where the patterns of one do not match, ``session.why_not``
         says why.
     name
         A short name for people; that of the function if left out.
@@ -217,6 +218,7 @@ def name_of(function: object) -> str:
 
 
 _GRAPHS = (Graph, "Graph", "fx.Graph", "torch.fx.Graph")
+_NODES = (Node, "Node", "fx.Node", "torch.fx.Node")
 _INPUTS = ("example_inputs", "sample_inputs", "fake_inputs", "inputs")
 
 
@@ -238,6 +240,11 @@ def call_pass(function: Any, graph_module: GraphModule) -> Any:
         result = function(graph_module.graph)
         graph_module.recompile()
         return None if isinstance(result, Graph) else result
+    if parameters and parameters[0].annotation in _NODES:
+        for node in list(graph_module.graph.nodes):
+            function(node)
+        graph_module.recompile()
+        return None
     inputs = next((each for each in parameters[1:] if each.name in _INPUTS), None)
     if inputs is None or inputs.default not in (inputs.empty, None):
         return function(graph_module)

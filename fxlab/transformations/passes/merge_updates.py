@@ -51,7 +51,7 @@ class MergeUpdates(RewritePass[Updates]):
     >>> loss = lambda output: output.square().mean()
     >>> step = fxlab.trace_step(model, torch.ones(3, 4), loss, optimizer=optimizer)
     >>> session = fxlab.Session(step, passes=[MergeUpdates()])
-    >>> session.apply("merge-updates")
+    >>> _ = session.apply("merge-updates")
     >>> [str(n.target) for n in session.graph_module.graph.nodes if "foreach" in str(n.target)]
     ['aten._foreach_add.List']
     >>> session.verdict().same_bits

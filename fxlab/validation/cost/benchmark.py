@@ -137,6 +137,12 @@ class _Timed:
 
 COLUMNS = ("time", "speedup", "ratio", "ratio_low", "ratio_high", "outcome")
 
+
+def _are_models(value: Any) -> bool:
+    each = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return bool(each) and all(map(is_model, each))
+
+
 MOST_PASSES = 5
 """With n passes there are 2 ** n combinations."""
 
@@ -218,9 +224,16 @@ def benchmark(
     given: Any = reference
     if isinstance(reference, list):
         given = reference = {f"model {number}": each for number, each in enumerate(reference)}
-    if inputs is None and candidate is not None and not is_model(candidate):
+    if inputs is None and candidate is not None and not is_model(candidate) and not _are_models(candidate):
         candidate, inputs = None, cast(Inputs, candidate)
-    if candidate is not None:
+    if isinstance(candidate, Mapping | list):
+        named = (
+            candidate
+            if isinstance(candidate, Mapping)
+            else {f"model {n}": m for n, m in enumerate(candidate, 1)}
+        )
+        given = reference = {"reference": cast(Model, reference), **named}
+    elif candidate is not None:
         given = {"reference": reference, "candidate": candidate}
     elif not isinstance(reference, Mapping) and passes is None and not is_session(reference):
         given = {"original": reference}

@@ -103,7 +103,7 @@ def evaluate(
     >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 3)
     >>> model = nn.Sequential(*layers).eval()
     >>> session = Session(torch.fx.symbolic_trace(model), torch.randn(1, 3, 8, 8))
-    >>> session.apply("fuse-batch-norm2d-in-conv2d")
+    >>> _ = session.apply("fuse-batch-norm2d-in-conv2d")
     >>> evaluation = evaluate(session, [torch.randn(size, 3, 8, 8) for size in (4, 4, 2)])
     >>> print(evaluation.verdict.status)
     within the model's own rounding

@@ -103,7 +103,7 @@ def bisect(
     ...         node.args = (node.args[0], round(node.args[1], 2))
     ...         return node
     >>> session = Session(torch.fx.symbolic_trace(Model()), torch.randn(8), passes=[Careless()])
-    >>> session.apply("careless")
+    >>> _ = session.apply("careless")
     >>> bisect(session).rewrites
     ('truediv_1',)
     """

@@ -63,7 +63,7 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
     >>> graph = torch.fx.symbolic_trace(nn.Sequential(*layers).eval())
     >>> session = Session(graph, torch.randn(4, 3, 16, 16))
-    >>> session.apply("fuse-batch-norm2d-in-conv2d")
+    >>> _ = session.apply("fuse-batch-norm2d-in-conv2d")
     >>> compare_stages(session)[["nodes", "parameters", "status"]].values.tolist()
     [[5, 240, 'same bits'], [5, 224, "within the model's own rounding"]]
     """

@@ -1,0 +1,236 @@
+"""Calls of public functions: arguments by other names and by their kind, and tables that are returned."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from inspect import isfunction
+from pathlib import PurePath
+from typing import Any
+
+from fxlab.other_names import OF_ARGUMENTS, elsewhere, meant
+
+
+def as_table(value: Any) -> Any:
+    """Return a data frame as a :class:`fxlab.tables.Table`, and anything else as it is."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or type(value) is not pandas.DataFrame:
+        return value
+    from fxlab.tables import Table
+
+    return Table(value)
+
+
+def guided(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes arguments by other names, and says what it takes if it is called wrongly.
+
+    Examples
+    --------
+    >>> def measure(model, *, rounds=5):
+    ...     return rounds
+    >>> guided(measure)(None, repeats=3)
+    3
+    >>> guided(measure)(None, tolerance=3)
+    Traceback (most recent call last):
+        ...
+    TypeError: measure() takes no argument 'tolerance'. It takes (model, *, rounds=5). No tolerance is ...
+    """
+    parameters = inspect.signature(function).parameters
+    takes_inputs = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    positional = [each for each in parameters.values() if each.kind is not each.KEYWORD_ONLY]
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(map(session_itself, args))
+        args, kwargs = _by_kind(parameters, positional, args, kwargs)
+        if takes_inputs and kwargs.keys() - parameters.keys():
+            kwargs = own_arguments(function, args, kwargs)
+        try:
+            return as_table(function(*args, **kwargs))
+        except TypeError:
+            if _binds(function, args, kwargs):
+                raise
+        return as_table(function(*args, **own_arguments(function, args, kwargs)))
+
+    call.__module__ = "fxlab"  # where pickle finds it
+    return call
+
+
+def own_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return arguments that do not fit by the names that the function has for them.
+
+    Raises TypeError if they do not fit then either: which one, and what the function takes.
+    """
+    known = inspect.signature(function).parameters
+    taken = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    of_model = _names_of_inputs(args[0] if args else kwargs.get("model")) if taken else ()
+    own: dict[str, Any] = {}
+    for name, value in kwargs.items():
+        other = name if name in known or name in of_model else _alike(name, known)
+        own[name if other in kwargs or other in own else other] = value
+    if _binds(function, args, own):
+        return own
+    unknown = [name for name in own if name not in known and not taken]
+    shown = [str(each.replace(annotation=each.empty)) for each in known.values() if each.name != "self"]
+    if "*" not in "".join(shown) and any(each.kind is each.KEYWORD_ONLY for each in known.values()):
+        shown.insert(sum(each.kind is not each.KEYWORD_ONLY for each in known.values()), "*")
+    try:
+        inspect.signature(function).bind(*args, **own)
+        words = ""
+    except TypeError as error:
+        words = str(error)
+    name = function.__name__
+    head = f"{name}() takes no argument {unknown[0]!r}" if unknown else f"{name}(): {words}"
+    near = difflib.get_close_matches(unknown[0], known, n=2) if unknown else []
+    one = " All inputs are one argument: (a, b), or {name: value}."
+    one = one if "inputs" in known and not unknown else ""
+    raise TypeError(f"{head}.{meant(near)} It takes ({', '.join(shown)}).{one}{elsewhere(*unknown)}")
+
+
+def _names_of_inputs(model: Any) -> Iterable[str]:
+    """Return the names that a model has for its inputs, which are no other names of options."""
+    try:
+        return inspect.signature(getattr(model, "forward", model)).parameters
+    except (TypeError, ValueError):
+        return ()
+
+
+def _alike(name: str, known: Iterable[str]) -> str:
+    """Return the argument that means the same, or the name itself."""
+    groups = (group for group in OF_ARGUMENTS if name in group)
+    return next((other for group in groups for other in known if other in group), name)
+
+
+def _binds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def session_itself(value: Any) -> Any:
+    """Return the session that a change of it stands for, and anything else as it is."""
+    return value.session if getattr(type(value), "stands_for_session", False) else value
+
+
+def is_value(value: Any) -> bool:
+    """Tell whether a value can only be an input: a tensor, an array, or a mapping or tuple with one."""
+    if isinstance(value, Mapping) or type(value).__name__ in ("BatchEncoding", "BatchFeature"):
+        return any(is_value(each) for each in value.values())
+    if isinstance(value, tuple | list):
+        return any(map(is_value, value))
+    return is_tensor(value)
+
+
+_FILES = {".dot", ".html", ".json", ".onnx", ".pdf", ".png", ".pt2", ".py", ".svg"}
+
+
+def is_file_to_write(value: Any) -> bool:
+    """Tell whether a value is a path that ends as files do which fxlab writes."""
+    return isinstance(value, str | os.PathLike) and PurePath(value).suffix in _FILES
+
+
+def _by_kind(
+    parameters: Mapping[str, inspect.Parameter],
+    positional: list[inspect.Parameter],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments with each in the place that its kind allows alone.
+
+    Several tensors are the inputs of one call: ``trace(f, x, y)``. A path is the file to write:
+    ``draw(model, x, "a.svg")``. A model with inputs stands for a session: ``export(model, x, "a.pt2")``.
+    """
+    names = [each.name for each in positional]
+    first, more = args[:1], [*args[1:]]
+    if names[:1] == ["graph_module"] and first and hasattr(type(first[0]), "graph_module"):
+        first = (first[0].graph_module,)
+    for name, is_kind in (("optimizer", _is_optimizer), ("loss", isfunction)):
+        found = [each for each in more if is_kind(each)]
+        if name in parameters and name not in kwargs and len(found) == 1:
+            more = [each for each in more if each is not found[0]]
+            kwargs = kwargs | {name: found[0]}
+    if "path" in parameters and "path" not in kwargs and len(names) > 1 and names[0] != "path":
+        files = [each for each in more if is_file_to_write(each)]
+        if len(files) == 1:
+            more = [each for each in more if each is not files[0]]
+            kwargs = kwargs | {"path": files[0]}
+    if any(each.kind is each.VAR_POSITIONAL for each in positional):
+        labels = [name for name in ("labels", "target", "targets") if name in kwargs]
+        if (
+            "loss" in parameters
+            and len(labels) == 1
+            and labels[0] not in _names_of_inputs(first and first[0])
+        ):
+            kwargs = {**kwargs}
+            more.append(kwargs.pop(labels[0]))
+        return (*first, *more), kwargs
+    if "inputs" in names:
+        before = names.index("inputs") - 1
+        given = more[before:]
+        if len(given) > 1 and all(map(is_tensor, given)):
+            more = [*more[:before], tuple(given)]
+    elif names[:1] == ["session"] and first:
+        given = [each for each in more if is_value(each)]
+        if given and not isinstance(first[0], type):
+            make = import_module("fxlab.session").Session
+            first = (make(first[0], given[0] if len(given) == 1 else tuple(given)),)
+            more = [each for each in more if not any(each is other for other in given)]
+    return (*first, *more), kwargs
+
+
+def is_tensor(value: Any) -> bool:
+    """Tell whether a value is a tensor or an array of NumPy; neither library is imported for that."""
+    kinds = (("torch", "Tensor"), ("numpy", "ndarray"))
+    return any(m in sys.modules and isinstance(value, getattr(sys.modules[m], kind)) for m, kind in kinds)
+
+
+def of_session(name: str) -> Callable[..., Any]:
+    """Return a method of sessions as a function of a model, its inputs and the arguments of the method.
+
+    The model is the first argument that is one, and the inputs those that can be nothing else. A function
+    that changes a session which it makes returns its graph module.
+    """
+    session_class: Any = import_module("fxlab.session").Session
+    method = getattr(session_class, name, None)
+
+    def call(*args: Any, inputs: Any = None, **options: Any) -> Any:
+        given = [*map(session_itself, args)]
+        place = next((at for at, each in enumerate(given) if _is_model(each)), 0)
+        if not given:
+            raise TypeError(
+                f"{name}(): expected a model or session, its inputs, and what session.{name} takes."
+            )
+        model = given.pop(place)
+        if isinstance(model, session_class):
+            return getattr(model, name)(*given, **options)
+        values = [each for each in given if is_value(each)]
+        rest = [each for each in given if not any(each is value for value in values)]
+        if inputs is None and values:
+            inputs = values[0] if len(values) == 1 else tuple(values)
+        session = session_class(model, inputs)
+        found = getattr(session, name)(*rest, **options)
+        return session.graph_module if getattr(type(found), "stands_for_session", False) else found
+
+    call.__name__, call.__doc__, call.__module__ = name, getattr(method, "__doc__", None), "fxlab"
+    return call
+
+
+def _is_optimizer(value: Any) -> bool:
+    return "torch" in sys.modules and isinstance(value, sys.modules["torch"].optim.Optimizer)
+
+
+def _is_model(value: Any) -> bool:
+    is_session = type(value).__name__ != "type" and hasattr(type(value), "graph_module")
+    import torch
+
+    program = isinstance(value, torch.nn.Module | torch.export.ExportedProgram) or is_session
+    return program or (isinstance(value, str | os.PathLike) and PurePath(value).suffix == ".pt2")
