@@ -46,7 +46,6 @@ def guided(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(map(session_itself, args))
         args, kwargs = _by_kind(parameters, positional, args, kwargs)
         if takes_inputs and kwargs.keys() - parameters.keys():
             kwargs = own_arguments(function, args, kwargs)
@@ -114,11 +113,6 @@ def _binds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     except TypeError:
         return False
     return True
-
-
-def session_itself(value: Any) -> Any:
-    """Return the session that a change of it stands for, and anything else as it is."""
-    return value.session if getattr(type(value), "stands_for_session", False) else value
 
 
 def is_value(value: Any) -> bool:
@@ -203,7 +197,7 @@ def of_session(name: str) -> Callable[..., Any]:
     method = getattr(session_class, name, None)
 
     def call(*args: Any, inputs: Any = None, **options: Any) -> Any:
-        given = [*map(session_itself, args)]
+        given = [*args]
         place = next((at for at, each in enumerate(given) if _is_model(each)), 0)
         if not given:
             raise TypeError(
@@ -218,7 +212,7 @@ def of_session(name: str) -> Callable[..., Any]:
             inputs = values[0] if len(values) == 1 else tuple(values)
         session = session_class(model, inputs)
         found = getattr(session, name)(*rest, **options)
-        return session.graph_module if getattr(type(found), "stands_for_session", False) else found
+        return session.graph_module if found is session else found
 
     call.__name__, call.__doc__, call.__module__ = name, getattr(method, "__doc__", None), "fxlab"
     return call

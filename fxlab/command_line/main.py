@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -44,8 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return ExitCode.DONE
     own[0] = _OF_OTHER_PROGRAMS.get(own[0], own[0])
-    if own[0] in ("draw", "export", "inspect", "nodes", "report", "verdict"):
-        own[0] = _by_file(own)
     if own[0] in ("lab", "notebook", "ui", "serve"):
         parser.error(f"there is no command {own[0]!r}: `fxlab report MODEL -o page.html` writes the page")
     options, unknown = parser.parse_known_args(own)
@@ -96,20 +93,6 @@ _OF_OTHER_PROGRAMS = {
     for word in words.split()
 }
 """Words of other programs for commands."""
-
-_OF_FILES = {
-    **dict.fromkeys((".dot", ".pdf", ".png", ".svg"), "draw"),
-    **dict.fromkeys((".onnx", ".pt2"), "export"),
-    ".html": "report",
-}
-
-
-def _by_file(own: Sequence[str]) -> str:
-    """Return the command that writes a file of the kind that ``--output`` names; else the one given."""
-    named = [each.partition("=")[2] for each in own if each.startswith("--output=")]
-    named += [after for each, after in pairwise(own) if each in ("-o", "--output")]
-    return _OF_FILES.get(Path(named[-1]).suffix, own[0]) if named else own[0]
-
 
 _Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]
 

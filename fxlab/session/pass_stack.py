@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from inspect import isroutine
-from typing import Any, Self
+from typing import Any
 
 from torch.fx import GraphModule, Node
 
@@ -39,7 +39,6 @@ class PassStack:
         self._stages = Stages(original, offer.limited)
         self._comparisons = Comparisons(original, self._stages.note_original)
         self._turns = Turns(self, self._look_for_changes)
-        self._before: Callable[[], None] = self._kept()
         self._times: dict[str, int] = {}
         """When the files that passes come from were last changed."""
         for pass_ in self._offered:
@@ -589,18 +588,6 @@ class PassStack:
         """Make a new entry of the history."""
         if switches != self._switches:
             self._settle(self._history.then(switches))
-
-    def _kept(self) -> Callable[[], None]:
-        """Return a function that goes back to what is offered and on now."""
-        before = self._switches
-        return lambda: self._turns.take(lambda: self._go_to(before))
-
-    def __enter__(self) -> Self:
-        self._before = self._kept()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._before()
 
     @in_turn
     def _begin_with(self, switches: Switches) -> None:

@@ -110,77 +110,13 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
     return run  # type: ignore[return-value]
 
 
-class CanGoBack(TakesTurns, Protocol):
-    """A session, which knows what is on and can go back to it."""
-
-    def _kept(self) -> Callable[[], None]: ...
-
-
-class Change:
-    """A change that a session has made, in the place of the session: the next change is called on it.
-
-    In a ``with`` statement, what is on before the change is on again after the block.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from fxlab import Session
-    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout()).eval()
-    >>> session = Session(torch.fx.symbolic_trace(model))
-    >>> with session.apply("remove-identities").apply("remove-dead-code"):
-    ...     session.applied.names
-    ['remove-dead-code', 'remove-identities']
-    >>> session.applied.names
-    []
-    """
-
-    stands_for_session = True
-
-    def __init__(self, session: Any, go_back: Callable[[], None]) -> None:
-        self.session, self._go_back = session, go_back
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "session":  # IPython, copy and pickle ask for these
-            raise AttributeError(name)
-        found = getattr(self.session, name)
-        return _with_change(found, self._go_back) if getattr(found, "is_change", False) else found
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the session."""
-        return self.session(*args, **kwargs)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.session[name]
-
-    def __enter__(self) -> Any:
-        return self.session
-
-    def __exit__(self, *error: object) -> None:
-        self._go_back()
-
-    def __repr__(self) -> str:
-        return repr(self.session)
-
-
-def _with_change(method: Callable[..., Any], go_back: Callable[[], None]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return Change(method(*args, **kwargs).session, go_back)  # back to before the first of several
-
-    return run
-
-
-B = TypeVar("B", bound=CanGoBack)
-
-
-def change(method: Callable[Concatenate[B, P], None]) -> Callable[Concatenate[B, P], B]:
-    """Let a method that changes a session take turns, and return the change, which stands for the session."""
+def change(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], S]:
+    """Let a method that changes a session take turns, and return the session, for the next change."""
     in_one_turn = in_turn(method)
 
     @functools.wraps(method)
-    def run(self: B, *args: P.args, **kwargs: P.kwargs) -> B:
-        go_back = self._kept()
+    def run(self: S, *args: P.args, **kwargs: P.kwargs) -> S:
         in_one_turn(self, *args, **kwargs)
-        return cast(B, Change(self, go_back))
+        return self
 
-    run.is_change = True  # type: ignore[attr-defined]
-    return cast(Callable[Concatenate[B, P], B], run)
+    return run  # type: ignore[return-value]
