@@ -251,22 +251,6 @@ def spelt_alike(name: str, other: str) -> bool:
     return bare(name) == bare(other) != ""
 
 
-class PassName(str):
-    """The name of a pass, which is equal to its other spellings: ``"MergeLinears"``, ``"merge_linears"``.
-
-    Its hash is that of the text: for a key, which has one spelling, write ``str(name)``.
-    """
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and spelt_alike(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-
 def no_such_name(owner: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for a name that there is not, with the nearest names and where else to look."""
     public = [other for other in known if not other.startswith("_")]

@@ -381,13 +381,6 @@ def test_a_function_of_a_graph_module_is_judged_in_the_place_of_a_model(model):
         fxlab.verdict(model, halved, X)
 
 
-def test_a_name_of_a_pass_is_equal_in_any_spelling():
-    name = fxlab.MergeLinears.name
-    assert name == "MergeLinears" == name
-    assert name != "MergeLinear"
-    assert {str(name): 1}["merge-linears"] == 1
-
-
 def test_candidates_are_chosen_where_a_pass_is_applied(session):
     everything = {*session.explain("fuse-bias-in-linear").index}
     assert everything == {"_0", "_2"}

@@ -14,7 +14,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from fxlab.first_use import pd
 from fxlab.models.bodies import graphs_of
 from fxlab.models.graph_module import check_lints, ensure_picklable
-from fxlab.other_names import OF_PASSES, PassName, no_such_name
+from fxlab.other_names import OF_PASSES, no_such_name
 from fxlab.transformations.candidate_filter import not_limitable
 from fxlab.transformations.marks import add_mark, marks, remove_mark
 from fxlab.transformations.signature import HELD, arguments_of, code_of, digest
@@ -34,7 +34,7 @@ class _OfClass:
 
 
 def _kebab_case(cls: type) -> str:
-    return PassName(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower())
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
 
 
 def _documentation(cls: type) -> str:

@@ -23,7 +23,7 @@ def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_pr
     ``argument``: the argument that it was given for, to begin an error with. ``by_prefix``: whether an
     unambiguous prefix is accepted. Raises ValueError if there is no such name, or several.
     """
-    known = [*map(str, names)]  # of which one spelling is the name
+    known = list(names)
     if name in known:
         return name
     wanted, spellings = bare(name), {other: bare(other) for other in known}
