@@ -21,7 +21,7 @@ class Table(pd.DataFrame):
     def _constructor(self) -> type[Table]:
         return Table
 
-    def __call__(self) -> Self:
+    def __call__(self, *_: Any, **__: Any) -> Self:
         """Return itself."""
         return self
 

@@ -421,3 +421,9 @@ def test_results_are_iterated_by_their_rows(model):
     assert len(verdict) == 1
     compared = fxlab.compare(model, model, X)
     assert {row.status for row in compared} == {"agrees"}
+
+
+def test_a_table_is_a_value_for_pandas_which_calls_what_can_be_called(model):
+    costs = fxlab.profile(model, X)
+    assert costs() is costs
+    assert costs.loc[costs["flops"] > 0].where(costs.notna()).equals(costs[costs["flops"] > 0])

@@ -42,7 +42,8 @@ def nodes(model: Model, inputs: Inputs | None = None, *, where: Any = None) -> p
     inputs
         What a module is traced on. Left out, they are made from its configuration.
     where
-        Which nodes to list, as :func:`chosen_nodes` takes it. Left out, all.
+        Which nodes to list: the name of a node, the path of a module, what nodes compute in words
+        (``"linear"``), a class of modules, an operator, or a function of a node. Left out, all.
 
     Returns
     -------

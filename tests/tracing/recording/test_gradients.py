@@ -5,12 +5,17 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch._higher_order_ops import while_loop
+from torch._higher_order_ops.strict_mode import strict_mode
 from torch.func import jacrev
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import fxlab
+
+# Torch says these once in a process.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:flex_attention called without", "ignore:.torch.jit.script. is deprecated"
+)
 
 POSITIONS = torch.randn(5, 3)
 
@@ -205,9 +210,9 @@ class Functionalized(ForceField):
         return torch.func.functionalize(self.energy)(positions)
 
 
-class Loop(ForceField):
+class Strict(ForceField):
     def forward(self, positions):
-        return while_loop(lambda x: x.sum() < 9, lambda x: (x.exp(),), (positions,))[0]
+        return strict_mode(torch.exp, (positions,))
 
 
 class Backward(ForceField):
@@ -221,7 +226,7 @@ class Backward(ForceField):
     ("model", "cause", "code"),
     [
         (Functionalized(), "does not show", "hidden-tensor"),
-        (Loop(), "while_loop", "hidden-by-torch"),
+        (Strict(), "strict_mode", "hidden-by-torch"),
         (Backward(), "backward", "backward"),
     ],
 )
@@ -238,9 +243,9 @@ def test_a_leaf_module_may_take_derivatives_by_torch_func():
 
 
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
-@pytest.mark.parametrize("leaf_modules", [[Loop], None], ids=["named", "found"])
+@pytest.mark.parametrize("leaf_modules", [[Strict], None], ids=["named", "found"])
 def test_a_part_may_give_functions_to_an_operator(leaf_modules):
-    model = nn.Sequential(Loop(), nn.ReLU())
+    model = nn.Sequential(Strict(), nn.ReLU())
     traced = fxlab.symbolic_trace(model, POSITIONS, leaf_modules=leaf_modules)
     assert "dynamic shapes" in traced.meta["trace"].rung
     for other in (POSITIONS[:4] - 5, POSITIONS + 5):

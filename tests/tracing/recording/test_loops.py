@@ -84,8 +84,12 @@ def outputs(module, x):
     return tree_leaves(module(x))
 
 
+FURTHER = "none of the times", "branches", "a scan along columns, backwards", "a scan in a map"
+WEEKLY = [pytest.param(case, marks=pytest.mark.weekly) for case in FURTHER]
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*(case for case in CASES if case not in FURTHER), *WEEKLY])
 def test_loops_are_recorded_for_any_size(case):
     torch.manual_seed(0)
     model = Loops(CASES[case])
