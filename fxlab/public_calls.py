@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from inspect import isfunction
+from inspect import isfunction, isroutine
 from pathlib import PurePath
 from typing import Any
 
@@ -223,8 +223,6 @@ def _is_optimizer(value: Any) -> bool:
 
 
 def _is_model(value: Any) -> bool:
-    is_session = type(value).__name__ != "type" and hasattr(type(value), "graph_module")
-    import torch
-
-    program = isinstance(value, torch.nn.Module | torch.export.ExportedProgram) or is_session
-    return program or (isinstance(value, str | os.PathLike) and PurePath(value).suffix == ".pt2")
+    if isinstance(value, str | os.PathLike):
+        return PurePath(value).suffix == ".pt2"
+    return not isroutine(value) and bool(import_module("fxlab.sources").is_model(value))

@@ -10,11 +10,10 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from fxlab.first_use import pd
 from fxlab.other_names import OF_RESULTS, no_such_name
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fxlab.tables import Table
 
 _SHOWN = 20
@@ -77,8 +76,6 @@ class Result(OtherNames):
     @table_property
     def table(self) -> pd.DataFrame:
         """Its plain values, in one row."""
-        import pandas as pd
-
         found = self.as_dict()
         return pd.DataFrame([{name: v for name, v in found.items() if not isinstance(v, list | dict)}])
 

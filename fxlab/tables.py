@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from typing import Any, NoReturn, Self
 
 import pandas as pd
@@ -28,10 +29,10 @@ class Table(pd.DataFrame):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, list) and all(isinstance(each, str) for each in key):
             whole = self.reset_index() if self.index.name in key else self
-            return super(Table, whole).__getitem__([_own_column(each, whole) or each for each in key])
+            return super(Table, whole).__getitem__([_own_column(each, whole.columns) or each for each in key])
         if not isinstance(key, str) or key in self.columns:
             return super().__getitem__(key)
-        if (own := _own_column(key, self)) is not None:
+        if (own := _own_column(key, self.columns)) is not None:
             return super().__getitem__(own)
         if key in self.index:
             found = self.loc[key]
@@ -50,7 +51,7 @@ class Table(pd.DataFrame):
         except AttributeError:
             if name.startswith("_"):  # IPython, copy and pickle ask for these
                 raise
-        if (own := _own_column(name, self)) is not None:
+        if (own := _own_column(name, self.columns)) is not None:
             return self[own]
         if name == "total" and (summed := [one for one in _ADDITIVE if one in self.columns]):
             return self[summed].sum()
@@ -77,7 +78,7 @@ class Table(pd.DataFrame):
 
     def by_module(self) -> Table:
         """Return the sums of what adds up, by module."""
-        column = _own_column("module", self) or "module"
+        column = _own_column("module", self.columns) or "module"
         summed = [one for one in _ADDITIVE if one in self.columns]
         if column not in self.columns or not summed:
             raise AttributeError(
@@ -88,11 +89,11 @@ class Table(pd.DataFrame):
 
     def groupby(self, by: Any = None, *args: Any, **options: Any) -> Any:
         """Group rows as a data frame does, by a column of any of its names."""
-        by = _own_column(by, self) or by if isinstance(by, str) and by not in self.columns else by
+        by = _own_column(by, self.columns) or by if isinstance(by, str) and by not in self.columns else by
         return super().groupby(by, *args, **options)
 
     def _in_module(self, path: str) -> Table | None:
-        column = _own_column("module", self) or "module"
+        column = _own_column("module", self.columns) or "module"
         if column not in self.columns:
             return None
         modules = self[column].astype(str)
@@ -113,7 +114,7 @@ class Row(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # copy and pickle ask for these
             raise AttributeError(name)
-        own = next((each for each in (name, *OF_COLUMNS.get(name, ())) if each in self), None)
+        own = name if name in self else _own_column(name, self)
         if own is None:
             raise no_such_name("row", name, self)
         return self[own]
@@ -126,5 +127,5 @@ _ADDITIVE = "time", "share", "flops", "bytes_in", "bytes_out"
 _SHOWN_METHODS = ("head", "sort_values", "groupby", "query", "to_csv", "to_dict", "to_markdown")
 
 
-def _own_column(name: str, table: pd.DataFrame) -> str | None:
-    return next((own for own in OF_COLUMNS.get(name, ()) if own in table.columns), None)
+def _own_column(name: str, columns: Collection[Any]) -> str | None:
+    return next((own for own in OF_COLUMNS.get(name, ()) if own in columns), None)

@@ -231,7 +231,7 @@ class PassStack:
             If the session does not offer it, and no nodes are meant.
         """
         if isinstance(pass_, Transformation) or is_pass(pass_):
-            return self._limited(self._find(pass_))
+            return self._found(pass_)
         if not isinstance(pass_, str | type) and not callable(pass_):
             raise TypeError(
                 f"pass_: expected a pass, its name, or which nodes to find, got {described(pass_)}."
@@ -239,7 +239,7 @@ class PassStack:
         if not isinstance(pass_, str):
             return chosen_nodes(self.graph_module, pass_)
         try:
-            return self._limited(self._find(pass_))
+            return self._found(pass_)
         except ValueError:
             with suppress(ValueError):
                 return chosen_nodes(self.graph_module, pass_)

@@ -314,7 +314,7 @@ class Session(Shortcuts, PassStack):
         if pass_ is None:
             tables = {str(one.name): self.explain(one) for one in self.passes}
             return pd.concat([table.assign(**{"pass": name}) for name, table in tables.items()])
-        found: Transformation = self._limited(self._find(pass_))
+        found = self._found(pass_)
         below = self._switches.stack(below=found.name)
         stages = self._stages.of(self._stack)
         return self._comparisons.remembered(

@@ -56,11 +56,10 @@ def _as_file(write: Callable[[str], Any], suffix: str, path: str | os.PathLike[s
     return held.decode() if suffix in ("dot", "html", "svg") else held
 
 
-def _public() -> dict[str, Any]:
-    """Return the public functions that fxlab has, of which most take a session first."""
-    package = import_module("fxlab")
-    names = [*package.__all__, *(name for name in OF_FXLAB if name.startswith("compare"))]
-    return {name: package for name in names if name[:1].islower() and name != "__version__"}
+def _public() -> set[str]:
+    """Return the names of the public functions that fxlab has, of which most take a session first."""
+    comparing = (name for name in OF_FXLAB if name.startswith("compare"))
+    return {name for name in (*import_module("fxlab").__all__, *comparing) if name[:1].islower()}
 
 
 class Shortcuts:
@@ -77,7 +76,7 @@ class Shortcuts:
         def __getattr__(self, name: str) -> Any:
             own = OF_SESSIONS.get(name, name)
             if own in (functions := _public()):
-                return partial(getattr(functions[own], own), self)
+                return partial(_function(own), self)
             if self.writes(name):
                 suffix = name.removeprefix("to_")
                 return partial(_as_file, getattr(self, _WRITERS[f".{suffix}"]), suffix)

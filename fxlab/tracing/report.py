@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from fxlab.first_use import pd
 from fxlab.tracing.findings import Finding, Found
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DYNAMIC = "dynamic shapes"
 DATA = "dynamic shapes, with data"
@@ -122,7 +119,5 @@ class TraceReport:
 
     def table(self) -> pd.DataFrame:
         """Return the findings as a table: ``kind``, ``what``, ``detail``, ``where`` and ``code``."""
-        import pandas as pd
-
         rows = [vars(finding) for finding in self.findings]
         return pd.DataFrame(rows, columns=["kind", "what", "detail", "where", "code"])

@@ -109,8 +109,6 @@ def as_pass(value: Any, argument: str) -> Transformation:
     if isinstance(value, Transformation):
         return value
     if isinstance(value, str):
-        from fxlab.transformations.registry import offered
-
         known = {str(pass_.name): pass_ for pass_ in offered()}
         return known[find_name(value, list(known), argument)]
     if isinstance(value, type):

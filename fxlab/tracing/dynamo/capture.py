@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx import GraphModule
 
+from fxlab.first_use import pd
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
 from fxlab.tracing.dynamo.model_graph import model_graph
 from fxlab.tracing.torch_private import FakeTensor
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,6 @@ class Capture:
         """Return a row for each graph: ``nodes``, ``inputs``, ``reason`` and ``place`` of the break that
         ends it.
         """
-        import pandas as pd
-
         rows = [
             (
                 len(graph.graph_module.graph.nodes),

@@ -13,7 +13,6 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.safe_code import protect
 from fxlab.torch_private import pytree
-from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.output_objects import output_argument
 
 
@@ -85,17 +84,22 @@ class RecordedBody:
 class OperatorBody(RecordedBody):
     """A function that an operator of torch is given, such as a branch of ``torch.cond``.
 
-    ``operator``: its name. ``given``: what another function of the same call uses of the graph around it,
-    which this one is called with as well. ``is_condition``: whether it gives the condition of a loop.
+    ``refused``: makes the error that says what is wrong with it. ``given``: what another function of the same
+    call uses of the graph around it, which this one is called with as well. ``is_condition``: whether it
+    gives the condition of a loop.
     """
 
     has_values = True
 
     def __init__(
-        self, operator: str, function: Callable[..., Any], given: list[Node], is_condition: bool
+        self,
+        refused: Callable[[str], Exception],
+        function: Callable[..., Any],
+        given: list[Node],
+        is_condition: bool,
     ) -> None:
         super().__init__(function)
-        self._operator, self._shared, self._is_condition = operator, given, is_condition
+        self._refused, self._shared, self._is_condition = refused, given, is_condition
 
     def run(
         self,
@@ -113,16 +117,12 @@ class OperatorBody(RecordedBody):
             self.inherited(node)
         leaves, structure = pytree.tree_flatten(self._function(*arguments))
         if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
-            raise self.refused("gives something that is no tensor")
+            raise self._refused("gives something that is no tensor")
         kinds = [(leaf.dtype, leaf.dim()) for leaf in leaves]
         if self._is_condition and kinds != [(torch.bool, 0)]:
-            raise self.refused("gives no condition, which is one number of dtype bool")
+            raise self._refused("gives no condition, which is one number of dtype bool")
         nodes = tuple(map(node_of, leaves))
         if any(node.op == "placeholder" for node in nodes) or len({*nodes}) < len(nodes):
-            raise self.refused("gives a tensor that is there already, and no copy")
+            raise self._refused("gives a tensor that is there already, and no copy")
         self.graph.output(nodes[0] if self._is_condition else nodes)
         return leaves, structure
-
-    def refused(self, reason: str) -> Exception:
-        """Return the error that says what is wrong with the function."""
-        return Obstacle.FUNCTION_GIVEN(operator=self._operator, reason=reason)

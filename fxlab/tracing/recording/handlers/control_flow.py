@@ -174,7 +174,7 @@ class _Bodies:
         for name, function in functions.items():
             is_condition = name == _CONDITION
             given = bodies[0].given if bodies else []
-            body = OperatorBody(operator.__name__, partial(_seen, run, function), given, is_condition)
+            body = OperatorBody(self.refused, partial(_seen, run, function), given, is_condition)
             bodies.append(body)
             recording.bodies.append(body)
             try:
