@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlab._version import __version__ as __version__
 from fxlab.first_use import found_in
-from fxlab.other_names import OF_FXLAB, OF_SESSIONS, no_such_name, spelt_otherwise
+from fxlab.other_names import OF_FXLAB, OF_SESSIONS, no_such_name, own_name, spelt_otherwise
 from fxlab.public_calls import guided, of_session
 
 if TYPE_CHECKING:
@@ -103,18 +103,24 @@ _MODULES = (
 """What can be reached after ``import fxlab`` beside these names."""
 
 _NAMES = {name: f"fxlab.{home}" for home, names in _EXPORTS.items() for name in names.split()}
-_find = found_in("fxlab", _NAMES, lambda value: guided(value) if isinstance(value, FunctionType) else value)
+
+
+def _guided(value: Any) -> Any:
+    return guided(value) if isinstance(value, FunctionType) else value
+
+
+_find = found_in("fxlab", _NAMES, _guided)
 __all__ = ["__version__", *sorted(_NAMES)]
 
 
 if not TYPE_CHECKING:  # else every name would be known to type checkers
 
     def __getattr__(name: str) -> Any:
-        if name in OF_FXLAB:
-            module, _, own = OF_FXLAB[name].rpartition(".")
-            return getattr(import_module(f"fxlab.{module}"), own) if module else __getattr__(own)
         if name in _NAMES:
             return _find(name)
+        if not name.startswith("_") and (found := own_name(name, OF_FXLAB, _NAMES)) is not None:
+            module, _, own = found.rpartition(".")
+            return _guided(getattr(import_module(f"fxlab.{module}"), own)) if module else __getattr__(own)
         if name.startswith("_") or not name.isidentifier():
             raise AttributeError(name)
         if find_spec(f"fxlab.{name}") is not None:
@@ -122,7 +128,8 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
         if name[:1].isupper() and name in (for_authors := import_module("fxlab.rewriting")).__all__:
             return getattr(for_authors, name)
         sessions = import_module("fxlab.session").Session
-        if callable(getattr(sessions, own := OF_SESSIONS.get(name, name), None)) or sessions.writes(name):
+        own = own_name(name, OF_SESSIONS, {*dir(sessions)}) or name
+        if callable(getattr(sessions, own, None)) or sessions.writes(name):
             return of_session(own)
         if (other := spelt_otherwise(name, [*_NAMES, *OF_FXLAB])) is not None:
             return __getattr__(other)

@@ -7,12 +7,19 @@ same; and names of things that fxlab has in another place, with a sentence that 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 
 def _by_other_name(rows: Mapping[str, str]) -> dict[str, str]:
-    return {other: name for name, others in rows.items() for other in others.split()}
+    """Return the own name for each other; ``(a|b)_c`` stands for ``a_c`` and ``b_c``."""
+    return {other: name for name, others in rows.items() for each in others.split() for other in _all(each)}
+
+
+def _all(text: str) -> Iterator[str]:
+    parts = [part.split("|") for part in re.split(r"[()]", text)]
+    return map("".join, itertools.product(*parts))
 
 
 _IN_MODULES = {
@@ -28,77 +35,84 @@ _IN_MODULES = {
         FuseBatchNorm1dInConv1d FuseBatchNorm3dInConv3d FuseBatchNormInConvTranspose Match
     """,
     "validation": """
-        Bisection Divergence Evaluation MemoryUse NodeValues Reference Status Variants compare_stages
-        input_variants
+        Bisection Cost Divergence Evaluation MemoryUse NodeValues Reference Status Times Variants
+        compare_stages input_variants model_cost
     """,
 }
 """Module -> its public names that few need by their name, such as classes of results."""
 
-OF_FXLAB = _by_other_name(
+_OF_BOTH = _by_other_name(
     {
-        "Transformation": "Pass GraphPass",
-        "assert_same": "assert_same_function assert_equal assert_equivalent assert_close assert_allclose",
-        "benchmark": "bench time_models",
-        "capture": "backend",
-        "compile_session": "compile",
+        "assert_same": "assert_(|is_|all)(same|equal|equivalent|close|agree|agrees|same_function)",
+        "benchmark": "bench time_models timeit",
+        "compare_nodes": "(node_|)errors",
         "compare_weights": "weight_diff diff_weights",
-        "compose": "chain pipeline sequential pass_manager",
-        "draw": "plot visualize visualise render show_graph draw_graph",
+        "draw": "(plot|visuali(z|s)e|render)(|_graph) show_graph draw_graph save_(picture|image|svg) picture",
         "evaluate": "eval_model",
-        "find_matches": "match match_pattern",
-        "from_callable": "as_pass transformation from_function graph_pass function_pass make_pass pass_",
-        "from_pattern": "pattern Pattern pattern_pass ReplacePattern PatternPass",
+        "export": "(to_|as_|)exported_program to_program",
+        "find_matches": "match match_pattern find_pattern",
         "first_divergence": "first_difference divergence",
         "graph_diff": "diff diff_graphs compare_graphs",
-        "inspect": "show view widget explore",
-        "load_session": "load",
-        "register": "register_pass add_pass",
-        "node_values": "stats node_stats statistics activations",
+        "inspect": "show view widget explore display",
+        "node_values": "(|node_)stats (|node_)statistics activations",
         "nodes": "node_table list_nodes",
-        "profile": "cost costs flops macs count_flops",
-        "record_run": "record",
-        "trace": "trace_model to_graph",
-        "trace_step": "trace_training_step",
-        "training_session": "train_session training_step",
-        "transformations.offered": "passes list_passes available_passes all_passes",
-        "verdict": "allclose verify check same is_same same_function equivalent check_equivalence",
+        "validation.model_cost": "(|model_|total_|count_)(cost|costs|flops|macs)",
+        "report": "save_(html|report) html_report",
+        "verdict": "allclose verify validate check judge (is_|)same same_function (is_|)equivalent "
+        "check_(equivalence|pass|model|correctness) verify_pass",
     }
-) | {name: f"{module}.{name}" for module, names in _IN_MODULES.items() for name in names.split()}
+)
+"""Name of a function elsewhere -> its name in fxlab, which is a method of sessions as well."""
+OF_FXLAB = (
+    _OF_BOTH
+    | _by_other_name(
+        {
+            "Session": "(make|create|new|trace|open)_session session_of",
+            "Transformation": "Pass GraphPass",
+            "TransformationError": "PassError PassFailed",
+            "TraceError": "TracingError",
+            "capture": "backend",
+            "compile_session": "compile",
+            "compose": "chain pipeline sequential pass_manager",
+            "from_callable": "as_pass transformation from_function (graph|function|make|custom)_pass pass_",
+            "from_pattern": "(pattern|rewrite)_pass ReplacePattern PatternPass Pattern pattern rewrite",
+            "load_session": "load",
+            "register": "register_pass add_pass",
+            "record_run": "record",
+            "trace": "trace_model to_graph",
+            "trace_step": "trace_training_step",
+            "training_session": "train_session training_step step_session",
+            "transformations.offered": "passes (list|available|all|offered)_passes",
+        }
+    )
+    | {name: f"{module}.{name}" for module, names in _IN_MODULES.items() for name in names.split()}
+)
 """Name of a function or class elsewhere -> its name in fxlab. A name that the nearest answers needs none."""
-
-OF_SESSIONS = _by_other_name(
+OF_SESSIONS = _OF_BOTH | _by_other_name(
     {
         "__call__": "run forward",
-        "applied": "active active_passes enabled stack",
-        "add": "add_pass add_transformation",
-        "apply": "enable switch_on turn_on on apply_pass apply_passes transform",
-        "apply_all": "optimize optimise enable_all",
+        "applied": "active (active|enabled|applied)_passes enabled stack",
+        "add": "(add|register)_(pass|transformation) register",
+        "apply": "enable (switch|turn)_on on (apply|run|use)_pass(|es) transform",
+        "apply_all": "optimi(z|s)e enable_all",
         "code": "source",
         "breaks": "graph_breaks",
-        "as_model": "to_model to_module module",
-        "compare_nodes": "errors node_errors",
+        "as_model": "to_model to_module module compiled_model",
         "compare_stages": "verdicts",
         "explain": "candidates",
-        "draw": "plot visualize visualise render save_picture save_image save_svg picture",
-        "find_matches": "match find_pattern match_pattern",
-        "graph_diff": "diff",
         "graph_module": "gm current transformed after",
-        "inspect": "show view widget explore",
-        "is_on": "is_applied is_enabled is_active",
-        "node_values": "stats statistics node_stats",
-        "nodes": "table to_frame to_pandas to_dataframe df summary",
+        "is_on": "is_(applied|enabled|active)",
+        "nodes": "table to_(frame|pandas|dataframe) df",
         "original": "reference before",
-        "passes": "available offered available_passes list_passes all_passes",
-        "profile": "cost costs flops macs",
-        "report": "save_html",
+        "passes": "available offered (list|available|all|offered)_passes",
         "why_not": "refusals refused",
-        "revert": "disable switch_off turn_off off unapply",
+        "revert": "disable (switch|turn)_off off unapply",
         "revert_all": "reset clear",
         "replace": "replace_pattern",
         "values": "activations node_outputs intermediate_values",
-        "verdict": "verify check judge",
     }
 )
+"""Name of a member of a session elsewhere -> its name in fxlab."""
 OF_PASSES = _by_other_name(
     {
         "__call__": "apply run call forward",
@@ -119,12 +133,14 @@ OF_INSPECTORS = _by_other_name(
 _OF_RESULTS = {
     "breaks": "graph_breaks",
     "recompiles": "recompilations",
-    "agrees": "equal ok passed same equal success is_same same_function equivalent is_equal matches",
-    "as_dict": "to_dict dict",
-    "max_abs_diff": """
-        max_diff max_error max_abs_error max_difference max_abs_difference max_absolute_error
-        max_absolute_difference largest_difference
+    "agrees": """
+        (is_|are_|)(ok|same|equal|equivalent|close|correct|valid) pass(es|ed) success same_function match(es|)
     """,
+    "as_dict": "to_dict dict",
+    "flops": "total_flops flop",
+    "parameters": "params (num|n|total)_(params|parameters)",
+    "time": "median seconds median_time latency duration elapsed",
+    "max_abs_diff": "(max|maximum|largest)_(|abs_|absolute_)(diff|difference|err|error|deviation)",
     "node": "name node_name candidate candidate_node transformed transformed_node right",
     "original": "reference reference_node original_node expected_node left",
     "first": "first_divergence first_difference divergence",
@@ -134,14 +150,13 @@ _OF_RESULTS = {
     "reason": "message explanation why",
     "same_bits": "identical bit_identical bitwise_equal bitwise exact",
     "save": "write savefig render to_file to_png to_pdf",
-    "status": "kind outcome state",
+    "status": "kind outcome state verdict",
     "source": "dot to_dot",
     "svg": "to_svg",
     "to_frame": "to_pandas to_dataframe",
     "table": "df dataframe",
 }
 OF_COLUMNS = {
-    "macs": ["flops"],
     "module": ["module_path"],
     "module_path": ["module"],
     "name": ["node"],
@@ -154,7 +169,7 @@ OF_COLUMNS = {
 OF_RESULTS: dict[str, list[str]] = {}
 """Name of an attribute elsewhere -> its names in fxlab, of which a result has one."""
 for _own, _others in _OF_RESULTS.items():
-    for _other in _others.split():
+    for _other in _by_other_name({_own: _others}):
         OF_RESULTS.setdefault(_other, []).append(_own)
 
 OF_ARGUMENTS = [
@@ -170,11 +185,13 @@ OF_ARGUMENTS = [
         "metrics metric",
         "opened depth levels level expand expanded",
         "optimizer optim opt",
+        "where match_filters match_filter filters condition conditions extra_check",
         "overlay color_by colour_by color colour colors colours node_colors",
         "passes transformations transforms",
         "path file filename output out output_path out_path",
         "reference original model session baseline model_a",
         "shapes show_shapes with_shapes",
+        "warmup warm_up warmups warmup_runs warmup_rounds",
         "rounds n n_iter repeats repeat n_runs runs iterations iters num_runs",
     )
 ]
@@ -215,12 +232,12 @@ ELSEWHERE = _rows(
         "input_shape input_size shape",
         "Inputs are tensors: torch.randn(2, 3, 224, 224) in their place.",
     ),
-    ("warmup warm_up", "Each model is called before it is timed, and rounds=... says how often it is timed."),
     (
         "collapse collapsed expand_nested",
         "opened=[...] names the groups that are open, opened=2 two levels; budget limits boxes.",
     ),
     ("format", "path=... names the file to write, whose suffix is the format."),
+    ("macs mac", "flops counts a multiplication and an addition as two, so that they are twice the macs."),
     ("to_dot dot", "fxlab.draw(model).source is the graph in the DOT language."),
     ("memory_timeline peak_memory", "fxlab.memory(model, inputs) has the bytes that are alive at each node."),
     ("tracer tracer_cls is_leaf", "leaf_modules says which modules stay one node."),
@@ -232,6 +249,41 @@ ELSEWHERE = _rows(
     ("temporarily", "session.preview(pass_) returns the graph module with a pass, and switches nothing."),
 )
 """Name or argument -> where fxlab has that, or why it has not."""
+
+
+_VERBS = "get", "list", "compute", "calculate", "run"
+_OBJECTS = (
+    "table",
+    "list",
+    "model",
+    "models",
+    "graph",
+    "graphs",
+    "pass",
+    "passes",
+    "session",
+    "result",
+    "results",
+)
+
+
+def own_name(name: str, others: Mapping[str, str], known: Container[str]) -> str | None:
+    """Return the own name that is meant, or None: another name, or one with a word that adds nothing.
+
+    Those words are a verb before it and its object behind it: ``get_verdict``, ``run_benchmark``,
+    ``inspect_model``.
+    """
+    words = name.split("_")
+    trimmed = [words[at:] for at in (0, 1) if not at or words[0] in _VERBS]
+    trimmed += [each[:-1] for each in trimmed if each and each[-1] in _OBJECTS]
+    for text in filter(None, map("_".join, trimmed)):
+        if text in others:
+            return others[text]
+        if text != name:
+            for each in (f"{text}s", text):
+                if each in known:
+                    return each
+    return None
 
 
 def spelt_otherwise(name: str, known: Iterable[str]) -> str | None:

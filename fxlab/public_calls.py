@@ -48,34 +48,50 @@ def guided(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = _by_kind(parameters, positional, args, kwargs)
         if takes_inputs and kwargs.keys() - parameters.keys():
-            kwargs = own_arguments(function, args, kwargs)
-        try:
-            return as_table(function(*args, **kwargs))
-        except TypeError:
-            if _binds(function, args, kwargs):
-                raise
-        return as_table(function(*args, **own_arguments(function, args, kwargs)))
+            args, kwargs = own_arguments(function, args, kwargs)
+        return as_table(fitted(function, args, kwargs))
 
     call.__module__ = "fxlab"  # where pickle finds it
     return call
 
 
+def fitted(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function; arguments that do not fit are given by the names that it has for them."""
+    try:
+        return function(*args, **kwargs)
+    except TypeError:
+        if _binds(function, args, kwargs):
+            raise
+    args, kwargs = own_arguments(function, args, kwargs)
+    return function(*args, **kwargs)
+
+
 def own_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments that do not fit by the names that the function has for them.
 
-    Raises TypeError if they do not fit then either: which one, and what the function takes.
+    Inputs of the model by their names are ``inputs``. Raises TypeError if they do not fit then either: which
+    one, and what the function takes.
     """
     known = inspect.signature(function).parameters
     taken = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    of_model = _names_of_inputs(args[0] if args else kwargs.get("model")) if taken else ()
+    model = args[0] if args else next((kwargs[name] for name in _MODELS if name in kwargs), None)
+    of_model = _names_of_inputs(model) if taken or "inputs" in known else ()
     own: dict[str, Any] = {}
     for name, value in kwargs.items():
-        other = name if name in known or name in of_model else _alike(name, known)
+        other = name if name in known or name in of_model else alike(name, known)
         own[name if other in kwargs or other in own else other] = value
     if _binds(function, args, own):
-        return own
+        return args, own
+    by_name = (
+        {} if taken else {name: own.pop(name) for name in [*own] if name in of_model and name not in known}
+    )
+    if by_name and _binds(function, args, own):
+        bound = inspect.signature(function).bind(*args, **own)
+        given = import_module("fxlab.models.running").given_inputs
+        bound.arguments["inputs"] = given(bound.arguments.get("inputs"), by_name, _original(model))
+        return bound.args, bound.kwargs
     unknown = [name for name in own if name not in known and not taken]
     shown = [str(each.replace(annotation=each.empty)) for each in known.values() if each.name != "self"]
     if "*" not in "".join(shown) and any(each.kind is each.KEYWORD_ONLY for each in known.values()):
@@ -95,13 +111,23 @@ def own_arguments(
 
 def _names_of_inputs(model: Any) -> Iterable[str]:
     """Return the names that a model has for its inputs, which are no other names of options."""
+    model = _original(model)
     try:
         return inspect.signature(getattr(model, "forward", model)).parameters
     except (TypeError, ValueError):
         return ()
 
 
-def _alike(name: str, known: Iterable[str]) -> str:
+def _original(model: Any) -> Any:
+    """Return the model of a session, and any other as it is."""
+    return vars(model).get("original", model) if hasattr(model, "__dict__") else model
+
+
+_MODELS = "model", "reference", "original", "session"
+"""Arguments that are the model whose inputs have names."""
+
+
+def alike(name: str, known: Iterable[str]) -> str:
     """Return the argument that means the same, or the name itself."""
     groups = (group for group in OF_ARGUMENTS if name in group)
     return next((other for group in groups for other in known if other in group), name)
@@ -141,12 +167,19 @@ def _by_kind(
     """Return arguments with each in the place that its kind allows alone.
 
     Several tensors are the inputs of one call: ``trace(f, x, y)``. A path is the file to write:
-    ``draw(model, x, "a.svg")``. A model with inputs stands for a session: ``export(model, x, "a.pt2")``.
+    ``draw(model, x, "a.svg")``. A model with inputs stands for a session: ``export(model, x, "a.pt2")``. A
+    text beside a function is its name: ``register("halve", function)``.
     """
     names = [each.name for each in positional]
     first, more = args[:1], [*args[1:]]
     if names[:1] == ["graph_module"] and first and hasattr(type(first[0]), "graph_module"):
         first = (first[0].graph_module,)
+    needed = sum(each.default is each.empty and each.kind is not each.VAR_POSITIONAL for each in positional)
+    if "name" in parameters and len(args) > max(needed, 1) and "name" not in kwargs:
+        texts = [each for each in args if isinstance(each, str)]
+        if len(texts) == 1:
+            rest = [each for each in args if each is not texts[0]]
+            first, more, kwargs = tuple(rest[:1]), rest[1:], kwargs | {"name": texts[0]}
     for name, is_kind in (("optimizer", _is_optimizer), ("loss", isfunction)):
         found = [each for each in more if is_kind(each)]
         if name in parameters and name not in kwargs and len(found) == 1:

@@ -22,6 +22,7 @@ _OF_TABLES = {
     *(
         "columns",
         "describe",
+        "empty",
         "head",
         "iloc",
         "index",
@@ -61,6 +62,10 @@ class OtherNames:
             if hasattr(type(self), own) or own in vars(self):
                 found = getattr(self, own)
                 return found if not name.startswith("to_") or callable(found) else lambda found=found: found
+        inside = [each for each in vars(self).values() if isinstance(each, Result)]
+        inside = [each for each in inside if not hasattr(Result, name) and name in {*dir(each)}]
+        if len(inside) == 1:  # what a bisection does not have, the divergence that it found may
+            return getattr(inside[0], name)
         if name in _OF_TABLES and hasattr(type(self), "table"):
             return getattr(self.table, name)
         raise no_such_name(f"{type(self).__name__!r} object", name, dir(self))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import isroutine, signature
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast
 
 import torch
@@ -140,6 +141,16 @@ def model_class(names: Iterable[str]) -> Any:
     return transformers.AutoModel
 
 
+def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of a trace among arguments, and the others, which are inputs by name."""
+    from fxlab.tracing import symbolic_trace
+
+    options = {
+        name: value for name, value in arguments.items() if name in signature(symbolic_trace).parameters
+    }
+    return options, {name: value for name, value in arguments.items() if name not in options}
+
+
 def trace(
     model: Model, inputs: Inputs | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> GraphModule:
@@ -171,25 +182,34 @@ def trace(
     """
     found = resolved(model, "model")
     if not isinstance(found, Source) or isinstance(found.module, GraphModule):
+        _refuse_options(divided(options)[0])
         return module_of(found, "model")  # type: ignore[return-value]  # of a session, or a graph already
     from fxlab.tracing import symbolic_trace
 
-    arguments = {name: options.pop(name) for name in {*options} - {*signature(symbolic_trace).parameters}}
+    options, arguments = divided(options)
     arguments |= {} if kwargs is None else {"kwargs": kwargs}
     given = found.given(found.inputs if inputs is None else inputs, arguments)
     return symbolic_trace(found.module, given, **options)
 
 
-def traced(module: torch.nn.Module, inputs: Inputs | None) -> tuple[GraphModule, Inputs | None]:
+def _refuse_options(options: Iterable[str]) -> None:
+    for name in options:
+        raise TypeError(f"{name}: a graph is taken as it is. Give the model that it is of to trace that.")
+
+
+def traced(
+    module: torch.nn.Module, inputs: Inputs | None, options: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[GraphModule, Inputs | None]:
     """Return the graph of a module and its inputs; one that is not traced yet is traced on them."""
     if isinstance(module, GraphModule):
+        _refuse_options(options)
         if inputs is not None:
             call_arguments(inputs)
         return module, inputs
     from fxlab.tracing import symbolic_trace
 
     given = inputs_or_examples(inputs, module)
-    return symbolic_trace(module, given), given
+    return symbolic_trace(module, given, **options), given
 
 
 def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inputs:

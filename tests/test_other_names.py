@@ -406,7 +406,7 @@ def test_rows_of_a_table_are_found_by_name(model, session):
     assert "flops" in costs
     assert "nothing" not in costs
     assert costs["0"].index.tolist() == ["_0"]
-    assert costs[["node", "macs"]].columns.tolist() == ["node", "flops"]
+    assert costs[["node", "params"]].columns.tolist() == ["node", "parameters"]
     with pytest.raises(KeyError, match="no column, row or module"):
         costs["nothing"]
     assert session.graph_diff().added.empty
@@ -427,3 +427,155 @@ def test_a_table_is_a_value_for_pandas_which_calls_what_can_be_called(model):
     costs = fxlab.profile(model, X)
     assert costs() is costs
     assert costs.loc[costs["flops"] > 0].where(costs.notna()).equals(costs[costs["flops"] > 0])
+
+
+def test_names_are_patterns_and_words_that_add_nothing_are_left_out(session):
+    assert fxlab.PassError is fxlab.TransformationError
+    assert fxlab.check_pass(fxlab.FuseBiasInLinear(), session.model, X)
+    assert session.get_verdict()
+    assert session.assert_equal() is None
+    assert session.to_exported_program().module()(X).shape == (4, 4)
+    with pytest.raises(AttributeError, match="no attribute 'get_nothing'"):
+        _ = session.get_nothing
+    with pytest.raises(AttributeError):
+        _ = fxlab.compile_nothing
+
+
+def test_what_reads_a_graph_is_asked_of_the_session(session):
+    assert {*session.state_dict()} == {*session.graph_module.state_dict()}
+    assert session.get_submodule("1") is session.graph_module.get_submodule("1")
+    with pytest.raises(AttributeError):
+        _ = session.train
+
+
+def test_summary_says_what_each_pass_has_changed(session):
+    assert session.apply("fuse-bias-in-linear").summary().splitlines()[1:] == [
+        f"fuse-bias-in-linear: {session.changes('fuse-bias-in-linear')}"
+    ]
+
+
+def test_revert_takes_what_apply_takes_and_all_without_arguments(session):
+    session.apply("fuse-bias-in-linear", "remove-dead-code").revert(["fuse-bias-in-linear"])
+    assert session.applied == ["remove-dead-code"]
+    session.apply(fxlab.FuseBiasInLinear).revert(fxlab.FuseBiasInLinear, "remove-dead-code")
+    assert session.applied == []
+    assert session.apply("fuse-bias-in-linear").revert().graph_module is session.original
+    session.apply("fuse-bias-in-linear").revert([])
+    assert session.applied == ["fuse-bias-in-linear"]
+
+
+def test_a_method_that_is_called_wrongly_says_what_it_takes(session):
+    with pytest.raises(TypeError, match=r"exclude\(\): missing .* It takes \(pass_, \*nodes\)"):
+        session.exclude()
+    with pytest.raises(TypeError, match=r"takes no argument 'tolerance'"):
+        session.bisect(tolerance=0)
+
+
+def test_a_pass_is_applied_under_a_name(session):
+    session.apply(fxlab.FuseBiasInLinear(), name="mine")
+    assert session.applied == ["mine"]
+    with pytest.raises(TypeError, match="expected one pass beside a name, got 2"):
+        session.apply("remove-dead-code", "fuse-bias-in-linear", name="both")
+
+
+def test_inputs_have_their_names_in_every_function():
+    wrong, x = Scaled(), X
+    assert fxlab.verdict(Scaled(), wrong, x=x, scale=3.0).agrees
+    assert fxlab.compare_outputs(Scaled(), Scaled(), x, scale=3.0)["same_bits"].all()
+    assert fxlab.profile(model=Scaled(), x=x).index.tolist()[0] == "x"
+    session = fxlab.Session(Scaled(), x)
+    assert session.verdict(x=x + 1).agrees
+    with pytest.raises(TypeError, match="takes no argument 'y'"):
+        fxlab.verdict(Scaled(), wrong, y=x)
+
+
+def test_a_session_takes_the_options_of_a_trace(model):
+    assert not fxlab.Session(model, X, dynamic=False).graph.find_nodes(op="call_function", target="sym_size")
+    with pytest.raises(TypeError, match=r"dynamic: a graph is taken as it is. Give the model that"):
+        fxlab.Session(fxlab.trace(model, X), X, dynamic=False)
+    with pytest.raises(TypeError, match="leaf_modules: a graph is taken as it is"):
+        fxlab.trace(fxlab.trace(model, X), leaf_modules=[nn.Linear])
+
+
+def on_graph(graph):
+    for node in graph.nodes:
+        if node.target is operator.truediv:
+            node.target, node.args = operator.mul, (node.args[0], 0.5)
+
+
+def called_graph(graph):
+    on_graph(graph.graph)
+
+
+@pytest.mark.parametrize("pass_", [on_graph, called_graph])
+def test_a_function_of_an_argument_called_graph_is_given_what_it_reads(pass_):
+    session = fxlab.Session(Divides(), X).apply(pass_)
+    assert "* 0.5" in session.code
+    assert session.verdict()
+
+
+def test_a_name_stands_before_or_behind_a_function(monkeypatch):
+    monkeypatch.setattr("fxlab.transformations.registry.REGISTERED", {})
+    assert fxlab.register("halved", multiplied).name == "halved"
+    assert fxlab.from_callable(multiplied, "halved").name == "halved"
+    assert fxlab.from_pattern(lambda x: x / 2, lambda x: x * 0.5, "half").name == "half"
+
+
+def test_a_condition_of_a_pattern_needs_no_words():
+    def never(match):
+        return False
+
+    for where in (never, [never]):
+        half = fxlab.from_pattern(lambda x: x / 2, lambda x: x * 0.5, match_filters=where)
+        session = fxlab.Session(Divides(), X).apply(half)
+        assert not session.changes(half)
+        assert "never" in str(session.explain(half)["reason"].tolist())
+
+
+def test_a_result_has_what_the_result_in_it_has(model, session):
+    session.replace(lambda x: F.relu(x), lambda x: F.gelu(x))
+    assert session.bisect().node == session.bisect().divergence.node
+    assert fxlab.compare(model, session, X).status == session.verdict().verdict == "different"
+    with pytest.raises(AttributeError):
+        _ = session.bisect().agrees
+
+
+def test_changes_are_a_row_for_each_rewrite(session):
+    session.apply("fuse-bias-in-linear")
+    for changes in (session.changes("fuse-bias-in-linear"), session.changes()):
+        assert [row.removed for row in changes] == ["_0", "_2"]
+        assert len(changes) == 2
+    assert session.changes("remove-dead-code").table.empty
+
+
+def test_a_benchmark_and_a_cost_are_numbers_with_a_table(model, session):
+    session.apply("fuse-bias-in-linear")
+    times = session.benchmark(runs=2, warmup=2, min_seconds=0)
+    assert times.index.tolist() == ["original", "fuse-bias-in-linear"]
+    assert times.speedup == times.table["speedup"].iloc[-1]
+    assert fxlab.benchmark(model, X, rounds=1, min_seconds=0).median > 0
+    assert "times as fast as original" in str(times)
+    assert json.loads(times.to_json())["rows"][1]["passes"] == "fuse-bias-in-linear"
+    cost = fxlab.cost(model, X, by="module")
+    assert cost.params == sum(each.numel() for each in model.parameters())
+    assert cost.flops == session.revert().cost().flops == cost.table["flops"].sum() == 2 * 4 * (64 + 32)
+    with pytest.raises(AttributeError, match="twice the macs"):
+        _ = cost.macs
+    with pytest.raises(ValueError, match="by: expected 'node' or 'module'"):
+        fxlab.cost(model, X, by="layer")
+
+
+def test_assertions_and_passes_are_where_other_libraries_have_them(model):
+    from fxlab.optimization import MergeLinears, Transformation, compose
+    from fxlab.testing import assert_close, assert_same
+
+    assert (MergeLinears, Transformation, compose) == (
+        fxlab.MergeLinears,
+        fxlab.Transformation,
+        fxlab.compose,
+    )
+    assert_close(model, model, X)
+    with pytest.raises(AssertionError, match="The models differ"):
+        assert_same(model, nn.Linear(8, 4), X)
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        from fxlab.testing import nothing  # noqa: F401

@@ -25,7 +25,7 @@ PUBLIC = [
     *("fxlab.transformations.FuseBatchNorm1dInConv1d", "fxlab.transformations.FuseBatchNorm3dInConv3d"),
     "fxlab.transformations.FuseBatchNormInConvTranspose",
     *("fxlab.validation.Reference", "fxlab.validation.Status", "fxlab.validation.compare_stages"),
-    "fxlab.validation.input_variants",
+    *("fxlab.validation.input_variants", "fxlab.validation.model_cost"),
     "fxlab.deployment.files.ExportError",
     # Results of functions, which nobody makes.
     *("fxlab.comparison.FirstDifference", "fxlab.comparison.RecordedRun", "fxlab.drawing.Drawing"),
@@ -41,8 +41,8 @@ PUBLIC = [
     *(
         f"fxlab.validation.{name}"
         for name in (
-            *("Bisection", "Divergence", "Evaluation", "Histogram", "MemoryUse", "NodeValues", "Slice"),
-            *("Statistics", "TensorValue", "Variants", "WorstBatch"),
+            *("Bisection", "Cost", "Divergence", "Evaluation", "Histogram", "MemoryUse", "NodeValues"),
+            *("Slice", "Statistics", "TensorValue", "Times", "Variants", "WorstBatch"),
         )
     ),
 ]

@@ -31,6 +31,7 @@ def facts_of(verdict: Verdict) -> dict[str, Any]:
     """Return a verdict in a few facts."""
     return {
         "verdict": str(verdict.status),
+        "agrees": verdict.agrees,
         "ratio": verdict.ratio,
         "reason": verdict.reason,
         "compared_elements": verdict.compared,
@@ -63,12 +64,12 @@ def pass_table(session: Session) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["pass", "changes", "refused"])
 
 
-def write_page(session: Session, path: str) -> None:
+def write_page(session: Session, path: str, title: str = "") -> None:
     """Write the session as one HTML file."""
     from fxlab.html_report import report
 
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="(-o)"):
-        report(session, path=path)
+        report(session, path=path, title=title)
 
 
 def _first_that_differs(session: Session) -> Transformation:

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -17,6 +18,8 @@ from fxlab.command_line.answer import FORMATS, Answer, visible
 from fxlab.command_line.exit_code import CommandError, ExitCode
 from fxlab.command_line.model_source import DTYPES
 from fxlab.command_line.progress import plain_warnings
+from fxlab.other_names import OF_FXLAB, meant, own_name
+from fxlab.public_calls import alike
 
 _DESCRIPTION = "See what graph transformations do to a PyTorch model, and whether it matters."
 _MODEL = (
@@ -42,15 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not own:
         parser.print_help()
         return ExitCode.DONE
-    own[0] = _OF_OTHER_PROGRAMS.get(own[0], own[0])
+    own[0] = _command_of(own[0])
     if own[0] in ("lab", "notebook", "ui", "serve"):
         parser.error(f"there is no command {own[0]!r}: `fxlab report MODEL -o page.html` writes the page")
     options, unknown = parser.parse_known_args(own)
-    if unknown and options.command in ("report", "verdict") and not unknown[0].startswith("-"):
+    two = options.command in ("report", "verdict") and options.passes is None
+    if unknown and two and not unknown[0].startswith("-"):
         own[0] = "compare"  # two models
         options, unknown = parser.parse_known_args(own)
     if unknown:
-        hint = "; put those of the script behind --" if options.command == "compile" else ""
+        near = get_close_matches(unknown[0].partition("=")[0], options.known_options, n=2, cutoff=0.75)
+        hint = f".{meant(near)}" if near else ""
+        if options.command == "compile":
+            hint = "; put those of the script behind --"
+        elif getattr(options, "passes", None) and not near:
+            hint = "; names of passes are separated by commas"
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if options.command == "compile":
         options.arguments += of_script
@@ -72,27 +81,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 _NAMED_OTHERWISE = {
-    **{name: f"ask.{name}" for name in ("nodes", "profile", "explain", "draw", "benchmark", "passes")},
+    **{name: f"ask.{name}" for name in ("nodes", "profile", "explain", "draw", "benchmark", "bisect")},
+    "passes": "ask.passes",
     **{name: f"report.{name}" for name in ("check", "export")},
     **{"inspect": "ask.nodes", "why-not": "ask.why_not", "verdict": "report.report"},
 }
 """Commands whose file or function is not of their name."""
 
-_OF_OTHER_PROGRAMS = {
+_OF_OTHER_PROGRAMS = OF_FXLAB | {
     word: command
     for command, words in {
-        "benchmark": "bench time speed",
-        "compare": "diff assert assert-same weights compare-weights",
-        "draw": "plot render svg picture visualize",
-        "nodes": "show summary info table graph",
-        "passes": "list list-passes ls",
-        "profile": "cost flops",
-        "report": "apply run transform optimize",
-        "verdict": "verify judge",
+        "benchmark": "time",
+        "compare": "diff assert weights compare_weights assert_same",
+        "draw": "svg",
+        "nodes": "show summary info table graph view",
+        "passes": "list ls list_passes",
+        "profile": "cost",
+        "report": "apply run transform optimize optimise html",
+        "verdict": "judge",
     }.items()
     for word in words.split()
 }
 """Words of other programs for commands."""
+
+
+def _command_of(word: str) -> str:
+    """Return the command that a word of another program, or a name in Python, means; else the word."""
+    known = ["compare", "compile", "doctor", "report", "trace", *_NAMED_OTHERWISE]
+    if word in known or word.startswith("-"):
+        return word
+    found = own_name(word.replace("-", "_"), _OF_OTHER_PROGRAMS, known) or word
+    return found if found in known else word
+
 
 _Command: TypeAlias = Callable[[argparse.Namespace], tuple[Answer | str, ExitCode]]
 
@@ -138,6 +158,18 @@ def _with_script_arguments(arguments: Sequence[str]) -> tuple[list[str], list[st
 
 
 class _Parser(argparse.ArgumentParser):
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Take options by the names that arguments have in Python and in other libraries."""
+        known = {name.removeprefix("--").replace("-", "_"): name for name in self._option_string_actions}
+        own = []
+        for word in sys.argv[1:] if args is None else args:
+            name, equals, value = word.partition("=")
+            other = name.removeprefix("--").replace("-", "_")
+            if name.startswith("--") and not any(each.startswith(name) for each in known.values()):
+                name = known.get(_OPTIONS.get(other, alike(other, known)), name)
+            own.append(f"{name}{equals}{value}")
+        return super().parse_known_args(own, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and how to learn more; the whole usage would bury it."""
         self.exit(ExitCode.BAD_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
@@ -162,6 +194,9 @@ def command_parser() -> argparse.ArgumentParser:
     words = "Apply passes to a model, tell whether it is the same, write a report."
     report = command("report", words, aliases=["verdict"])
     report.add_argument("-o", "--output", **page)
+    report.add_argument(
+        "--title", default="", help="the title of the page; the name of the model if left out"
+    )
     words = "save what is on as a small JSON file, for `fxlab check`"
     report.add_argument("--save", type=_file, metavar="FILE", help=words)
 
@@ -209,6 +244,10 @@ def command_parser() -> argparse.ArgumentParser:
     words = "how often each is timed (15)"
     timed.add_argument("--rounds", type=_positive, default=15, metavar="N", help=words)
 
+    words = "how often each is called before (1)"
+    timed.add_argument("--warmup", type=_positive, default=1, metavar="N", help=words)
+
+    command("bisect", "Find the pass, and the rewrite in it, with which a model is different.")
     command("profile", "Tell the time, operations and bytes of each node.")
     command("explain", "Tell what passes would change on a model, and what not and why.", named=True)
     words = "Tell where passes do not apply, and why; what came furthest first."
@@ -234,6 +273,18 @@ def command_parser() -> argparse.ArgumentParser:
     return parser
 
 
+_OPTIONS = dict.fromkeys(("shape", "shapes", "input_shape", "input_shapes", "input_size", "sizes"), "inputs")
+"""Options that are no arguments in Python."""
+
+
+class _Joined(argparse.Action):
+    """An option that may be given several times, or with several values that commas separate."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: Any = None) -> None:
+        former = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if former is None else f"{former},{values}")
+
+
 class _Help(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=100)
@@ -251,6 +302,7 @@ def _add(commands: Any, name: str, words: str, **more: Any) -> argparse.Argument
         "--verbose", action="store_true", help="a line for each step, and what other libraries warn of"
     )
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    parser.set_defaults(known_options=parser._option_string_actions)
     return parser
 
 
@@ -259,7 +311,8 @@ def _add_passes(parser: argparse.ArgumentParser, *, named: bool = False) -> None
         words = "what --passes may name as well"
         parser.add_argument("named", nargs="?", metavar="PASSES", help=words)
     parser.add_argument(
-        *("--passes", "--pass", "--apply", "--transformations"),
+        *("-p", "--passes", "--pass", "--apply"),
+        action=_Joined,
         default=None,
         metavar="NAMES",
         help="passes, separated by commas; the beginning of a name will do, `all` is all. They are applied "
@@ -295,7 +348,7 @@ def _add_model(parser: argparse.ArgumentParser, name: str = "MODEL") -> None:
     words = (
         "a .safetensors or .npz file, one of torch.save, file.py:name, or sizes of random numbers: 2x8,2x4"
     )
-    inputs.add_argument("--inputs", "--example-inputs", metavar="FILE", help=words)
+    inputs.add_argument("-i", "--inputs", metavar="FILE", help=words)
     inputs.add_argument("--batch-size", type=_positive, default=2, metavar="N", help="(2)")
     inputs.add_argument("--length", type=_positive, metavar="N", help="of the sequences")
 

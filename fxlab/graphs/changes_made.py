@@ -1,17 +1,19 @@
 """Counts of what a pass has done: its rewrites, and the kinds of nodes that became others."""
 
 from collections import Counter
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch.fx import GraphModule
 
 from fxlab.checks import check_is
+from fxlab.first_use import pd
 from fxlab.graphs.graph_diff import changes_by_name
 from fxlab.graphs.reordering import moved_nodes
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import kind_text, modules_by_path
-from fxlab.results import Result
+from fxlab.results import Result, table_property
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
@@ -48,6 +50,21 @@ class Changes(Result):
     """How many nodes stand elsewhere, where that is all that was done."""
     nearest: str = ""
     """Where there are none, the nearest place, and why it stays."""
+    replaced: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = field(
+        default=(), compare=False, repr=False
+    )
+    """The nodes that each rewrite removes and adds; all in one where rewrites are not told apart."""
+
+    @table_property
+    def table(self) -> "pd.DataFrame":
+        """A row for each rewrite: the names of the nodes that it has ``removed`` and ``added``."""
+        rows = [tuple(map(", ".join, pair)) for pair in self.replaced]
+        return pd.DataFrame(rows, columns=["removed", "added"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON or a tracker of experiments."""
+        rows = [{"removed": [*removed], "added": [*added]} for removed, added in self.replaced]
+        return super().as_dict() | {"replaced": rows}
 
     def __bool__(self) -> bool:
         return bool(self.rewrites or self.before or self.after or self.moved)
@@ -114,15 +131,23 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation |
         records = [record for record in records if record.candidate or record.is_opaque]
         replaced = set[str]().union(*(record.replaced for record in records))
         standing = set[str]().union(*(record.stand_ins for record in records))
+        pairs = [(record.replaced, record.stand_ins) for record in records]
         if not any(record.is_opaque for record in records):
             rewrites = len(records)
     else:
         changes = changes_by_name(below, above)
         replaced = {name for name, change in changes.items() if change in ("removed", "changed")}
         standing = {name for name, change in changes.items() if change in ("added", "changed")}
+        pairs = [(replaced, standing)] if replaced or standing else []
     before, after = _count_kinds(below, replaced), _count_kinds(above, standing)
     moved = 0 if before or after else len(moved_nodes(below, above))
-    return Changes(rewrites, before, after, moved=moved)
+    places = [{node.name: place for place, node in enumerate(each.graph.nodes)} for each in (below, above)]
+    made = tuple((_in_order(names, places[0]), _in_order(others, places[1])) for names, others in pairs)
+    return Changes(rewrites, before, after, moved=moved, replaced=made)
+
+
+def _in_order(names: set[str], places: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(sorted(names & places.keys(), key=places.__getitem__))
 
 
 def _count_kinds(graph_module: GraphModule, names: Container[str]) -> dict[str, int]:

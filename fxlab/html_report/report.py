@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from fxlab.checks import described, flag, unexpected
+from fxlab.checks import check_is, described, flag, unexpected
 from fxlab.garbage import only_new_garbage
 from fxlab.html_report.contents import Judged, contents, made_lines
 from fxlab.html_report.page import checked_path, page, write
@@ -62,6 +62,7 @@ def report(
     inputs: Any = None,
     path: str | os.PathLike[str] | None = None,
     *,
+    title: str = "",
     passes: Sequence[Transformation] | None = None,
     measure: bool = True,
     values: bool = False,
@@ -89,6 +90,8 @@ def report(
     path
         The file to write, ending in ``.html``; of a session, ``report(session, "report.html")``. One that
         exists is replaced when the new one is complete.
+    title
+        The title of the page. Left out, the name of the model.
     passes
         For a model, as for :func:`fxlab.inspect`.
     measure
@@ -135,6 +138,7 @@ def report(
     if path is None and isinstance(inputs, str | os.PathLike) and isinstance(model, Session | Mapping):
         inputs, path = None, inputs
     file = checked_path(path)
+    check_is(str, title, "title")
     flag(measure, "measure")
     flag(values, "values")
     if isinstance(model, Mapping):
@@ -143,14 +147,14 @@ def report(
             raise ValueError("model: there is no session in this mapping, so there is nothing to report.")
         if overlay is not None:
             raise ValueError("overlay: expected one session to colour, got several. Report each by itself.")
-        return report_several(sessions, file, measure=measure, values=values)
+        return report_several(sessions, file, title=title, measure=measure, values=values)
     colours = _Colours.of(overlay)
     session = session_of(model, inputs, passes)
     colours.check(session)
     data = _data(session, measure, values, colours)
     if isinstance(model, tuple):
         data["row"] = [*range(len(model))]
-    text = page(model_name(session), {"fxlab-session": data})
+    text = page(title or model_name(session), {"fxlab-session": data})
     write(file, text.encode())
     return file
 

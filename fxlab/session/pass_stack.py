@@ -250,7 +250,7 @@ class PassStack:
         return self._find(pass_) in self._switches.on
 
     @change
-    def apply(self, *passes: AnyPass, only: Any = (), exclude: Any = ()) -> None:
+    def apply(self, *passes: AnyPass, only: Any = (), exclude: Any = (), name: str | None = None) -> None:
         """Switch transformations on, each in its place in the stack. Nothing happens to one that is on.
 
         Parameters
@@ -261,6 +261,8 @@ class PassStack:
             or lists of these. One that is not on offer, or is defined anew, is added first as by :meth:`add`.
         only, exclude
             A node or a list of them, as :meth:`exclude` takes them: the candidates to rewrite, or not to.
+        name
+            Another name for the pass, if it is one.
 
         Raises
         ------
@@ -284,8 +286,12 @@ class PassStack:
         """
         if not passes:
             raise TypeError("passes: expected a pass to switch on, got none.")
-        given = [one for each in passes for one in (each if isinstance(each, list | Passes) else [each])]
+        given = each_of(passes)
+        if name is not None and len(given) != 1:
+            raise TypeError(f"name: expected one pass beside a name, got {len(given)}.")
         asked = [each if isinstance(each, str) else as_pass(each, "passes") for each in given]
+        if name is not None:
+            asked = [as_pass(each, "passes").named(name) for each in asked]
         known = {self._find(each) for each in asked if isinstance(each, str)}
         for each in asked:
             if isinstance(each, Transformation):
@@ -353,15 +359,24 @@ class PassStack:
         return self._stages.built(stack)[stack]
 
     @change
-    def revert(self, pass_: PassOrName) -> None:
-        """Switch a transformation off; those above it are applied anew. Nothing happens if it is off.
+    def revert(self, *passes: PassOrName | list[PassOrName]) -> None:
+        """Switch transformations off; those above them are applied anew. Nothing happens to one that is off.
+
+        Parameters
+        ----------
+        *passes
+            The transformations, or lists of them. Left out, all that are on.
 
         Raises
         ------
         TransformationError
             If one above it raises on the module without it. The session is as it was.
         """
-        self._go_to(replace(self._switches, on=self._switches.on - {self._find(pass_)}))
+        if not passes:
+            self.revert_all()
+            return
+        off = {self._find(each) for each in each_of(passes)}
+        self._go_to(replace(self._switches, on=self._switches.on - off))
 
     @change
     def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
@@ -627,3 +642,8 @@ class PassStack:
         self._stages.forget()
         self._comparisons.forget()
         self._turns.is_changed = True
+
+
+def each_of(passes: Iterable[Any]) -> list[Any]:
+    """Return passes, of which some are given as lists."""
+    return [one for each in passes for one in (each if isinstance(each, list | Passes) else [each])]

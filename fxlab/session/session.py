@@ -28,7 +28,7 @@ from fxlab.session.offer import Offer, PassOrName
 from fxlab.session.pass_stack import PassStack
 from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
-from fxlab.sources import ModelLike, source_of, traced
+from fxlab.sources import ModelLike, divided, source_of, traced
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.candidate_filter import node_names
 from fxlab.transformations.registry import as_pass
@@ -74,7 +74,8 @@ class Session(Shortcuts, PassStack):
         ``from_pretrained`` does it. Each is read when a node uses it and dropped after it, so is each that a
         pass makes of them; the graph itself needs none of them.
     **arguments
-        Inputs by name, such as those of a tokenizer: ``Session(model, **encoding)``.
+        Inputs by name, such as those of a tokenizer: ``Session(model, **encoding)``; or options of
+        :func:`fxlab.symbolic_trace`: ``Session(model, inputs, dynamic=False)``.
 
     Raises
     ------
@@ -110,6 +111,7 @@ class Session(Shortcuts, PassStack):
         source = source_of(model)
         inputs = (inputs, *more) if more else inputs
         batches: Any = inputs if are_batches(inputs, source.module) else None
+        options, arguments = divided(arguments) if arguments else ({}, {})
         inputs = source.inputs if inputs is None and not arguments else source.given(inputs, arguments)
         offer, history = Offer(), History()
         for pass_ in offered() if passes is None else items_of(passes, "passes", "transformations"):
@@ -117,7 +119,7 @@ class Session(Shortcuts, PassStack):
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None
-        original, self._inputs = traced(source.module, inputs)
+        original, self._inputs = traced(source.module, inputs, options)
         self._noted = None if self._model is None else ModelNoted(self._model)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
         if batches is not None:
@@ -443,7 +445,8 @@ class Session(Shortcuts, PassStack):
         from fxlab.session.near_misses import nearest
 
         if pass_ is None:
-            return changes_made(self.original, self.graph_module)
+            rows = tuple(row for each in self.applied for row in self.changes(each).replaced)
+            return replace(changes_made(self.original, self.graph_module), replaced=rows)
         found = self._found(pass_)
         name = str(found.name)
         below = self._switches.stack(below=name)

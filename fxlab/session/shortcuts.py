@@ -17,7 +17,7 @@ from fxlab.checks import described
 from fxlab.graphs.nodes import chosen_nodes
 from fxlab.models.running import Inputs, given_arguments
 from fxlab.node_info import nodes_at, unknown_node
-from fxlab.other_names import OF_FXLAB, OF_SESSIONS, no_such_name
+from fxlab.other_names import OF_FXLAB, OF_SESSIONS, no_such_name, own_name
 from fxlab.sources import inputs_or_examples
 from fxlab.transformations.pass_names import Passes
 from fxlab.values.nested import map_tensors, parted, put_together
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fxlab.deployment.files import ExportedFile
     from fxlab.drawing import Drawing
     from fxlab.notebook import Inspector
-    from fxlab.validation import Bisection
+    from fxlab.validation import Bisection, Times
 
 
 def _function(name: str) -> Any:
@@ -43,6 +43,14 @@ _WRITERS = {
     **dict.fromkeys((".onnx", ".pt2"), "export"),
 }
 """How a file is called that a method writes."""
+
+
+_OF_GRAPHS = {
+    *("print_readable", "print_tabular", "python_code", "output_node"),
+    *("buffers", "children", "get_buffer", "get_parameter", "get_submodule", "meta", "modules", "training"),
+    *("named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "state_dict"),
+}
+"""What a session has from its present graph: what reads it, nothing that writes."""
 
 
 def _as_file(write: Callable[[str], Any], suffix: str, path: str | os.PathLike[str] | None = None) -> Any:
@@ -74,16 +82,19 @@ class Shortcuts:
     if not TYPE_CHECKING:  # else every name would be known to type checkers
 
         def __getattr__(self, name: str) -> Any:
-            own = OF_SESSIONS.get(name, name)
-            if own in (functions := _public()):
-                return partial(_function(own), self)
+            if name.startswith("_"):  # IPython, copy and pickle ask for these
+                raise AttributeError(name)
+            functions = _public()
+            own = own_name(name, OF_SESSIONS, {*dir(type(self)), *functions}) or name
+            if "." in own or (own in functions and not hasattr(type(self), own)):
+                return partial(_function(name if "." in own else own), self)
             if self.writes(name):
                 suffix = name.removeprefix("to_")
                 return partial(_as_file, getattr(self, _WRITERS[f".{suffix}"]), suffix)
             if own != name and (hasattr(type(self), own) or own in vars(self)):
                 return getattr(self, own)
-            if name.startswith("_"):  # IPython, copy and pickle ask for these
-                raise AttributeError(name)
+            if name in _OF_GRAPHS:
+                return getattr(self.graph if hasattr(Graph, name) else self.graph_module, name)
             raise no_such_name(f"{type(self).__name__!r} object", name, {*dir(self), *functions})
 
     @staticmethod
@@ -96,6 +107,15 @@ class Shortcuts:
         if not (args or kwargs) and self.inputs is not None and self.graph.find_nodes(op="placeholder"):
             args, kwargs = given_arguments(self.inputs)
         return self.graph_module(*args, **kwargs)
+
+    def summary(self) -> str:
+        """Return in a few lines the model and what each pass that is on has changed."""
+        counts = [len(each.graph.nodes) for each in (self.original, self.graph_module)]
+        nodes = f"{counts[0]:,} nodes" + (f", now {counts[1]:,}" if counts[0] != counts[1] else "")
+        session: Any = self
+        return "\n".join(
+            [f"{self!r}: {nodes}", *(f"{p.name}: {session.changes(p)}" for p in session.applied)]
+        )
 
     def node(self, name: str) -> Node:
         """Return a node of the present graph by its name, or the last one of a module by its path.
@@ -206,14 +226,14 @@ class Shortcuts:
             raise AttributeError(f"{name} of a session is asked for, and cannot be set.")
         super().__setattr__(own, value)
 
-    def benchmark(self, **options: Any) -> pd.DataFrame:
+    def benchmark(self, *inputs: Any, **options: Any) -> Times:
         """Time it against the original: ``fxlab.benchmark(session, **options)``."""
-        table: pd.DataFrame = _function("benchmark")(self, **options)
-        return table
+        times: Times = _function("benchmark")(self, *inputs, **options)
+        return times
 
-    def bisect(self, **options: Any) -> Bisection | None:
+    def bisect(self, *inputs: Any, **options: Any) -> Bisection | None:
         """Find the rewrite with which it is different: ``fxlab.bisect(session, **options)``."""
-        found: Bisection | None = _function("bisect")(self, **options)
+        found: Bisection | None = _function("bisect")(self, *inputs, **options)
         return found
 
     def compare(self, candidate: Any = None, **options: Any) -> Comparison:

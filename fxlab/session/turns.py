@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from fxlab.public_calls import as_table, own_arguments
+from fxlab.public_calls import as_table, fitted
 from fxlab.session.errors import TransformationError
 
 T = TypeVar("T")
@@ -99,10 +99,8 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
     @functools.wraps(method)
     def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
-        if kwargs:
-            kwargs = own_arguments(method, (self, *args), kwargs)  # type: ignore[assignment]
         try:
-            return cast(T, as_table(self._turns.take(lambda: method(self, *args, **kwargs))))
+            return cast(T, as_table(self._turns.take(lambda: fitted(method, (self, *args), kwargs))))
         except TransformationError as error:
             # How the session came to run the pass is of no use to who reads what the pass has raised.
             raise error.with_traceback(None)  # noqa: B904

@@ -176,7 +176,7 @@ def _collectives(session: Session) -> Made:
 def _speed(session: Session) -> Made:
     steps = zip(session.applied, session.stages, session.stages[1:], strict=False)
     passes = [p for p, below, above in steps if not graph_diff(below, above).empty]
-    table = benchmark(session, passes=passes)
+    table = benchmark(session, passes=passes).table
     if not passes:
         return table, "No pass that is on changes the graph: this is the original's time."
     last = table.iloc[-1]

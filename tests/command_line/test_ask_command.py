@@ -75,3 +75,37 @@ def test_passes_in_python_code_are_applied_after_those_on_offer(fxlab, made):
     ended = fxlab("verdict", f"{made}:make", "--passes", f"{made}:NoReLU")
     assert (ended.code, "here" in ended.err) == (4, True)
     assert fxlab("verdict", f"{made}:make", "--passes", f"{made}:absent").code == 2
+
+
+def test_options_have_the_names_of_arguments_and_are_given_several_times(fxlab, made):
+    one = fxlab("check-model", f"{made}:make", "-p", "remove-id", "--transforms", f"{made}:double", "--json")
+    answer = json.loads(one.out)
+    assert (one.code, answer["agrees"], answer["different_since"]) == (1, False, "double")
+    timed = fxlab("bench", f"{made}:make", "--runs", 1, "--warm-up", 2, "--pass=remove-id", "--json")
+    assert [row["passes"] for row in json.loads(timed.out)["times"]] == ["original", "remove-identities"]
+    assert fxlab("draw", f"{made}:make", "--filename", "a.svg").code == 0
+    fxlab("report", f"{made}:make", "--title", "Halves", "--out", "a.html")
+    with open("a.html", encoding="utf-8") as page:
+        assert "<title>Halves · fxlab</title>" in page.read()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["report", "--seeed", "1"], "unrecognized arguments: --seeed 1. Did you mean --seed? (see"),
+        (["verdict", "--passes", "a", "b"], "unrecognized arguments: b; names of passes are separated by"),
+        (["stats"], "invalid choice: 'stats'"),
+    ],
+)
+def test_a_wrong_word_leads_to_the_right_one(fxlab, made, arguments, words):
+    ended = fxlab(arguments[0], f"{made}:make", *arguments[1:])
+    assert (ended.code, words in ended.err) == (2, True), ended.err
+
+
+def test_the_pass_that_breaks_a_model_is_found(fxlab, made):
+    ended = fxlab("bisect", f"{made}:make", "--passes", f"remove-identities,{made}:double", "--json")
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["different_since"], answer["first_node"]) == (1, "double", "_0")
+    right = fxlab("bisect", f"{made}:make", "--passes", "remove-identities", "--json")
+    assert (right.code, json.loads(right.out)["agrees"]) == (0, True)
+    assert fxlab("bisect", f"{made}:make").code == 2

@@ -94,9 +94,31 @@ def benchmark(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     with Progress(3, verbose=options.verbose) as progress:
         session, source = session_with_passes(options, progress, (passes, []))
         with progress.step("time"), ends_with(ExitCode.BAD_USAGE, ValueError):
-            table = session.benchmark(passes=names, each=True, rounds=options.rounds)
+            times = session.benchmark(passes=names, each=True, rounds=options.rounds, warmup=options.warmup)
+    table = times.table
     table["time"] = [f"{seconds * 1000:.3g} ms" for seconds in table["time"]]
     return Answer(of_graphs(session, source.words), {"times": table}), ExitCode.DONE
+
+
+def bisect(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    """Find the pass, and the rewrite in it, with which a model is different."""
+    chosen = chosen_passes(options.passes)
+    if not chosen[1]:
+        raise CommandError("--passes: expected names of passes, or `all`.")
+    with Progress(3 + len(chosen[1]), verbose=options.verbose) as progress:
+        session, source = session_with_passes(options, progress, chosen)
+        with progress.step("bisect"), ends_with(ExitCode.NOT_COMPARED, TypeError, ValueError):
+            found = session.bisect()
+    facts = {**of_graphs(session, source.words), "agrees": found is None}
+    if found is None:
+        return Answer(facts), ExitCode.DONE
+    facts |= {
+        "different_since": found.pass_.name,
+        "rewrites": [*found.rewrites],
+        "first_node": found.divergence and found.divergence.node,
+        "reason": found.reason,
+    }
+    return Answer(facts), ExitCode.DIFFERENT
 
 
 def passes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:

@@ -36,7 +36,7 @@ def _written(options: argparse.Namespace, progress: Progress, session: Session, 
     facts = answer.facts
     if options.output:
         with progress.step("write"):
-            write_page(session, options.output)
+            write_page(session, options.output, getattr(options, "title", ""))
         facts = {**facts, "report": options.output}
     return Answer(facts, {**answer.tables, "passes": pass_table(session)})
 

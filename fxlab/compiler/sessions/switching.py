@@ -19,6 +19,7 @@ from fxlab.session import Session
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Switches
 from fxlab.session.offer import PassOrName
+from fxlab.session.pass_stack import each_of
 from fxlab.session.stages import Stages
 from fxlab.session.turns import change, in_turn
 from fxlab.transformations import Transformation
@@ -45,18 +46,18 @@ class SwitchedCompile(Session):
         return tuple(self._compiled.unchanged)
 
     @change
-    def revert(self, pass_: PassOrName) -> None:
-        """Switch a pass off: the model is compiled again without it.
+    def revert(self, *passes: PassOrName | list[PassOrName]) -> None:
+        """Switch passes off, or all: the model is compiled again without them.
 
         Raises
         ------
         ValueError
-            If it cannot be switched off; the message says why.
+            If one cannot be switched off; the message says why.
         """
-        found = self._found(pass_)
-        if why := _fixed(found):
-            raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
-        super().revert(pass_)
+        for found in map(self._found, each_of(passes)):
+            if why := _fixed(found):
+                raise ValueError(f"pass_: {found.name} cannot be switched off: {why}.")
+        super().revert(*passes)
 
     @change
     def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:

@@ -236,7 +236,7 @@ def call_pass(function: Any, graph_module: GraphModule) -> Any:
     if is_pattern_matcher(function):
         return function.apply(graph_module)
     parameters = _parameters(function)
-    if (parameters and parameters[0].annotation in _GRAPHS) or _derives_from(function, "CustomGraphPass"):
+    if (parameters and _takes_graph(function, parameters[0])) or _derives_from(function, "CustomGraphPass"):
         result = function(graph_module.graph)
         graph_module.recompile()
         return None if isinstance(result, Graph) else result
@@ -265,6 +265,14 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
     except (TypeError, ValueError):  # a builtin
         return []
     return [each for each in parameters if each.kind is not each.POSITIONAL_ONLY]
+
+
+def _takes_graph(function: Any, parameter: inspect.Parameter) -> bool:
+    """Tell whether an argument is a graph: by its annotation, or its name if its nodes are read."""
+    if parameter.annotation is not parameter.empty or parameter.name not in ("graph", "g", "fx_graph"):
+        return parameter.annotation in _GRAPHS
+    reads = getattr(getattr(function, "__code__", None), "co_names", ())
+    return "nodes" in reads and "graph" not in reads  # which no graph module has
 
 
 def _derives_from(value: object, name: str) -> bool:

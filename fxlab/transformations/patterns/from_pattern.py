@@ -84,7 +84,10 @@ def from_pattern(
     check_promises(name, ignore_literals=ignore_literals, preserves_computation=preserves_computation)
     patterns = _patterns(pattern)
     check_callable(replacement, "replacement")
-    conditions = {} if where is None else where
+    conditions: Any = {} if where is None else where
+    if callable(conditions) or (isinstance(conditions, list | tuple) and all(map(callable, conditions))):
+        several = [conditions] if callable(conditions) else conditions
+        conditions = {name_of(each).replace("-", " "): each for each in several}
     if not isinstance(conditions, Mapping):
         raise TypeError(
             f"where: expected a mapping of words to functions of a match, got {type(where).__name__}."

@@ -7,7 +7,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import isroutine
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from fxlab.models.running import (
     named_arguments,
     seed_generators,
 )
+from fxlab.results import Result, table_property
 from fxlab.sources import (
     Model,
     graph_of,
@@ -42,6 +43,7 @@ from fxlab.sources import (
     session_of_passes,
 )
 from fxlab.transformations import Transformation
+from fxlab.units import with_unit
 from fxlab.validation.arguments import check_runs, passes_of
 from fxlab.validation.outputs.computed_tensors import written_inputs
 
@@ -78,18 +80,19 @@ def seconds_in_turns(
     inputs: Inputs,
     rounds: int,
     min_seconds: float,
+    warmup: int = 1,
 ) -> dict[str, list[float]]:
     """Return the seconds that one call of each model took in each round, in which each has its turn.
 
-    ``models``: the models by name. The first says how often each is called in a round. Raises ValueError if
-    one of them does not run on these inputs.
+    ``models``: the models by name. The first says how often each is called in a round. ``warmup``: how often
+    each is called before. Raises ValueError if one of them does not run on these inputs.
     """
     first = next(iter(models))
     with RestoringStack(gradients_for(models[first]), generators_kept()):
         try:
             timed = {name: _Timed(model, inputs) for name, model in models.items()}
             for model in timed.values():
-                model.seconds(1)
+                model.seconds(warmup)
             once = timed[first].seconds(1)
         except Exception as error:  # whatever a model raises for inputs that it does not take
             raise ValueError(f"inputs: a model does not run on these: {error}") from error
@@ -135,6 +138,47 @@ class _Timed:
             return float(timer.timeit(calls).mean)
 
 
+@dataclass(frozen=True, repr=False)
+class Times(Result):
+    """The result of :func:`fxlab.benchmark`: a ``table``, and the numbers of its last row.
+
+    That is the row of all passes together, or of the last model.
+    """
+
+    _table: pd.DataFrame = field(repr=False)
+
+    @table_property
+    def table(self) -> pd.DataFrame:
+        """A row for each model, or combination of passes; see :func:`fxlab.benchmark`."""
+        return self._table
+
+    @property
+    def time(self) -> float:
+        """Seconds for one call: the median of the rounds."""
+        return float(self._table["time"].iloc[-1])
+
+    @property
+    def speedup(self) -> float:
+        """The factor by which it is faster than the first."""
+        return float(self._table["speedup"].iloc[-1])
+
+    @property
+    def outcome(self) -> str:
+        """``faster``, ``slower`` or ``no clear difference``; empty if there is one model alone."""
+        return str(self._table["outcome"].iloc[-1])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON or a tracker of experiments."""
+        rows = self._table.reset_index().to_dict("records")
+        return {"time": self.time, "speedup": self.speedup, "outcome": self.outcome, "rows": rows}
+
+    def __str__(self) -> str:
+        name, words = self._table.index[-1], f"{with_unit(self.time, 's')} a call"
+        if len(self._table) == 1:
+            return f"{name}: {words}"
+        return f"{name}: {words}, {self.speedup:.2f} times as fast as {self._table.index[0]} ({self.outcome})"
+
+
 COLUMNS = ("time", "speedup", "ratio", "ratio_low", "ratio_high", "outcome")
 
 
@@ -153,10 +197,11 @@ def benchmark(
     inputs: Inputs | None = None,
     *,
     passes: Iterable[Transformation | str] | None = None,
-    each: bool = False,
+    each: bool | None = None,
     rounds: int = 15,
+    warmup: int = 1,
     min_seconds: float = 0.02,
-) -> pd.DataFrame:
+) -> Times:
     """Time a model with each combination of passes, with each pass alone, or beside other models.
 
     All are timed in turns, in each round once, so that what else the machine does hits all of them, and a
@@ -172,19 +217,24 @@ def benchmark(
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
     passes
-        The passes to combine, or their names. Left out, all of a session that change something.
+        The passes to combine, or their names. Left out, those of a session that are on, or all that change
+        something if none is.
     each
         Time each pass alone, and all of them together, instead of all combinations: which passes pay on this
-        machine. There may be any number of passes.
+        machine. There may be any number of passes. Left out, whether ``passes`` are left out and more than
+        five.
     rounds
         How often each is timed.
+    warmup
+        How often each is called before.
     min_seconds
         How long a round runs the original at least; short models are called several times.
 
     Returns
     -------
-    pandas.DataFrame
-        One row for the original and for each combination, indexed by the names of its ``passes``. With
+    Times
+        The ``time``, ``speedup`` and ``outcome`` of all passes together, or of the last model. Its ``table``
+        has a row for the original and for each combination, indexed by the names of its ``passes``. With
         ``each``, the last row is that of all passes, and a pass that changes nothing alone has no row:
 
         ``time``
@@ -218,8 +268,10 @@ def benchmark(
     >>> benchmark(session, each=True, rounds=3, min_seconds=0.001).index.tolist()
     ['original', 'change-true-div-to-mul-by-inverse']
     """
-    flag(each, "each")
+    if each is not None:
+        flag(each, "each")
     positive_int(rounds, "rounds")
+    positive_int(warmup, "warmup")
     duration(min_seconds, "min_seconds")
     given: Any = reference
     if isinstance(reference, list):
@@ -246,12 +298,18 @@ def benchmark(
         check_runs(original, "session.original")
         inputs = inputs_or_examples(session.inputs if inputs is None else inputs, original)
         offered = session.passes
-        chosen = _that_change_something(original, offered) if passes is None else passes_of(offered, passes)
-        models = (_alone if each else _combinations)(original, list(chosen))
-    seconds = seconds_in_turns(models, inputs, rounds, min_seconds)
+        if passes is None:
+            chosen = [*(session.applied if is_session(given) else ())]
+            chosen = chosen or [*_that_change_something(original, offered)]
+            each = len(chosen) > MOST_PASSES if each is None else each
+        else:
+            chosen = [*passes_of(offered, passes)]
+        models = (_alone if each else _combinations)(original, chosen)
+    seconds = seconds_in_turns(models, inputs, rounds, min_seconds, warmup)
     first = next(iter(seconds.values()))
     rows = {name: _row(times, first) for name, times in seconds.items()}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("passes")
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
+    return Times(table.rename_axis("passes"))
 
 
 def _models(given: Mapping[str, Any], inputs: Any) -> tuple[dict[str, Module], Inputs]:

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections import defaultdict
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,11 +24,85 @@ from fxlab.models.running import (
     seed_generators,
 )
 from fxlab.node_info import module_path, parameter_counts, target_text
+from fxlab.results import Result, table_property
 from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, module_of, resolved
 from fxlab.torch_private import pytree
+from fxlab.units import with_unit
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.cost.memory import PeakMemory
 from fxlab.validation.cost.traced_flops import FlopCount
+
+
+@dataclass(frozen=True, repr=False)
+class Cost(Result):
+    """The result of :func:`model_cost`: what one call takes, and a ``table`` of where."""
+
+    flops: float
+    """Floating-point operations that are known; see :func:`fxlab.profile`."""
+    unknown: tuple[str, ...]
+    """The nodes whose operations are not known."""
+    parameters: int
+    """The number of elements of the parameters that are used; those that several nodes use count once."""
+    bytes: int
+    """The bytes that nodes read and return."""
+    time: float
+    """Seconds, node by node; small nodes take longer than in the whole."""
+    _table: "pd.DataFrame" = field(repr=False)
+
+    @table_property
+    def table(self) -> "pd.DataFrame":
+        """The table of :func:`fxlab.profile`, or its sums."""
+        return self._table
+
+    def by_module(self) -> "pd.DataFrame":
+        """Return the sums of what adds up, by module."""
+        return self.table.by_module()
+
+    def __str__(self) -> str:
+        at_least = "at least " * bool(self.unknown)
+        return (
+            f"{at_least}{with_unit(self.flops, 'FLOP')}, {self.parameters:,} parameters, "
+            f"{with_unit(self.bytes, 'B')} read and returned, {with_unit(self.time, 's')}"
+        )
+
+
+def model_cost(model: Model, inputs: Inputs | None = None, *, by: str = "node", rounds: int = 5) -> Cost:
+    """Measure what a call of a model costs: the sums of :func:`fxlab.profile`; ``fxlab.cost`` is it as well.
+
+    Parameters
+    ----------
+    model, inputs, rounds
+        As for :func:`fxlab.profile`.
+    by
+        What the rows of its table are: ``"node"`` or ``"module"``.
+
+    Returns
+    -------
+    Cost
+        Its ``flops``, ``parameters``, ``bytes`` and ``time``, and the ``table``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`fxlab.profile`, or if ``by`` is neither.
+
+    Examples
+    --------
+    >>> found = model_cost(torch.nn.Linear(4, 8), torch.ones(2, 4))
+    >>> found.flops, found.parameters
+    (128.0, 40)
+    """
+    if by not in ("node", "module"):
+        raise ValueError(f"by: expected 'node' or 'module', got {by!r}.")
+    table = profile(model, inputs, rounds=rounds)
+    sums = table[["parameters", "time"]].sum()
+    unknown = tuple(table.index[table["flops"].isna()])
+    total = int(table[["bytes_in", "bytes_out"]].sum().sum())
+    found = Cost(
+        float(table["flops"].sum()), unknown, int(sums["parameters"]), total, float(sums["time"]), table
+    )
+    return found if by == "node" else replace(found, _table=found.by_module())
+
 
 COLUMNS = (
     "op", "target", "module_path", "time", "share", "flops", "parameters", "bytes_in", "bytes_out",

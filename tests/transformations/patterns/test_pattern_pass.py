@@ -349,7 +349,7 @@ def test_why_not_answers_at_a_node_and_for_all():
         (lambda *xs: torch.cat(xs), lambda x: x, {}, "stands for any number"),
         (lambda x: torch.relu(x), lambda x: x.relu_(), {}, "writes an argument in place"),
         ([], lambda x: x, {}, "empty list"),
-        (written_silu, silu, {"where": [len]}, "where: expected a mapping"),
+        (written_silu, silu, {"where": [3]}, "where: expected a mapping"),
         (written_silu, silu, {"where": {"large": 3}}, "where"),
     ],
 )
