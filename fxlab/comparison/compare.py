@@ -24,7 +24,7 @@ from fxlab.sources import Model
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.outputs.computed_tensors import GRADIENT
-from fxlab.validation.outputs.counterparts import Counterparts
+from fxlab.validation.outputs.counterparts import Counterparts, same_tensors
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Status
 from fxlab.validation.verdicts.runs import Runs
@@ -183,9 +183,9 @@ def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCom
         if both[0] != both[1] and all(dtype.is_floating_point or dtype.is_complex for dtype in both)
     }
     graphs = reference.graph_module, candidate.graph_module
-    own = Counterparts.of_another(graphs[0], graphs[0], {path: path for path in pairs}, cast)
+    own = Counterparts({}, same_tensors(graphs[0], graphs[0]), {path: path for path in pairs}, cast)
     names = {other: path for path, other in pairs.items()}
-    others = Counterparts.of_another(*graphs, names, cast)
+    others = Counterparts({}, same_tensors(*graphs), names, cast)
     judged = RunsCompared(reference.named(own), candidate.named(others))
     for each in judged.runs:
         each.visit = Noted()  # the run that is judged is aligned, too

@@ -6,10 +6,11 @@ that are unique in both texts are matched first, in the longest sequence that ke
 sorting), and equal lines next to them after that.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal, NamedTuple
+
+from fxlab.transformations.journal.name_order import longest_rise
 
 Kind = Literal["same", "changed", "removed", "added"]
 
@@ -63,31 +64,14 @@ def _matched(
     if not within or not within_after:
         return []
     old, new = _unique(before, within), _unique(after, within_after)
-    pairs = [(i, new[value]) for value, i in old.items() if value in new]
-    return _longest_rising(sorted(pairs))
+    pairs = sorted((i, new[value]) for value, i in old.items() if value in new)
+    kept = longest_rise([j for _, j in pairs])
+    return [pair for place, pair in enumerate(pairs) if place in kept]
 
 
 def _unique(values: Sequence[Hashable], within: range) -> dict[Hashable, int]:
     counts = Counter(values[i] for i in within)
     return {values[i]: i for i in within if values[i] and counts[values[i]] == 1}
-
-
-def _longest_rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the most of some pairs, in order of their first, of which the second rises too."""
-    ends: list[int] = []
-    """The smallest second with which a sequence of each length ends."""
-    last: list[int] = []
-    before: list[int] = []
-    for place, (_, j) in enumerate(pairs):
-        length = bisect_left(ends, j)
-        before.append(last[length - 1] if length else -1)
-        ends[length : length + 1] = [j]
-        last[length : length + 1] = [place]
-    found, place = [], last[-1] if last else -1
-    while place >= 0:
-        found.append(pairs[place])
-        place = before[place]
-    return found[::-1]
 
 
 def _with_neighbours(

@@ -14,6 +14,7 @@ from torch import fx
 from fxlab.models.bodies import graphs_of
 from fxlab.node_info import attribute_at, known_result
 from fxlab.operators import computes, describes, may_alias, moves_elements
+from fxlab.operators.operator import is_written
 from fxlab.torch_private import OpOverload, OpOverloadPacket, process_group
 from fxlab.units import counted, with_unit
 from fxlab.values.nested import tensors_inside
@@ -158,7 +159,7 @@ def _found(target: Any) -> _Called | None:
     if not isinstance(target, OpOverload) or target.namespace not in _NAMESPACES:
         return None
     schema = target._schema
-    writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    writes = any(map(is_written, schema.arguments))
     name = schema.name.partition("::")[2]
     arguments = tuple((a.name, a.default_value) for a in schema.arguments)
     return _Called(name, arguments, False, writes or name.endswith("_"))
@@ -249,18 +250,13 @@ def _waits(start: fx.Node, position: dict[fx.Node, int]) -> tuple[fx.Node, ...]:
             seen.add(user)
             if is_wait(user):
                 waits.add(user)
-            elif not exchanges(user) and _passes_on(user):
+            elif not exchanges(user) and (_is_of_exchange(user) or is_view(user)):
                 pending.append(user)
             else:
                 readers.add(user)
     if waits:
         return tuple(sorted(waits, key=position.__getitem__))
     return tuple(sorted(readers, key=position.__getitem__)[:1])
-
-
-def _passes_on(node: fx.Node) -> bool:
-    """Tell whether a node reads no elements: it names a part or a view, or says who waits."""
-    return _is_of_exchange(node) or is_view(node)
 
 
 def computes_something(node: fx.Node) -> bool:

@@ -8,7 +8,9 @@ import torch
 
 from fxlab.models.attention_kernels import in_steps, is_attention_kernel, is_small
 from fxlab.models.running import accelerators_in_use, generators_kept
+from fxlab.operators.operator import is_written
 from fxlab.torch_private import FakeTensor, OpOverload, TorchDispatchMode, modes_disabled, pytree
+from fxlab.values.tensors import is_floating, tensor_leaves
 
 
 def device_errors_raised() -> AbstractContextManager[Any]:
@@ -30,9 +32,12 @@ class _ErrorsRaised(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, OpOverload) and _may_fail_on_values(func):
-            tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            if any(_is_on_accelerator(tensor) for tensor in tensors):
+        if isinstance(func, OpOverload) and torch.Tag.pointwise not in func.tags and not func.is_view:
+            tensors = tensor_leaves((args, kwargs))
+            if any(
+                not isinstance(each, FakeTensor) and each.device.type not in ("cpu", "meta")
+                for each in tensors
+            ):
                 if not is_attention_kernel(func, args, kwargs):
                     raise_error_of(func, args, kwargs)
                 elif is_small(func, args, kwargs):
@@ -47,10 +52,9 @@ def raise_error_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, An
     read. An operator that fails there with harmless values as well says nothing of the values.
     """
     draws = torch.Tag.nondeterministic_seeded in func.tags
-    values = [tensor for tensor in pytree.tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)]
-    if not draws and all(tensor.is_floating_point() or tensor.is_complex() for tensor in values):
+    if not draws and all(is_floating(tensor) for tensor in tensor_leaves((args, kwargs))):
         return
-    written = {argument.name for argument in func._schema.arguments if _is_written(argument)}
+    written = {argument.name for argument in func._schema.arguments if is_written(argument)}
 
     def run(harmless: bool) -> None:
         def of(name: str, value: Any) -> Any:
@@ -70,18 +74,6 @@ def raise_error_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, An
         raise type(error)(str(error)) from None
 
 
-def _may_fail_on_values(func: OpOverload) -> bool:
-    return torch.Tag.pointwise not in func.tags and not func.is_view
-
-
-def _is_written(argument: torch.Argument) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _is_on_accelerator(tensor: torch.Tensor) -> bool:
-    return not isinstance(tensor, FakeTensor) and tensor.device.type not in ("cpu", "meta")
-
-
 def _on_cpu(leaf: Any, needs_values: bool, is_written: bool, harmless: bool) -> Any:
     if isinstance(leaf, torch.Generator):
         return None
@@ -89,7 +81,7 @@ def _on_cpu(leaf: Any, needs_values: bool, is_written: bool, harmless: bool) -> 
         return torch.device("cpu")
     if not isinstance(leaf, torch.Tensor):
         return leaf
-    is_number = leaf.is_floating_point() or leaf.is_complex()
+    is_number = is_floating(leaf)
     make: Callable[..., torch.Tensor] = torch.ones if leaf.dtype == torch.bool or is_number else torch.zeros
     if harmless:
         return make(leaf.shape, dtype=leaf.dtype, device="cpu")

@@ -1,7 +1,7 @@
 """Paths in a graph module that its own attributes do not hide, as its ``graph`` would hide one of a model."""
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -26,8 +26,17 @@ def _free_name(parent: tuple[str, ...], name: str, taken: Collection[tuple[str, 
     own = _own_names()[bool(parent)]
     if name not in own:
         return name
-    variants = (f"{name}_{number}" for number in itertools.count(1))
-    return next(other for other in variants if other not in own and (*parent, other) not in taken)
+    return next(other for other in variants(name) if other not in own and (*parent, other) not in taken)
+
+
+def variants(name: str) -> Iterator[str]:
+    """Yield a name, and numbered variants of it: ``layer``, ``layer_1``, ``layer_2``."""
+    return itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+
+
+def unused_name(parent: nn.Module, wanted: str) -> str:
+    """Return ``wanted``, or a numbered variant of it where the parent has that attribute already."""
+    return next(name for name in variants(wanted) if not hasattr(parent, name))
 
 
 @lru_cache

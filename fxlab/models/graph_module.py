@@ -199,7 +199,7 @@ def changed_copy(
     with deferred():  # weights that are made of those in files wait until they are used
         if writes_tensors:
             return _written_copy(graph_module, change)
-        with _code_when_asked():
+        with _code_when_asked(True):
             copied = share_tensors_copy(graph_module)
             if code_when_asked:
                 return change(copied)
@@ -225,9 +225,9 @@ _CODE_WHEN_ASKED = ContextVar("code is generated when it is asked for", default=
 
 
 @contextmanager
-def _code_when_asked() -> Iterator[None]:
-    """Let graph modules that are copied inside generate their code when they are called, or it is read."""
-    token = _CODE_WHEN_ASKED.set(True)
+def _code_when_asked(value: bool) -> Iterator[None]:
+    """Let graph modules that are copied inside generate their code when it is asked for, or at once."""
+    token = _CODE_WHEN_ASKED.set(value)
     try:
         yield
     finally:
@@ -251,11 +251,8 @@ class _CodeWhenAsked:
         """Generate the code: the class has its own ``forward`` from then on."""
         graph_module = self._of()
         assert graph_module is not None
-        token = _CODE_WHEN_ASKED.set(False)
-        try:
+        with _code_when_asked(False):
             graph_module.recompile()
-        finally:
-            _CODE_WHEN_ASKED.reset(token)
         if self.is_bounded:
             _forget_with(type(graph_module).forward.__code__)
 

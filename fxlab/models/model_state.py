@@ -22,9 +22,9 @@ from fxlab.interrupts import InterruptsHeld, RestoringStack
 from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
-from fxlab.torch_private import FakeTensor, modes_disabled, pytree
+from fxlab.torch_private import FakeTensor, modes_disabled
 from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of, put_back, slots_of
-from fxlab.values.tensors import is_plain, same_bits, storage_of
+from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
@@ -68,8 +68,7 @@ class _Saved:
     @property
     def is_moved(self) -> bool:
         """Whether the tensor has other memory, or another shape, than it had."""
-        now, before = _geometry(self.tensor), _geometry(self.alias)
-        return now != before
+        return _geometry(self.tensor) != _geometry(self.alias)
 
     def is_now(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor has the bits that this one had."""
@@ -302,9 +301,8 @@ class _ParameterWrites(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _save(self, *values: Any) -> None:
-        for leaf in pytree.tree_leaves(values):
-            if isinstance(leaf, torch.Tensor):
-                self._state.save(memory_of(leaf))
+        for tensor in tensor_leaves(values):
+            self._state.save(memory_of(tensor))
 
 
 def _kind_of(function: Any) -> Operator | str:

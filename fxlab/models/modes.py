@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 
+from fxlab.models.free_paths import unused_name
 from fxlab.values.nested import tensors_inside
 from fxlab.values.tensors import storage_of
 
@@ -111,10 +112,7 @@ def _own_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def put_requirement(graph_module: GraphModule, required: Requirement) -> str:
     """Put a module that checks something into a graph module, and return its name there."""
-    number, free = 0, required.label
-    while hasattr(graph_module, free):
-        number += 1
-        free = f"{required.label}_{number}"
+    free = unused_name(graph_module, required.label)
     graph_module.add_module(free, required)
     return free
 

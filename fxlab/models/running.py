@@ -252,11 +252,7 @@ def bound_values(graph_module: GraphModule, args: tuple[Any, ...], kwargs: dict[
 def _without_history(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.detach()
-    return (
-        put_together(map_tensors(lambda _, tensor: tensor.detach(), parted(leaf)))
-        if is_object(leaf)
-        else leaf
-    )
+    return put_together(map_tensors(lambda _, tensor: tensor.detach(), parted(leaf)))
 
 
 def once_each(
@@ -356,7 +352,8 @@ def _as_tensors(given: Any) -> Any:
     # An encoding of transformers holds lists until it is asked for tensors.
     encodings = {"BatchEncoding", "BatchFeature"} & {kind.__name__ for kind in type(given).__mro__}
     kinds = (*arrays, list) if encodings else arrays
-    if not any(isinstance(each, kinds) for each in _items(given)):
+    held = given.values() if isinstance(given, Mapping) else given
+    if not isinstance(given, Mapping | tuple | list) or not any(isinstance(each, kinds) for each in held):
         return given
 
     def tensor_of(value: Any) -> Any:
@@ -442,7 +439,3 @@ def check_inputs_named(graph_module: GraphModule, arguments: Iterable[str]) -> N
     names = [str(node.target).lstrip("*") for node in graph_module.graph.find_nodes(op="placeholder")]
     if unknown := sorted({*arguments} - {*names, *_INPUTS_BY_NAME, *_NAMED_BY_NAME}):
         raise no_input(unknown[0], names)
-
-
-def _items(given: Any) -> Iterable[Any]:
-    return given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple | list) else ()

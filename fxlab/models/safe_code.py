@@ -211,7 +211,7 @@ class _Writer:
     def _line(self, node: Node) -> str:
         if node.op == "output":
             value = _Text(self._value(node.args[0]))
-            return self._with_modules_of_pytrees(self._codegen.generate_output(value))  # type: ignore[arg-type]
+            return self._with_modules_of_pytrees(self._codegen.generate_output(value))
         return f"{node!r} = {self._call(node)}"
 
     def _call(self, node: Node) -> str:
@@ -310,14 +310,10 @@ class _Writer:
         return text
 
 
-class _Text:
+class _Text(str):
     """Stands for an argument that is written already."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
+    __repr__ = str.__str__
 
 
 def _hint(value: Any) -> str:

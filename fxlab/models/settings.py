@@ -149,15 +149,11 @@ class NumericSettings:
     def now(cls) -> NumericSettings:
         """Return the present ones."""
         found = dict(_settings())
-        modes = (*_function_modes(), *dispatch_modes())
+        functions = (mode for mode in function_modes() if not isinstance(mode, DeviceContext))
+        modes = (*functions, *dispatch_modes())  # that of torch.set_default_device is a setting like others
         unusual = (f"{name} = {found[name]}" for name in _USUAL if _is_unusual(name, found.get(name)))
         named = (f"the mode {type(mode).__name__}" for mode in modes)
         return cls(tuple((name, str(value)) for name, value in found.items()), (*unusual, *named), modes)
-
-
-def _function_modes() -> tuple[Any, ...]:
-    """Return those that are on; the one of ``torch.set_default_device`` is a setting like others."""
-    return tuple(mode for mode in function_modes() if not isinstance(mode, DeviceContext))
 
 
 def _is_unusual(name: str, value: Any) -> bool:

@@ -84,7 +84,7 @@ class Operator:
     @cached_property
     def writes(self) -> tuple[str, ...]:
         """The names of the arguments that it writes, as its schema says."""
-        names = (a.name for o in self.overloads for a in o._schema.arguments if _is_written(a))
+        names = (a.name for o in self.overloads for a in o._schema.arguments if is_written(a))
         return tuple(dict.fromkeys(names))
 
     @cached_property
@@ -299,16 +299,9 @@ def _overloads(name: str) -> tuple[OpOverload, ...]:
 def _of_packet(packet: OpOverloadPacket) -> tuple[OpOverload, ...]:
     """Return the overloads that the dispatcher knows: others are of TorchScript's lists and numbers."""
     names = packet.overloads()  # type: ignore[no-untyped-call]
-    overloads = [getattr(packet, name) for name in names]
-    return tuple(o for o in overloads if _is_dispatched(o) and not _has_out(o))
-
-
-def _is_dispatched(overload: OpOverload) -> bool:
-    return bool(torch._C._dispatch_has_kernel(overload._name))
-
-
-def _has_out(overload: OpOverload) -> bool:
-    return any(_is_written(a) and a.kwarg_only for a in overload._schema.arguments)
+    named = [getattr(packet, name) for name in names]
+    overloads = (o for o in named if torch._C._dispatch_has_kernel(o._name))
+    return tuple(o for o in overloads if not any(is_written(a) and a.kwarg_only for a in o._schema.arguments))
 
 
 def _may_alias(overload: OpOverload) -> bool:
@@ -321,7 +314,8 @@ def _may_alias(overload: OpOverload) -> bool:
     return overload.namespace not in ("aten", "prims") or (composite and name.startswith(HOLDS_ARGUMENTS))
 
 
-def _is_written(argument: Any) -> bool:
+def is_written(argument: Any) -> bool:
+    """Tell whether an operator writes one of the arguments of its schema."""
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 

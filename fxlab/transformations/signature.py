@@ -56,7 +56,7 @@ def code_of(cls: type) -> tuple[object, ...]:
 
 
 def _code_of(cls: type) -> tuple[object, ...]:
-    owners = [owner for owner in cls.__mro__ if owner is not object and not _is_of_others(owner)]
+    owners = [o for o in cls.__mro__ if o is not object and not str(o.__module__).startswith(_NOT_OWN)]
     functions = [
         (f"{owner.__qualname__}.{name}", function)
         for owner in owners
@@ -72,10 +72,6 @@ def _code_of(cls: type) -> tuple[object, ...]:
     called = _called_by([function for _, function in functions])
     bodies = [(name, function.__code__, function.__defaults__) for name, function in (*functions, *called)]
     return (bodies, values) if bodies or values else ()
-
-
-def _is_of_others(owner: type) -> bool:
-    return str(owner.__module__).startswith(_NOT_OWN)
 
 
 def _is_special(name: str) -> bool:

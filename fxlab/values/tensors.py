@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from fxlab.torch_private import FakeTensor, modes_disabled
+from fxlab.torch_private import FakeTensor, modes_disabled, pytree
 from fxlab.values.lazy import LazyTensor, is_lazy
 
 NUMBERS = (bool, int, float, complex)
@@ -67,6 +67,16 @@ def refuse_fake(tensor: torch.Tensor) -> None:
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a sparse tensor with all of its elements, and any other as it is."""
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
+def tensor_leaves(value: Any) -> list[torch.Tensor]:
+    """Return the tensors inside of what torch takes apart: lists, tuples, dictionaries and their like."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def real_numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """Return complex numbers as real ones, in pairs along one more dimension, and others as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def stored_otherwise(a: torch.Tensor, b: torch.Tensor) -> str:

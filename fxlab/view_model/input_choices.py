@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from fxlab.models.running import Inputs
 from fxlab.session import Session
-from fxlab.torch_private import pytree
 from fxlab.units import counted
 from fxlab.validation.evaluation.batch_inputs import check_batch, inputs_of_batch
 from fxlab.validation.outputs.input_variants import named_inputs
+from fxlab.values.tensors import tensor_leaves
 from fxlab.view_model.protocol import InputChoice, InputChoices
 from fxlab.view_model.wire import clip
 
@@ -71,7 +69,7 @@ def _variants(session: Session) -> dict[str, Inputs]:
     inputs = session.inputs
     if inputs is None:
         return {}
-    tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+    tensors = tensor_leaves(inputs)
     if sum(tensor.numel() for tensor in tensors) > MOST_VARIED or any(tensor.is_meta for tensor in tensors):
         return {}
     return dict(list(named_inputs(session.original, inputs, True).items())[1:])

@@ -11,6 +11,7 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.nn import functional
 
+from fxlab.models.free_paths import variants
 from fxlab.node_info import module_path
 from fxlab.reasons import Refusal
 from fxlab.session import Session
@@ -78,7 +79,7 @@ class Others:
     def _chosen(self) -> Choices:
         plain = self._plain
         captured: dict[str, str] = {}
-        names = (f"number_{count}" if count else "number" for count in itertools.count())
+        names = variants("number")
         for key in plain.literals:
             same = self._same_as(key)
             chosen = self._choice(key, (EXACT, CAPTURED, *same))

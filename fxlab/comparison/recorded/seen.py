@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from fxlab.operators.operator import is_written
 from fxlab.torch_private import FakeTensor, FakeTensorMode, OpOverload, dispatch_modes, found, modes_disabled
 from fxlab.validation.alignment.fingerprint import Fingerprint
 from fxlab.values.nested import tensors_inside
@@ -72,7 +73,7 @@ def written_by(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> I
     if not isinstance(func, OpOverload):
         return
     for place, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
+        if is_written(argument):
             value = args[place] if place < len(args) else kwargs.get(argument.name)
             yield from (local_part(tensor) for _, tensor in tensors_inside(value))
 

@@ -18,7 +18,7 @@ from fxlab.models.running import generators_kept, gradients_for, placeholder_val
 from fxlab.torch_private import OpOverload, TorchDispatchMode, pytree
 from fxlab.tracing.torch_private import make_fx
 from fxlab.validation import Reference, Status
-from fxlab.values.tensors import storage_of, tensors_by_path
+from fxlab.values.tensors import storage_of, tensor_leaves, tensors_by_path
 
 _MOST_CALLS = 8
 """Calls of one operator on tensors of the same shapes that are judged."""
@@ -83,11 +83,12 @@ class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in self._table and not func._schema.is_mutable and not _is_random(func):
+        is_pure = func in self._table and not func._schema.is_mutable
+        if is_pure and torch.Tag.nondeterministic_seeded not in func.tags:
             given = pytree.tree_map(_facts, (args, kwargs or {}))
             self._counts[key := (func, str(given))] += 1
-            read = {storage_of(tensor) for tensor in _tensors((args, kwargs))}
-            is_new = not any(storage_of(tensor) in read for tensor in _tensors(result))
+            read = {storage_of(tensor) for tensor in tensor_leaves((args, kwargs))}
+            is_new = not any(storage_of(tensor) in read for tensor in tensor_leaves(result))
             if is_new and self._counts[key] <= _MOST_CALLS:
                 kept = pytree.tree_map(_kept, (args, kwargs or {}))
                 node = self.nodes.get(current_autograd_node(), self.node)
@@ -97,7 +98,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def judged(self, call: _Call) -> str:
         """Return why a decomposition is another function than its operator; empty if it is none."""
         leaves, spec = pytree.tree_flatten((call.args, dict(call.kwargs)))
-        tensors = _tensors(leaves)
+        tensors = tensor_leaves(leaves)
 
         def call_with(function: Callable[..., Any], values: Iterable[Any]) -> Any:
             rest = iter(values)
@@ -127,14 +128,6 @@ class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
         judged = verdict.outputs.values()
         wrong = (one for one in judged if one.status is Status.DIFFERENT)
         return next((one.reason for one in wrong if one.errors is None or not one.errors.same_function), "")
-
-
-def _is_random(target: OpOverload) -> bool:
-    return torch.Tag.nondeterministic_seeded in target.tags
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _facts(leaf: Any) -> Any:

@@ -10,6 +10,7 @@ from torch import nn
 from fxlab.checks import unexpected
 from fxlab.compiler.story.story import function_name
 from fxlab.heard_calls import held_by_closure
+from fxlab.models.free_paths import variants
 
 _NAME = re.compile(r"\w+")
 
@@ -40,8 +41,7 @@ def holder_of(found: Mapping[str, nn.Module], code: types.CodeType | None) -> nn
 
 def _free_name(holder: nn.Module, wish: str) -> str:
     taken = {*holder._modules, *holder._parameters, *holder._buffers, *dir(nn.Module)}
-    names = (wish if not number else f"{wish}_{number}" for number in range(len(taken) + 1))
-    return next(name for name in names if name not in taken)
+    return next(name for name in variants(wish) if name not in taken)
 
 
 def paths_of(found: Mapping[str, nn.Module], model: nn.Module) -> dict[str, str]:

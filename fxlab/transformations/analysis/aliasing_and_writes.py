@@ -212,10 +212,8 @@ def _may_be_sequence(value: Any) -> bool:
     if not isinstance(value, Node):
         return isinstance(value, tuple | list)
     result = known_result(value)
-    if result is not None:
-        return isinstance(result, tuple | list) and not hasattr(
-            result, "dtype"
-        )  # ShapeProp's is a tuple itself
+    if result is not None:  # ShapeProp's is a tuple itself
+        return isinstance(result, tuple | list) and not hasattr(result, "dtype")
     name = computes(value)
     if name in ("add", "mul"):
         return _joins_sequences(value)
@@ -259,15 +257,12 @@ def keeps_state(module: nn.Module) -> bool:
 def _may_write(module: nn.Module) -> bool:
     """Tell whether a module may write what it reads; one of one's own, or with hooks, may do anything."""
     everywhere = torch.nn.modules.module
-    hooked = (
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or everywhere._global_forward_hooks
-        or everywhere._global_forward_pre_hooks
+    hooks = (
+        *(module._forward_hooks, module._forward_pre_hooks),
+        *(everywhere._global_forward_hooks, everywhere._global_forward_pre_hooks),
     )
-    return bool(
-        hooked or getattr(module, "inplace", False) or not type(module).__module__.startswith("torch.")
-    )
+    is_own = not type(module).__module__.startswith("torch.")
+    return is_own or any(hooks) or bool(getattr(module, "inplace", False))
 
 
 def why_not_the_same(readers: Mapping[Node, Node], last: Node, writes: Writes) -> Refusal | None:

@@ -149,16 +149,8 @@ class GraphFacts:
     @cached_property
     def has_global_hooks(self) -> bool:
         """Whether hooks are registered for all modules."""
-        hooks = torch.nn.modules.module
-        return any(
-            getattr(hooks, name, None)
-            for name in (
-                "_global_forward_hooks",
-                "_global_forward_pre_hooks",
-                "_global_backward_hooks",
-                "_global_backward_pre_hooks",
-            )
-        )
+        hooks, kinds = torch.nn.modules.module, ("forward", "forward_pre", "backward", "backward_pre")
+        return any(getattr(hooks, f"_global_{kind}_hooks", None) for kind in kinds)
 
     def called_parent(self, path: str) -> str | None:
         """Return the path of a parent that is called itself, and so reads the module at ``path`` unseen."""
@@ -187,17 +179,18 @@ class GraphFacts:
         """The tensors of each storage, with who holds them: a module, by its path, and the name of the
         attribute; or a node, and no name.
         """
+        named = [
+            (path, name, tensor)
+            for path, module in self._modules_around(remove_duplicate=True)
+            for attributes in (module._parameters, module._buffers, vars(module))
+            for name, tensor in attributes.items()
+        ]
+        readings = self.graph_module.graph.find_nodes(op="get_attr")
+        named += [(f"node {node.name}", "", self.attribute(node)) for node in readings]
         memory: dict[int, list[tuple[str, str, torch.Tensor]]] = defaultdict(list)
-        for path, module in self._modules_around(remove_duplicate=True):
-            for attributes in (module._parameters, module._buffers, vars(module)):
-                for name, tensor in attributes.items():
-                    if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-                        memory[storage_of(tensor)].append((path, name, tensor))
-        for node in self.graph_module.graph.nodes:
-            if node.op == "get_attr":
-                tensor = self.attribute(node)
-                if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-                    memory[storage_of(tensor)].append((f"node {node.name}", "", tensor))
+        for path, name, tensor in named:
+            if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
+                memory[storage_of(tensor)].append((path, name, tensor))
         return memory
 
 

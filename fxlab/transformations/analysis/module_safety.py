@@ -91,19 +91,14 @@ def why_used_or_written(facts: GraphFacts, given: Collection[Node]) -> Refusal |
 
 def why_not_alone(facts: GraphFacts, module: nn.Module, path: str) -> Refusal | None:
     """Return who else calls or holds a module; ``None`` if nobody does."""
-    calls = facts.calls[path]
-    if calls > 1:
+    if (calls := facts.calls[path]) > 1:
         return Reason.CALLED_REPEATEDLY(count=calls)
-    others = [other for other in facts.paths.get(module, ()) if other != path]
-    if others:
+    if others := [other for other in facts.paths.get(module, ()) if other != path]:
         return Reason.SHARED_MODULE(path=others[0])
-    parent = facts.called_parent(path)
-    if parent is not None:
+    if parent := facts.called_parent(path):
         return Reason.PARENT_CALLED(parent=parent)
     foreign = facts.foreign_parent(path)
-    if foreign is not None:
-        return Reason.PARENT_IN_USE(parent=type(foreign).__name__)
-    return None
+    return None if foreign is None else Reason.PARENT_IN_USE(parent=type(foreign).__name__)
 
 
 def why_hooked(facts: GraphFacts, module: nn.Module) -> Refusal | None:

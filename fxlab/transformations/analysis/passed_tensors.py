@@ -52,7 +52,8 @@ def passing(body: GraphModule, around: GraphModule) -> Passing | None:
         return None  # it has tensors of its own as well
     called = {node: bodies_called(node, around) for node in around.graph.nodes}
     calls = [node for node, bodies in called.items() if any(each.module is body for each in bodies)]
-    if len(calls) != 1 or _passes_by_name(calls[0]) or (operands := _operands(calls[0])) is None:
+    is_by_name = any(isinstance(value, Node) for call in calls for value in call.kwargs.values())
+    if len(calls) != 1 or is_by_name or (operands := _operands(calls[0])) is None:
         return None
     (call,) = calls
     modules = tuple(each.module for each in called[call])
@@ -80,10 +81,6 @@ def _operands(call: Node) -> tuple[Any, ...] | None:
     place = _CONSTANTS_AT.get(name, len(call.args))
     given = call.args[place] if place < len(call.args) else None
     return tuple(given) if isinstance(given, tuple | list) else None
-
-
-def _passes_by_name(call: Node) -> bool:
-    return any(isinstance(value, Node) for value in call.kwargs.values())
 
 
 def _name(call: Node) -> str:

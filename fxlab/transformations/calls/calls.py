@@ -55,6 +55,7 @@ _NATIVE = {
 }
 """Norms that return statistics as well: their plain names, and those of their arguments."""
 _END = 9223372036854775807
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
 @dataclass(eq=False)
@@ -246,10 +247,11 @@ class Calls:
             indices = given.get("indices", value if "indices" not in given else None)
             return Term(name, {"self": indices, "weight": given["weight"]}, (node,))
         if name == "batch_norm" and not given.get("train"):
-            given = {key: each for key, each in given.items() if key not in ("momentum", "train")}
-            given = (
-                given if given.get("eps") != 1e-05 else {k: each for k, each in given.items() if k != "eps"}
-            )
+            given = {
+                key: each
+                for key, each in given.items()
+                if key not in ("momentum", "train") and (key, each) != ("eps", 1e-05)
+            }
         if name in _OTHERWISE:
             name, given = self._written_otherwise(name, given)
         nodes = (node,)
@@ -316,13 +318,9 @@ class Calls:
 
     def _attribute(self, node: Node) -> Term | None:
         value, attribute = node.args[:2]
-        rank = self.rank(value)
         if attribute in ("mT", "T"):
-            return (
-                Term("transpose", {"self": value, "dims": (-2, -1)}, (node,), rank=rank)
-                if rank is None
-                else (self._permutation("transpose", {"self": value, "dim0": -2, "dim1": -1}, node, rank))
-            )
+            given = {"self": value, "dim0": -2, "dim1": -1}
+            return self._permutation("transpose", given, node, self.rank(value))
         of = self.term(value)
         if attribute in ("values", "indices") and of is not None:
             return self._taken(value, ("values", "indices").index(str(attribute)), node)
@@ -418,11 +416,8 @@ class Calls:
         is_plain = all(
             each is None or each is ... or isinstance(each, slice | int | Node) for each in entries
         )
-        if (
-            not is_plain
-            or any(isinstance(each, bool) for each in entries)
-            or (rank is None and not self.is_pattern)
-        ):
+        has_masks = any(isinstance(each, bool) for each in entries)
+        if not is_plain or has_masks or (rank is None and not self.is_pattern):
             return None
         if any(isinstance(each, Node) and hasattr(known_result(each), "dtype") for each in entries):
             return None
@@ -503,8 +498,7 @@ class Calls:
         return Term("permute", {"self": value, "dims": tuple(order)}, (node,), rank=rank)
 
     def _reshape(self, value: Any, shape: Any, node: Node, rank: int | None) -> Term:
-        views = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
-        if node.target in views and (found := _of_view(self, node)):
+        if node.target in _VIEWS and (found := _of_view(self, node)):
             return found
         args = {"self": value, "shape": flat(shape)}
         return Term("reshape", args, (node,), self._is_same(node, value), rank)
@@ -574,10 +568,7 @@ def _of_view(calls: Calls, node: Node) -> Term | None:
     else:
         return None
     weight = _transposed_weight(calls, matrix)
-    is_view = isinstance(flat, Node) and flat.target in (
-        torch.ops.aten.view.default,
-        torch.ops.aten._unsafe_view.default,
-    )
+    is_view = isinstance(flat, Node) and flat.target in _VIEWS
     if not isinstance(flat, Node) or not is_view or (weight is None and bias is not None):
         return None
     value = flat.args[0]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.subgraph_rewriter import Match, ReplacedPatterns
@@ -54,7 +53,9 @@ class CallableTransformation(JournaledTransformation):
         journal.note_order_of_nodes(graph_module)
         snapshot, copies = Snapshot(graph_module), dict[int, Any]()
         with deferred():  # weights that are made of those in files wait until they are used
-            copied = share_tensors_copy(graph_module, own=self._is_copied, memo=copies)
+            copied = share_tensors_copy(
+                graph_module, own=lambda tensor: self.writes_tensors and tensor.is_leaf, memo=copies
+            )
             result = self._checked(call_pass(self.function, copied), copied)
             result.graph.lint()
             adopt(graph_module, result, copies, is_copy=result is copied)
@@ -95,9 +96,6 @@ class CallableTransformation(JournaledTransformation):
         with patterns_heard(self.name) as tried, self._signature_held():
             self.transform(copied)
         return copied, tried
-
-    def _is_copied(self, tensor: torch.Tensor) -> bool:
-        return self.writes_tensors and tensor.is_leaf
 
     def _checked(self, result: Any, given: GraphModule) -> GraphModule:
         if isinstance(result, PassResult):

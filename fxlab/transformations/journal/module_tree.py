@@ -84,15 +84,6 @@ def attributes_of(module: nn.Module) -> dict[str, Any]:
     return {name: copy.copy(value) if isinstance(value, dict) else value for name, value in attributes}
 
 
-def unused_name(parent: nn.Module, wanted: str) -> str:
-    """Return ``wanted``, or a numbered variant of it where the parent has that attribute already."""
-    name, number = wanted, 0
-    while hasattr(parent, name):
-        number += 1
-        name = f"{wanted}_{number}"
-    return name
-
-
 @dataclass(frozen=True)
 class ModulePrint:
     """A fingerprint of a module: its tensors, flags and mode."""

@@ -36,11 +36,11 @@ def moved(before: Sequence[str], now: Sequence[str]) -> tuple[str, ...]:
     """Return the names of both that stand elsewhere, as few as tell one order from the other."""
     place = {name: number for number, name in enumerate(before)}
     common = [name for name in now if name in place]
-    kept = _longest_rise([place[name] for name in common])
+    kept = longest_rise([place[name] for name in common])
     return tuple(name for number, name in enumerate(common) if number not in kept)
 
 
-def _longest_rise(numbers: Sequence[int]) -> set[int]:
+def longest_rise(numbers: Sequence[int]) -> set[int]:
     """Return the places of a longest run of different numbers that rises, with others in between."""
     ends: list[int] = []
     places: list[int] = []

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from fxlab.node_info import upstream
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.purity import why_impure
-from fxlab.transformations.patterns.replacing import mapped, run
+from fxlab.transformations.patterns.replacing import run
 from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype, without_autocast
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
@@ -186,5 +187,6 @@ def _computed(node: Node, facts: GraphFacts) -> Any:
         if each.op == "get_attr":
             known[each] = facts.attribute(each)
         else:
-            known[each] = run(each.op, each.target, mapped(each.args, known), mapped(each.kwargs, known))
+            args, kwargs = map_arg((each.args, each.kwargs), known.__getitem__)
+            known[each] = run(each.op, each.target, args, kwargs)
     return known[node]

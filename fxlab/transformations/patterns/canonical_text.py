@@ -5,6 +5,7 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from fxlab.node_info import function_text
+from fxlab.torch_private import pytree
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.calls import Term
@@ -95,10 +96,5 @@ class _Text:
 
 
 def _nodes(value: Any) -> list[Node]:
-    if isinstance(value, dict):
-        return _nodes(list(value.values()))
-    if isinstance(value, tuple | list):
-        return [node for each in value for node in _nodes(each)]
-    if isinstance(value, Term):
-        return _nodes(value.args)
-    return [value] if isinstance(value, Node) else []
+    parts = (_nodes(each.args) if isinstance(each, Term) else [each] for each in pytree.tree_leaves(value))
+    return [each for part in parts for each in part if isinstance(each, Node)]

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from fxlab.node_info import attribute_at, dtype_name, known_result
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import pytree
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.patterns.captured import Called, Joined, Size, nodes_in
-from fxlab.transformations.patterns.replacing import Replacement, mapped, run, values_of
+from fxlab.transformations.patterns.replacing import Replacement, run, values_of
 from fxlab.values.tensors import known_number
 
 _MOST_ELEMENTS = 1 << 27
@@ -128,11 +129,9 @@ class Confirming:
                 leaves[leaf] = kind
                 continue
             path = str(leaf.target) if leaf.op == "get_attr" else ""
-            made = (
-                weights[path]
-                if path in weights
-                else _random(shape, kind, generator, dtype, is_positive or bool(path))
-            )
+            made = weights.get(path)
+            if made is None:
+                made = _random(shape, kind, generator, dtype, is_positive or bool(path))
             leaves[leaf] = made
             if path:
                 weights[path] = made
@@ -156,7 +155,7 @@ class Confirming:
     ) -> dict[Node, Any]:
         """Run nodes of the graph, and add their results to the values that they read."""
         for node in nodes:
-            args, kwargs = (self._widen(mapped(each, values)) for each in (node.args, node.kwargs))
+            args, kwargs = self._widen(map_arg((node.args, node.kwargs), values.__getitem__))
             values[node] = self._run(node, args, kwargs, weights)
         return values
 
@@ -207,16 +206,13 @@ class Confirming:
                     return values[own.nodes[-1]]
                 if own is not None:
                     return self._called_module(own, args, kwargs, weights)
-                module = self._modules_as(replacement, str(node.target))
-                return module(*args, **kwargs)
+                module = copy.deepcopy(replacement.root.get_submodule(str(node.target)))
+                return module.to(self._widen(torch.float32)).eval()(*args, **kwargs)
             return run(node.op, self._target(node), args, kwargs)
 
         given = {name: value_of(value) for name, value in self._captured.items()}
         with torch.no_grad():
             return values_of(replacement, given, called)
-
-    def _modules_as(self, replacement: Replacement, path: str) -> nn.Module:
-        return copy.deepcopy(replacement.root.get_submodule(path)).to(self._widen(torch.float32)).eval()
 
     def _compare(
         self, expected: Sequence[Any], found: Sequence[Any], leaves: dict[Node, Any]
@@ -287,11 +283,7 @@ class Confirming:
 
 def _widened(value: Any) -> Any:
     """Return arguments with double precision for every floating-point dtype."""
-    if isinstance(value, tuple | list):
-        return type(value)(map(_widened, value)) if type(value) in (tuple, list) else value
-    if isinstance(value, dict):
-        return {key: _widened(each) for key, each in value.items()}
-    return _WIDER.get(value, value) if isinstance(value, torch.dtype) else value
+    return pytree.tree_map_only(torch.dtype, lambda dtype: _WIDER.get(dtype, dtype), value)
 
 
 def _random(

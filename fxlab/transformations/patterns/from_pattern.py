@@ -222,10 +222,6 @@ def _check(pattern: Callable[..., Any], replacement: Callable[..., Any]) -> None
 
 def _is_argument(value: Node) -> bool:
     """Tell whether a value is an argument of a replacement, or may be a view of one."""
-    if value.op == "placeholder":
-        return True
-    return (
-        may_alias(value) and any(map(_is_argument, value.all_input_nodes))
-        if value.op != "get_attr"
-        else False
-    )
+    if value.op in ("placeholder", "get_attr"):
+        return value.op == "placeholder"
+    return may_alias(value) and any(map(_is_argument, value.all_input_nodes))

@@ -156,8 +156,7 @@ def why_aliased(match: Match, replacement: Replacement, facts: GraphFacts) -> Re
             ):
                 return Reason.WRITTEN_IN_PLACE(value=value.name)
         captured = [node for given in match.captured.values() for node in nodes_in(given)]
-        if not values and facts.writes.is_written(root):
-            shared = next((node for node in captured if facts.writes.may_share_memory(root, node)), None)
-            if shared is not None:
-                return Reason.WRITTEN_IN_PLACE(value=root.name)
+        shares = (facts.writes.may_share_memory(root, node) for node in captured)
+        if not values and facts.writes.is_written(root) and any(shares):
+            return Reason.WRITTEN_IN_PLACE(value=root.name)
     return None

@@ -88,11 +88,8 @@ class Miss:
     @property
     def is_near(self) -> bool:
         """Whether more than half of the calls fit, or half if the others are called with other arguments."""
-        return (
-            self.is_like
-            or self.share > 0.5
-            or (self.share >= 0.5 and self.refusal.code != Reason.OTHER_OPERATOR.code)
-        )
+        is_half = self.share == 0.5 and self.refusal.code != Reason.OTHER_OPERATOR.code
+        return self.is_like or self.share > 0.5 or is_half
 
     @property
     def words(self) -> str:
@@ -179,13 +176,11 @@ class Matcher:
             for roots, whole in self._others(others, (node,), found):
                 for complete in self._closed(whole):
                     inside = complete.nodes.keys() - {*roots}
-                    kept = (
-                        [value for value in complete.captured.values() if value in inside] if inside else []
-                    )
-                    if not kept:
+                    kept = next((v for v in complete.captured.values() if inside and v in inside), None)
+                    if kept is None:
                         self._misses.pop(node, None)
                         return roots, complete
-                    self._fail(complete, kept[0], Reason.CAPTURED_INSIDE, value=kept[0].name)
+                    self._fail(complete, kept, Reason.CAPTURED_INSIDE, value=kept.name)
         return None
 
     def _note_like(self, first: Any, node: Node) -> None:
@@ -233,15 +228,11 @@ class Matcher:
         alike = self._is_alike(output)
         for node in self._near(output, found):
             is_later = self._index.position[node] > self._index.position[roots[-1]]
-            if (node in found.nodes and node not in self._inner_results(output, found)) or (
-                alike and not is_later
-            ):
+            is_inner = node in found.nodes and node is not found.of.get(output)
+            if is_inner or (alike and not is_later):
                 continue
             for more in self._root(output, node, found):
                 yield from self._others(rest, (*roots, node), more)
-
-    def _inner_results(self, output: Any, found: Found) -> tuple[Any, ...]:
-        return (found.of[output],) if isinstance(output, Node) and output in found.of else ()
 
     def _is_alike(self, output: Any) -> bool:
         """Tell whether a result is the same call as the first, so that their order is that of the graph."""
@@ -296,7 +287,7 @@ class Matcher:
             yield from self._node(value, given, found)
         elif isinstance(value, tuple | list):
             if not isinstance(given, tuple | list) or len(given) != len(value):
-                self._fail(found, None, Reason.OTHER_ARGUMENT, argument="a list", value=given, expected=value)
+                self._misfit(found, None, "a list", given, value)
                 return
             level = [found]
             for each, other in zip(value, given, strict=True):
@@ -305,9 +296,7 @@ class Matcher:
         elif self._is_literal(value, given):
             yield found
         else:
-            self._fail(
-                found, None, Reason.OTHER_ARGUMENT, argument="an argument", value=given, expected=value
-            )
+            self._misfit(found, None, "an argument", given, value)
 
     def _node(self, value: Node, given: Any, found: Found) -> Iterator[Found]:
         pattern = self._pattern
@@ -323,14 +312,7 @@ class Matcher:
             if self._is_constant(value, given):
                 yield found
             else:
-                self._fail(
-                    found,
-                    None,
-                    Reason.OTHER_ARGUMENT,
-                    argument="a constant",
-                    value=given,
-                    expected=value.name,
-                )
+                self._misfit(found, None, "a constant", given, value.name)
         elif value in found.of:
             if self._index.key(found.of[value]) == self._index.key(given):
                 yield found
@@ -500,8 +482,7 @@ class Matcher:
         is_literal = not has_nodes(dims)
         if len(moved) != 2 or (is_literal and {dim % len(order) for dim in dims} != {*moved}):
             expected = dims if is_literal else "two that are exchanged"
-            words = {"argument": "dims", "value": tuple(moved), "expected": expected}
-            self._fail(found, at, Reason.OTHER_ARGUMENT, **words)
+            self._misfit(found, at, "dims", tuple(moved), expected)
             return
         if is_literal:
             yield from self._value(term.args["self"], other.args["self"], found)
@@ -614,8 +595,7 @@ class Matcher:
                 yield found
                 return
             value = nodes[0] if nodes else theirs if plain else None
-            argument, expected = f"the number of {name}", ours if literals else None
-            self._fail(found, at, Reason.OTHER_ARGUMENT, argument=argument, value=value, expected=expected)
+            self._misfit(found, at, f"the number of {name}", value, ours if literals else None)
         elif len(others) == 1 and len(nodes) == 1 and is_neutral:
             yield from self._value(others[0], nodes[0], found)
         elif len(others) == 1 and not nodes and plain:
@@ -685,14 +665,8 @@ class Matcher:
     def _bind(self, capture: Capture, given: Any, found: Found) -> Iterator[Found]:
         """Let an argument capture a value."""
         if not self._is_of_kind(capture, given):
-            self._fail(
-                found,
-                None,
-                Reason.OTHER_KIND,
-                value=given,
-                argument=capture.name,
-                kind=_KIND_WORDS[capture.kind],
-            )
+            kind = _KIND_WORDS[capture.kind]
+            self._fail(found, None, Reason.OTHER_KIND, value=given, argument=capture.name, kind=kind)
             return
         if capture.name not in found.captured:
             yield found.with_values(captured={**found.captured, capture.name: given})
@@ -725,12 +699,10 @@ class Matcher:
 
     def _common(self, known: Any, given: Any) -> Any:
         """Return the last value of which two are copies, or one of the two."""
+        if not isinstance(known, Node):
+            return known
         others = list(self._calls.seen_through(given))
-        return (
-            next((each for each in self._calls.seen_through(known) if each in others), known)
-            if isinstance(known, Node)
-            else known
-        )
+        return next((each for each in self._calls.seen_through(known) if each in others), known)
 
     def _until(self, value: Any, last: Any) -> list[Node]:
         """Return what is a copy of ``last``, up to a value."""
@@ -772,15 +744,13 @@ class Matcher:
                 self._fail(found, None, Reason.UNKNOWN_SHAPE, value=node.name)
                 return
             if not is_same_number(expected, number_of(given)):
-                self._fail(
-                    found, None, Reason.OTHER_ARGUMENT, argument="a number", value=given, expected=expected
-                )
+                self._misfit(found, None, "a number", given, expected)
                 return
         yield found.with_values(open=())
 
     def _evaluated(self, node: Any, found: Found) -> Any:
         """Return a number that the pattern computes, such as half of a size."""
-        if isinstance(node, slice | tuple | list) or not isinstance(node, Node):
+        if not isinstance(node, Node):
             return node
         if node.op == "placeholder":
             if self._pattern.captures[node].name not in found.captured:
@@ -819,6 +789,9 @@ class Matcher:
         if is_number(value) and self._is_numeric(given):
             return self._ignore_literals or is_same_number(value, number_of(given))
         return type(value) is type(given) and bool(value == given)
+
+    def _misfit(self, found: Found, at: Any, argument: str, value: Any, expected: Any) -> None:
+        self._fail(found, at, Reason.OTHER_ARGUMENT, argument=argument, value=value, expected=expected)
 
     def _fail(self, found: Found, at: Any, reason: Reason, **words: Any) -> None:
         """Note how far a match has come, if somebody asks for it, and what does not fit."""

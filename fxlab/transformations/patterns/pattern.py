@@ -263,17 +263,6 @@ def _keywords(function: Callable[..., Any]) -> set[str]:
     return {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
-@dataclass(frozen=True)
-class _Exchange:
-    """Returns a value for a node, and every other node as it is."""
-
-    node: Node
-    value: Any
-
-    def __call__(self, node: Node) -> Any:
-        return self.value if node is self.node else node
-
-
 def trace(
     function: Callable[..., Any], names: list[str], given: dict[str, Any]
 ) -> tuple[Graph, nn.Module, dict[str, Node]]:
@@ -295,11 +284,12 @@ def trace(
         returned = graph.graph_copy(traced.graph, copied)
         graph.output(returned)
         nodes = dict(zip(names, graph.find_nodes(op="placeholder"), strict=True))
-        for name in given.keys() & nodes.keys():
-            node = nodes.pop(name)
-            put = _Exchange(node, given[name])
+        values = {nodes.pop(name): given[name] for name in given.keys() & nodes.keys()}
+        for node in values:
             for user in list(node.users):
-                user.args, user.kwargs = map_arg(user.args, put), map_arg(user.kwargs, put)
+                user.args, user.kwargs = map_arg(
+                    (user.args, user.kwargs), lambda each: values.get(each, each)
+                )
             graph.erase_node(node)
         return graph, traced, nodes
     tracer = fx.Tracer()

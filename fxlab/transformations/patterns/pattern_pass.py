@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 from fxlab.node_info import outputs_of
 from fxlab.operators import draws_random_numbers
 from fxlab.reasons import Reason, Refusal
+from fxlab.torch_private import pytree
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.calls.arguments import Weight
@@ -230,9 +231,8 @@ def _order_of(pattern: Pattern) -> list[str]:
 
 def _is_plain(value: Any) -> bool:
     """Tell whether a captured value is given to the replacement as it is."""
-    if isinstance(value, tuple | list):
-        return all(map(_is_plain, value))
-    return not isinstance(value, Node | Weight | Joined | Size)
+    kept = (Node, Weight, Joined, Size)
+    return not any(isinstance(each, kept) for each in pytree.tree_leaves(value))
 
 
 def _current(value: Any, moved: dict[Node, Node]) -> Any:

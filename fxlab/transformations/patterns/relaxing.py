@@ -1,12 +1,13 @@
 """Patterns that are relaxed so that they match at a place where they nearly did."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch.fx import GraphModule, Node
 
+from fxlab.models.free_paths import variants
 from fxlab.reasons import Reason
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex
@@ -16,7 +17,7 @@ from fxlab.transformations.patterns.matching_pass import from_here_on
 from fxlab.transformations.patterns.pattern import NUMBER, WEIGHT, Capture, Pattern, read_pattern, trace
 from fxlab.transformations.patterns.pattern_pass import PatternPass, names_of
 from fxlab.transformations.patterns.replacing import Replacement
-from fxlab.transformations.patterns.source import Choices, Source, compiled, definition, with_imports
+from fxlab.transformations.patterns.source import Choices, Source, Writer, compiled, definition, with_imports
 from fxlab.transformations.rewriting.rewrite_pass import Attempt
 
 _REASONS = Reason.OTHER_ARGUMENT, Reason.OTHER_OPERATOR, Reason.OTHER_COUNT, Reason.OTHER_KIND
@@ -87,7 +88,7 @@ def _edits(pattern: Pattern, misfits: list[Node], facts: GraphFacts) -> Iterator
     except ValueError:  # it calls a module, or what has no source
         return
     for key, text in plain.literals.items():
-        yield _Edit(f"Capture {text} as a number", Choices({key: _free("number", plain.arguments)}), text)
+        yield _Edit(f"Capture {text} as a number", Choices({key: _free(plain.arguments)}), text)
     for capture in pattern.captures.values():
         if capture.kind in (NUMBER, WEIGHT):
             yield _Edit(f"Let {capture.name} be any value", Choices(kinds={capture.name: ""}))
@@ -98,36 +99,26 @@ def _edits(pattern: Pattern, misfits: list[Node], facts: GraphFacts) -> Iterator
         inputs = [each for each in node.all_input_nodes if each not in pattern.scalars]
         kept = max(inputs, key=pattern.size, default=None)
         if kept is not None:
-            yield _Edit(f"Let {term.called} be missing", Choices(alternatives={node: _Kept(kept)}))
+            yield _Edit(f"Let {term.called} be missing", Choices(alternatives={node: _kept(kept)}))
         for other in misfits:
             if other.op in ("call_function", "call_method") and len(other.all_input_nodes) == len(inputs):
                 words = f"Let {term.called} be {other.name} as well"
-                yield _Edit(words, Choices(alternatives={node: _Other(other, tuple(inputs), facts)}))
+                yield _Edit(words, Choices(alternatives={node: _other(other, inputs, facts)}))
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """Writes the value that stays where a call is missing."""
-
-    value: Node
-
-    def __call__(self, text: Callable[[Any], str]) -> str:
-        return text(self.value)
+def _kept(value: Node) -> Writer:
+    """Return what writes the value that stays where a call is missing."""
+    return lambda text: text(value)
 
 
-@dataclass(frozen=True)
-class _Other:
-    """Writes the call of a graph with the values that a call of the pattern reads."""
+def _other(node: Node, inputs: Sequence[Node], facts: GraphFacts) -> Writer:
+    """Return what writes the call of a graph with the values that a call of the pattern reads."""
 
-    node: Node
-    inputs: tuple[Node, ...]
-    facts: GraphFacts = field(repr=False)
+    def written(text: Callable[[Any], str]) -> str:
+        read = zip(node.all_input_nodes, inputs, strict=True)
+        return Source(facts, [], arguments={ours: (text(theirs), "") for ours, theirs in read}).call(node)
 
-    def __call__(self, text: Callable[[Any], str]) -> str:
-        read = zip(self.node.all_input_nodes, self.inputs, strict=True)
-        return Source(self.facts, [], arguments={ours: (text(theirs), "") for ours, theirs in read}).call(
-            self.node
-        )
+    return written
 
 
 def _source(pattern: Pattern, choices: Choices | None = None) -> Source:
@@ -198,7 +189,7 @@ def _replacement(pass_: PatternPass, pattern: Pattern, edit: _Edit) -> tuple[Cal
     plain = Source(facts, calls, arguments=arguments, returns=returns)
     plain.written(_REPLACEMENT)
     taken = dict.fromkeys([*(name for name, _ in arguments.values()), *kinds])
-    same = {key: _free("number", taken) for key, written in plain.literals.items() if written == edit.number}
+    same = {key: _free(taken) for key, written in plain.literals.items() if written == edit.number}
     if edit.number and not same and not pass_.preserves_computation:
         raise ValueError("the number is none of the replacement's")
     made = Source(facts, calls, arguments=arguments, returns=returns, choices=Choices(same))
@@ -206,6 +197,5 @@ def _replacement(pass_: PatternPass, pattern: Pattern, edit: _Edit) -> tuple[Cal
     return compiled(source, _REPLACEMENT), source
 
 
-def _free(wanted: str, taken: Mapping[str, Any]) -> str:
-    names = itertools.chain([wanted], (f"{wanted}_{count}" for count in itertools.count(1)))
-    return next(name for name in names if name not in taken)
+def _free(taken: Mapping[str, Any]) -> str:
+    return next(name for name in variants("number") if name not in taken)

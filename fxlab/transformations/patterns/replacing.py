@@ -1,7 +1,7 @@
 """Put a replacement in the place of a match, with what is known of its results."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +11,11 @@ from torch import nn
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from fxlab.models.free_paths import unused_name
 from fxlab.node_info import attribute_at, outputs_of, upstream
 from fxlab.operators import is_of_python, may_alias
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.arguments import Weight
-from fxlab.transformations.journal.module_tree import unused_name
 from fxlab.transformations.patterns.captured import Called, Joined, Size
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
@@ -55,22 +55,9 @@ def values_of(
     """Run a replacement with values for its arguments, each call by ``run``, and return its results."""
     values = {node: given[name] for node, name in replacement.inputs.items()}
     for node in replacement.calls:
-        args, kwargs = mapped(node.args, values), mapped(node.kwargs, values)
+        args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
         values[node] = run(node, args, kwargs)
-    return tuple(mapped(each, values) for each in replacement.outputs)
-
-
-def mapped(value: Any, values: dict[Node, Any]) -> Any:
-    """Return arguments with values for nodes, which may be anything."""
-    if isinstance(value, Node):
-        return values[value]
-    if isinstance(value, slice):
-        return slice(*(mapped(each, values) for each in (value.start, value.stop, value.step)))
-    if isinstance(value, tuple | list):
-        return (tuple if isinstance(value, tuple) else list)(mapped(each, values) for each in value)
-    if isinstance(value, dict):
-        return {key: mapped(each, values) for key, each in value.items()}
-    return value
+    return tuple(map_arg(replacement.outputs, values.__getitem__))
 
 
 class Placing:
@@ -140,7 +127,7 @@ class Placing:
                 elif any(user not in folded for user in node.users):
                     values[node] = self._made_of_weights(node, folded[node], replacement, values)
                 continue
-            args, kwargs = mapped(node.args, values), mapped(node.kwargs, values)
+            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
             target: Any = node.target
             if node.op == "call_module":
                 own = modules.get(str(target))
@@ -159,7 +146,7 @@ class Placing:
             if isinstance(made.meta.get("val"), torch.Size) and not made.users:
                 self._edit.erase(made)
                 self.made.remove(made)
-        return tuple(mapped(each, values) for each in replacement.outputs)
+        return tuple(map_arg(replacement.outputs, values.__getitem__))
 
     def _called_again(self, called: Called, value: Any) -> Any:
         """Make the calls of the graph once more, with another input."""
@@ -198,16 +185,12 @@ class Placing:
         folded: dict[Node, Any] = {}
         for node in replacement.calls:
             read = node.all_input_nodes
-            if (
-                node.op not in ("call_function", "call_method")
-                or not read
-                or not all(each in known for each in read)
-            ):
+            is_called = node.op in ("call_function", "call_method")
+            if not is_called or not read or not all(each in known for each in read):
                 continue
+            args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
             with torch.no_grad():
-                folded[node] = known[node] = run(
-                    node.op, node.target, mapped(node.args, known), mapped(node.kwargs, known)
-                )
+                folded[node] = known[node] = run(node.op, node.target, args, kwargs)
         return folded
 
     def _made_of_weights(
@@ -256,12 +239,13 @@ def run_fake(
     known = {node: node.meta.get("val") for node in nodes}
     if any(value is None for value in known.values()) or not (nodes or is_of_python(target)):
         return None
-    mode = _mode_of(known.values())
+    modes = (getattr(value, "fake_mode", None) for value in known.values())
+    mode: Any = next((mode for mode in modes if mode is not None), None)
     if mode is None and any(isinstance(value, torch.Tensor) for value in known.values()):
         return None
     try:
         with mode or nullcontext(), torch.no_grad():
-            given, named = mapped(args, known), mapped(kwargs, known)
+            given, named = map_arg((args, kwargs), known.__getitem__)
             if op == "call_module":
                 if edit is None:
                     return None
@@ -271,9 +255,3 @@ def run_fake(
             return run(op, target, given, named)
     except Exception:  # shapes that do not fit are said when the replacement is confirmed
         return None
-
-
-def _mode_of(values: Iterable[Any]) -> Any:
-    """Return the mode of the first fake tensor among values."""
-    modes = (getattr(value, "fake_mode", None) for value in values)
-    return next((mode for mode in modes if mode is not None), None)

@@ -12,7 +12,7 @@ import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -20,9 +20,10 @@ from torch.fx import Node
 from torch.nn import functional
 
 from fxlab.checks import described
+from fxlab.models.free_paths import variants
 from fxlab.node_info import function_text, known_result
 from fxlab.operators import function_of, operator_of
-from fxlab.torch_private import OpOverload, OpOverloadPacket
+from fxlab.torch_private import OpOverload, OpOverloadPacket, pytree
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.patterns.pattern import either
@@ -92,6 +93,10 @@ def with_imports(*parts: str, more: Sequence[str] = ()) -> str:
     return f"{head}\n\n\n{text}\n"
 
 
+Writer: TypeAlias = Callable[[Callable[[Any], str]], str]
+"""Writes a value, given a function that writes nodes."""
+
+
 @dataclass(frozen=True)
 class Choices:
     """Differences of a source from the nodes that it is written of."""
@@ -100,7 +105,7 @@ class Choices:
     """Literals, by their keys, and the arguments in their places."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Arguments by name, and their annotations."""
-    alternatives: Mapping[Node, Callable[[Callable[[Any], str]], str]] = field(default_factory=dict)
+    alternatives: Mapping[Node, Writer] = field(default_factory=dict)
     """Calls, and functions that write what may stand in the place of each."""
 
 
@@ -183,7 +188,8 @@ class Source:
         for node in reversed(nodes):
             if node in needed:
                 term = self._layers.get(node)
-                needed.update(node.all_input_nodes if term is None else _nodes_in(term.args))
+                read = node.all_input_nodes if term is None else pytree.tree_leaves(term.args)
+                needed.update(each for each in read if isinstance(each, Node))
         return [node for node in nodes if node in needed]
 
     def _name(self, key: Any, wanted: str | None = None) -> str:
@@ -191,12 +197,7 @@ class Source:
             plain = re.sub(r"\W", "_", wanted or str(key), flags=re.ASCII).lower()
             plain = f"_{plain}" if plain[:1].isdigit() or keyword.iskeyword(plain) or not plain else plain
             taken = {*self._names.values(), "torch", "operator", "math", "fxlab"}
-            free = (
-                plain
-                if plain not in taken
-                else next(f"{plain}_{n}" for n in range(1, len(taken) + 2) if f"{plain}_{n}" not in taken)
-            )
-            self._names[key] = free
+            self._names[key] = next(name for name in variants(plain) if name not in taken)
         return self._names[key]
 
     def _argument(self, key: Any, wanted: str, annotation: str = "") -> str:
@@ -307,13 +308,6 @@ class Source:
             elif name == "training" or (value is not None and value != default and name != "inplace"):
                 given.append(f"{name}={self._text(value)}")
         return f"{_function(called.function)}({', '.join(given)})"
-
-
-def _nodes_in(value: Any) -> list[Node]:
-    if isinstance(value, Mapping | tuple | list):
-        each = value.values() if isinstance(value, Mapping) else value
-        return [node for one in each for node in _nodes_in(one)]
-    return [value] if isinstance(value, Node) else []
 
 
 def _function(function: Any) -> str:

@@ -58,16 +58,11 @@ def dtype_checks(node: Node, inner: Iterable[Node]) -> tuple[Node, ...]:
     Autocast makes the result of another dtype wherever it does so in between.
     """
     dtype = known_dtype(node)
-    readers = dict.fromkeys(user for value in inner for user in value.users)
-    return tuple(
-        user
-        for user in readers
-        if user.target is _CHECK
-        and dtype in (torch.float32, torch.float64)
-        and argument(user, "dtype") == dtype
-        and argument(user, "size") is None
-        and argument(user, "stride") is None
-    )
+    if dtype not in (torch.float32, torch.float64):
+        return ()
+    expected = {"dtype": dtype, "size": None, "stride": None}
+    checks = all_dtype_checks(inner)
+    return tuple(c for c in checks if all(argument(c, key) == each for key, each in expected.items()))
 
 
 def all_dtype_checks(inner: Iterable[Node]) -> tuple[Node, ...]:

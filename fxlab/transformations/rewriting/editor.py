@@ -1,6 +1,5 @@
 """Changing a graph module so that every change can be taken back."""
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
@@ -10,6 +9,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
 from fxlab.models.containers import Container
+from fxlab.models.free_paths import unused_name, variants
 from fxlab.models.modes import Requirement, put_requirement
 from fxlab.transformations.analysis.passed_tensors import Passing
 from fxlab.transformations.journal.journal import (
@@ -29,7 +29,6 @@ from fxlab.transformations.journal.module_tree import (
     put_module,
     remove_module,
     split_path,
-    unused_name,
 )
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.transformations.marks import add_mark
@@ -119,9 +118,8 @@ class Editor:
         """Let what reads ``old`` read ``new``, which others may read already; return what does so now."""
         readers = tuple(old.users)
         for reader in readers:
-            args: Any = map_arg(reader.args, lambda node: new if node is old else node)
-            kwargs: Any = map_arg(reader.kwargs, lambda node: new if node is old else node)
-            self.change(reader, args=args, kwargs=kwargs)
+            given: Any = map_arg((reader.args, reader.kwargs), lambda node: new if node is old else node)
+            self.change(reader, args=given[0], kwargs=given[1])
         return readers
 
     def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
@@ -322,11 +320,7 @@ class Editor:
 
 def _free_input_name(wanted: str, bodies: Iterable[GraphModule]) -> str:
     taken = {text for body in bodies for node in body.graph.nodes for text in (node.name, str(node.target))}
-    return next(
-        name
-        for name in itertools.chain([wanted], (f"{wanted}_{n}" for n in itertools.count(1)))
-        if name not in taken
-    )
+    return next(name for name in variants(wanted) if name not in taken)
 
 
 def place_of(node: Node) -> dict[str, Any]:

@@ -285,15 +285,12 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         misfits = misfits_of(refusal, names, facts)
         return Attempt(False, refusal.words, refusal.code, count, count, at, last, names, (), misfits)
 
-    def _rows(
-        self, candidate: C, facts: GraphFacts, number: int
-    ) -> Iterator[tuple[str, bool, str, str, int]]:
+    def _rows(self, candidate: C, facts: GraphFacts, number: int) -> list[tuple[str, bool, str, str, int]]:
         refusal = self.why_not(candidate, facts)
-        for name in _names(candidate, facts.prefix):
-            if refusal is None:
-                yield name, True, self.describe(candidate), "", number
-            else:
-                yield name, False, refusal.words, refusal.code, number
+        told = (True, self.describe(candidate), "")
+        if refusal is not None:
+            told = (False, refusal.words, refusal.code)
+        return [(name, *told, number) for name in _names(candidate, facts.prefix)]
 
 
 def nodes_of(candidate: Candidate) -> Sequence[Node]:

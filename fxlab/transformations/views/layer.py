@@ -9,6 +9,7 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.models.containers import is_container
+from fxlab.models.free_paths import unused_name
 from fxlab.node_info import only_input
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
@@ -24,7 +25,7 @@ from fxlab.transformations.analysis.module_safety import (
     why_tensors_shared,
     why_used_or_written,
 )
-from fxlab.transformations.journal.module_tree import find_module, join_path, split_path, unused_name
+from fxlab.transformations.journal.module_tree import find_module, join_path, split_path
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -11,6 +11,8 @@ from functools import lru_cache
 
 import torch
 
+from fxlab.values.tensors import real_numbers
+
 _QUANTILES, _PROJECTIONS = 33, 4
 TOLERANCE = 1e-9
 """The relative difference up to which two results in float64 are the same.
@@ -133,9 +135,7 @@ class Fingerprint:
         """The least, the largest and the mean of the finite elements, and their root mean square."""
         if not len(self.sorted):
             return {}
-        low, high, mean, square = (self.sorted[-_MEANS:] if len(self.sorted) > _MEANS else self.sorted)[
-            :4
-        ].tolist()
+        low, high, mean, square = self.sorted[-_MEANS:][:4].tolist()
         scale = self.scale
         return {
             "min": low * scale,
@@ -215,9 +215,7 @@ def fills_its_memory(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 def _measurable(tensor: torch.Tensor) -> torch.Tensor:
     """Return the real numbers of a tensor where they can be widened."""
-    values = tensor.detach()
-    if values.is_complex():
-        values = torch.view_as_real(values.resolve_conj())
+    values = real_numbers(tensor.detach())
     if values.dtype is torch.bool:
         values = values.to(torch.uint8)
     elif values.is_floating_point() and values.element_size() == 1:

@@ -23,7 +23,7 @@ from fxlab.results import Result, table_property
 from fxlab.sources import Model, graph_of, inputs_of, resolved
 from fxlab.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispatchMode, pytree
 from fxlab.units import with_unit
-from fxlab.values.tensors import stored_parts
+from fxlab.values.tensors import stored_parts, tensor_leaves
 
 PARAMETER, BUFFER, STATE, INPUT = "parameters", "buffers", "optimizer state", "inputs"
 ACTIVATION, GRADIENT, NEW_STATE, OUTPUT, TEMPORARY = (
@@ -405,8 +405,7 @@ def _is_gone(reference: StorageWeakRef) -> bool:
 
 def storages(*values: Any) -> list[torch.UntypedStorage]:
     """Return the memory of all tensors in values."""
-    tensors = (leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
-    return [storage for tensor in tensors for storage in _storages(tensor)]
+    return [storage for tensor in tensor_leaves(values) for storage in _storages(tensor)]
 
 
 def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:

@@ -26,11 +26,11 @@ from fxlab.models.running import (
 from fxlab.node_info import module_path, parameter_counts, target_text
 from fxlab.results import Result, table_property
 from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, module_of, resolved
-from fxlab.torch_private import pytree
 from fxlab.units import with_unit
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.validation.cost.memory import PeakMemory
 from fxlab.validation.cost.traced_flops import FlopCount
+from fxlab.values.tensors import tensor_leaves
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,5 +279,5 @@ class _Counting(Interpreter):
 
 
 def _bytes(value: Any) -> int:
-    tensors = {id(leaf): leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)}
+    tensors = {id(tensor): tensor for tensor in tensor_leaves(value)}
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -15,7 +15,7 @@ from fxlab.models.collectives import exchanges
 from fxlab.operators import multiplies_no_matrices
 from fxlab.operators.products import TORCH_NAMESPACES
 from fxlab.torch_private import TorchDispatchMode, pytree
-from fxlab.values.tensors import is_floating, known_number
+from fxlab.values.tensors import is_floating, known_number, tensor_leaves
 
 _aten = torch.ops.aten
 
@@ -72,7 +72,7 @@ def _makes_none(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     """Tell whether an operator is known to make no products of the kinds that are counted."""
     if not isinstance(func, torch._ops.OpOverload):
         return False
-    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors = tensor_leaves((args, kwargs))
     if not any(is_floating(tensor) for tensor in tensors):
         return func.namespace in TORCH_NAMESPACES and not any(tensor.is_quantized for tensor in tensors)
     return multiplies_no_matrices(func)
@@ -111,23 +111,14 @@ def _grouped(a: Any, b: Any, *_: Any, **__: Any) -> int:
     return 2 * int(a.numel()) * int(b.shape[-1])
 
 
-def _recurrent(steps: int, *weights: Any) -> int:
+def _recurrent(x: Any, weights: Iterable[Any]) -> int:
     matrices = (weight for weight in weights if weight is not None and weight.dim() == 2)
-    return 2 * steps * sum(int(matrix.numel()) for matrix in matrices)
-
-
-def _mkldnn_layer(x: Any, *rest: Any, **_: Any) -> int:
-    return _recurrent(int(math.prod(x.shape[:-1])), *rest[:2])
-
-
-def _cudnn_layers(x: Any, weights: Any, *_: Any, **__: Any) -> int:
-    return _recurrent(int(math.prod(x.shape[:-1])), *weights)
+    return 2 * int(math.prod(x.shape[:-1])) * sum(int(matrix.numel()) for matrix in matrices)
 
 
 def _layers(x: Any, second: Any, *rest: Any, **_: Any) -> int:
     """Count recurrent layers that stay whole: weights are third, or fourth where sequences are packed."""
-    tensors = next(value for value in rest if isinstance(value, list | tuple))
-    return _recurrent(int(math.prod(x.shape[:-1])), *tensors)
+    return _recurrent(x, next(value for value in rest if isinstance(value, list | tuple)))
 
 
 _FORMULAS: dict[Any, Callable[..., int]] = {
@@ -146,9 +137,9 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten.addr: lambda _, a, b, *__, **___: 2 * int(a.numel()) * int(b.numel()),
     _aten._grouped_mm: _grouped,
     _aten._scaled_grouped_mm: _grouped,
-    _aten.mkldnn_rnn_layer: _mkldnn_layer,
-    _aten._cudnn_rnn: _cudnn_layers,
-    _aten.miopen_rnn: _cudnn_layers,
+    _aten.mkldnn_rnn_layer: lambda x, *rest, **_: _recurrent(x, rest[:2]),
+    _aten._cudnn_rnn: lambda x, weights, *_, **__: _recurrent(x, weights),
+    _aten.miopen_rnn: lambda x, weights, *_, **__: _recurrent(x, weights),
     _aten.lstm: _layers,
     _aten.gru: _layers,
     _aten.rnn_tanh: _layers,

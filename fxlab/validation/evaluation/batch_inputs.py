@@ -12,7 +12,7 @@ from fxlab.models.running import Inputs
 from fxlab.torch_private import pytree
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.nested import map_tensors, parted, put_together
-from fxlab.values.tensors import bits_of
+from fxlab.values.tensors import bits_of, tensor_leaves
 
 
 def check_batch(batch: Any, number: int) -> None:
@@ -42,8 +42,7 @@ def inputs_of_batch(graph_module: GraphModule, batch: Any) -> tuple[Inputs, tupl
 
 def elements_of(inputs: Inputs) -> int:
     """Return how many elements a batch has: the first size of its first tensor that has one."""
-    tensors = (leaf for leaf in pytree.tree_leaves(_plain(inputs)) if isinstance(leaf, torch.Tensor))
-    return next((tensor.shape[0] for tensor in tensors if tensor.dim()), 1)
+    return next((tensor.shape[0] for tensor in tensor_leaves(_plain(inputs)) if tensor.dim()), 1)
 
 
 def batch_print(batch: Any) -> str:

@@ -227,7 +227,7 @@ class _Source:
         return self._first[0][1]
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
-        for number, given in self._all():
+        for number, given in itertools.chain(self._first, self._rest):
             check_batch(given, number)
             # An executor may be at it when the loader fills the same tensors anew.
             batch = copied_batch(given) if self._copied else given
@@ -248,10 +248,6 @@ class _Source:
             self._gathered.add(result, batch)
             self.on_known()
         self.is_over = True
-
-    def _all(self) -> Iterator[tuple[int, Any]]:
-        yield from self._first
-        yield from self._rest
 
 
 def _predicts_next_token(original: torch.fx.GraphModule, batch: Any) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from fxlab.checks import flag
 from fxlab.first_use import pd
@@ -17,7 +17,7 @@ from fxlab.sources import Model, is_session
 from fxlab.validation.alignment.align import Alignment, aligned, matched_by_values
 from fxlab.validation.arguments import graphs_to_run
 from fxlab.validation.nodes.lockstep_run import Pair, SideBySide
-from fxlab.validation.tensor_values.visited_run import visit_values
+from fxlab.validation.tensor_values.visited_run import values_at
 from fxlab.validation.verdicts.judgement import (
     Judgement,
     Status,
@@ -223,22 +223,11 @@ def _where_they_part(alignment: Alignment, inputs: Inputs) -> Divergence | None:
     name, module = ("output", "") if node is None else (node.name, module_path(node))
     judgement = Judgement(Status.DIFFERENT, str(alignment), 0)
     if alignment.parted and alignment.parted_original:
-        ours = _value_at(alignment.original.module, alignment.parted_original[0], inputs)
-        theirs = _value_at(alignment.transformed.module, alignment.parted[0], inputs)
+        sides = (alignment.original, alignment.parted_original), (alignment.transformed, alignment.parted)
+        found = [values_at(side.module, nodes[0], inputs) for side, nodes in sides]
+        ours, theirs = (next(iter(each.values()), None) for each in found)
         judgement = with_difference(judgement, ours, theirs)
     return Divergence(name, others, judgement, module)
-
-
-def _value_at(graph_module: GraphModule, node: Node, inputs: Inputs) -> torch.Tensor | None:
-    """Return the first tensor that a node computes."""
-    found: list[torch.Tensor] = []
-
-    def note(at: Node, value: Any) -> None:
-        if at is node:
-            found.extend(tensor.clone() for tensor in tensors_by_path(value).values())
-
-    visit_values(graph_module, inputs, note, last=node)
-    return found[0] if found else None
 
 
 def _judgements(pair: Pair) -> list[Judgement]:

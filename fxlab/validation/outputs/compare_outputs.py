@@ -13,7 +13,14 @@ from fxlab.node_info import dtype_name
 from fxlab.sources import Model, compared_models, inputs_or_examples
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.counterparts import Counterparts
-from fxlab.values.tensors import dense, is_floating, same_bits, stored_otherwise, tensors_by_path
+from fxlab.values.tensors import (
+    dense,
+    is_floating,
+    real_numbers,
+    same_bits,
+    stored_otherwise,
+    tensors_by_path,
+)
 
 COLUMNS = (
     "shape", "dtype", "max_abs_diff", "mean_abs_diff", "max_rel_diff", "max_ulp_diff", "cosine_similarity",
@@ -122,7 +129,8 @@ def compared(
     rtol: float = 0.0,
 ) -> "pd.DataFrame":
     """Return the table of :func:`compare_outputs` for outputs by path."""
-    return _as_table(compared_rows(original, transformed, atol, rtol))
+    rows = compared_rows(original, transformed, atol, rtol)
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("output")
 
 
 def compared_rows(
@@ -134,11 +142,6 @@ def compared_rows(
     """Return the rows of that table, by path: a frame takes longer than comparing small outputs."""
     paths = sorted(dict.fromkeys([*original, *transformed]), key=is_written)
     return {path: _row(path, original.get(path), transformed.get(path), atol, rtol) for path in paths}
-
-
-def _as_table(rows: dict[str, dict[str, Any]]) -> "pd.DataFrame":
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS))
-    return table.rename_axis("output")
 
 
 def _row(
@@ -212,7 +215,7 @@ def _incomparable(present: torch.Tensor, note: str) -> dict[str, Any]:
 
 
 def _cosine_similarity(x: torch.Tensor, y: torch.Tensor) -> float:
-    a, b = (torch.view_as_real(t).flatten() if t.is_complex() else t for t in (x, y))
+    a, b = (real_numbers(t).flatten() for t in (x, y))
     # Divided by the largest first, so that no square overflows.
     a, b = (t / t.abs().max() if t.any() else t for t in (a, b))
     norms = a.norm() * b.norm()
@@ -238,7 +241,7 @@ def max_ulp_distance(a: torch.Tensor, b: torch.Tensor) -> float:
     1991, What every computer scientist should know about floating-point arithmetic); of integers and booleans
     the difference is meant.
     """
-    a, b = (_real(tensor.detach().cpu()) for tensor in (a, b))
+    a, b = (real_numbers(tensor.detach().cpu()) for tensor in (a, b))
     if a.is_floating_point():
         finite = a.double().isfinite() & b.double().isfinite()
         a, b = _position(a)[finite], _position(b)[finite]
@@ -248,10 +251,6 @@ def max_ulp_distance(a: torch.Tensor, b: torch.Tensor) -> float:
     # Of 64-bit numbers of different signs, the distance does not fit into 64 bits.
     distance = torch.where((a < 0) == (b < 0), (a - b).abs().double(), a.abs().double() + b.abs().double())
     return float(distance.max())
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _position(tensor: torch.Tensor) -> torch.Tensor:

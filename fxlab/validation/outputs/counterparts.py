@@ -36,18 +36,7 @@ class Counterparts:
         """Find them."""
         count = 1 if isinstance(inputs, torch.Tensor) else 0 if isinstance(inputs, Mapping) else len(inputs)
         names = (argument_names(model, count) for model in (transformed, original))
-        return cls(dict(zip(*names, strict=True)), _same_tensors(original, transformed))
-
-    @classmethod
-    def of_another(
-        cls,
-        original: nn.Module,
-        transformed: nn.Module,
-        outputs: Mapping[str, str],
-        dtypes: Mapping[str, torch.dtype],
-    ) -> "Counterparts":
-        """Return those of a model that was not made of the original, of which only these outputs count."""
-        return cls({}, _same_tensors(original, transformed), outputs, dtypes)
+        return cls(dict(zip(*names, strict=True)), same_tensors(original, transformed))
 
     def row(self, path: str) -> str:
         """Return the row of a table that stands for the same as a row of the transformed model."""
@@ -106,7 +95,7 @@ def _renamed(path: str, names: Mapping[str, str]) -> str:
     return path if known is None else names[known] + path.removeprefix(known)
 
 
-def _same_tensors(original: nn.Module, transformed: nn.Module) -> dict[str, str]:
+def same_tensors(original: nn.Module, transformed: nn.Module) -> dict[str, str]:
     """Return the first name that the original has for each tensor of another model that it has too."""
     first, by_name = dict[object, str](), dict[str, str]()
     for name, tensor in named_tensors(original):

@@ -165,7 +165,7 @@ def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tu
     if len(lengths) == 1 and (length := lengths.pop()) > 1:
         for other in sorted({length // 2, 2 * length - 1, 4 * length + 1, max(PAST_INT8, 2 * length)}):
             yield f"length {other}", partial(_with_length, length=other, has_length=has_length)
-    images = {tuple(tensor.shape[-2:]) for tensor in tensors if _is_image(tensor)}
+    images = {tuple(t.shape[-2:]) for t in tensors if t.dim() in (4, 5) and t.is_floating_point()}
     if len(images) == 1 and min(image := images.pop()) > 1:
         height, width = image
         for other in (height // 2, height + 1):
@@ -175,7 +175,10 @@ def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tu
         both = 2 * height - 1, 2 * width - 1
         yield f"size {both[0]} x {both[1]}", partial(_with_size, size=image, other=both)
     yield "half masked", _half_masked
-    yield "left half masked", _left_half_masked
+    yield (
+        "left half masked",
+        lambda tensor: _half_masked(tensor.flip(-1)).flip(-1) if tensor.dim() else tensor,
+    )
     yield "masked by row", _masked_by_row
     yield "large values", partial(_times, factor=LARGE)
     yield "very large values", partial(_times, factor=VERY_LARGE)
@@ -221,10 +224,6 @@ def _half_masked(tensor: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _left_half_masked(tensor: torch.Tensor) -> torch.Tensor:
-    return _half_masked(tensor.flip(-1)).flip(-1) if tensor.dim() else tensor
-
-
 def _masked_by_row(tensor: torch.Tensor) -> torch.Tensor:
     if not _is_mask(tensor) or not _is_text(tensor) or not tensor.any():
         return tensor
@@ -248,10 +247,6 @@ def _is_text(tensor: torch.Tensor) -> bool:
 
 def _is_sequence(tensor: torch.Tensor) -> bool:
     return tensor.dim() == 3 and tensor.is_floating_point()
-
-
-def _is_image(tensor: torch.Tensor) -> bool:
-    return tensor.dim() in (4, 5) and tensor.is_floating_point()
 
 
 def _with_size(tensor: torch.Tensor, size: tuple[int, ...], other: tuple[int, ...]) -> torch.Tensor:

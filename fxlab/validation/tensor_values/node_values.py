@@ -22,7 +22,7 @@ from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, is_ses
 from fxlab.units import counted
 from fxlab.validation.tensor_values.slices import MOST_CELLS, Slice, slice_of
 from fxlab.validation.tensor_values.statistics import Histogram, Statistics, histogram_of, statistics_of
-from fxlab.validation.tensor_values.visited_run import visit_values
+from fxlab.validation.tensor_values.visited_run import values_at, visit_values
 from fxlab.values.lazy import numbers_of
 from fxlab.values.tensors import tensors_by_path
 
@@ -290,7 +290,7 @@ def _results(
     original: fx.GraphModule | None,
     notes: list[str],
 ) -> list[TensorValue]:
-    here = _value(graph_module, node, inputs, "model")
+    here = values_at(graph_module, node, inputs)
     if not here:
         notes.append("The node's value holds no tensors or numbers.")
         return []
@@ -309,7 +309,7 @@ def _results(
             else "The graph it is compared with has no node that it stands for."
         )
         return tensors
-    there = _value(original, other, inputs, "original")
+    there = values_at(original, other, inputs, "original")
     for path, tensor in here.items():
         if path not in there:
             notes.append(f"{other.name}, which it is compared with, has no {path}.")
@@ -323,20 +323,6 @@ def _results(
                 f"{tuple(there[path].shape)} ({tensor.dtype}, {there[path].dtype})."
             )
     return tensors
-
-
-def _value(graph_module: fx.GraphModule, node: fx.Node, inputs: Inputs, name: str) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
-
-    def note(at: fx.Node, value: Any) -> None:
-        if at is node:
-            # What the model holds or was given may be written again when the state is put back.
-            is_own = node.op in ("placeholder", "get_attr")
-            for path, tensor in tensors_by_path(value).items():
-                found[path] = tensor.detach().clone() if is_own and not tensor.is_meta else tensor.detach()
-
-    visit_values(graph_module, inputs, note, last=node, name=name)
-    return found
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:

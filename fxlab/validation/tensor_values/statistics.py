@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from fxlab.values.tensors import inner_tensors, wide_device
@@ -121,7 +122,7 @@ def _statistics_of(tensor: torch.Tensor, values: torch.Tensor) -> Statistics:
     first: int | None = None
     for start, chunk in _chunks(values):
         zeros += chunk.numel() - int(chunk.count_nonzero())
-        least, most = (limit.item() for limit in _limits(chunk))
+        least, most = (limit.item() for limit in torch.aminmax(chunk))
         if not (math.isfinite(least) and math.isfinite(most)):
             if first is None:
                 first = start + int((~chunk.isfinite()).to(torch.uint8).argmax())
@@ -131,7 +132,7 @@ def _statistics_of(tensor: torch.Tensor, values: torch.Tensor) -> Statistics:
             chunk = chunk[chunk.isfinite()]
             if not chunk.numel():
                 continue
-            least, most = (limit.item() for limit in _limits(chunk))
+            least, most = (limit.item() for limit in torch.aminmax(chunk))
         low, high = min(low, least), max(high, most)
         # With a dot product it takes a third of the time of torch.var_mean.
         wide = chunk.to(wide_device(chunk.device)).to(torch.float64, copy=True)
@@ -153,7 +154,7 @@ def _statistics_of(tensor: torch.Tensor, values: torch.Tensor) -> Statistics:
         nan=nan,
         inf=inf,
         negative_inf=negative_inf,
-        first_non_finite=None if first is None else _index(first, tuple(tensor.shape)),
+        first_non_finite=None if first is None else tuple(map(int, np.unravel_index(first, tensor.shape))),
     )
 
 
@@ -194,17 +195,3 @@ def _chunks(values: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
     flat = values.reshape(-1)
     for start in range(0, flat.numel(), CHUNK):
         yield start, flat[start : start + CHUNK]
-
-
-def _limits(chunk: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the least and the largest element; NaN if there is one."""
-    least, most = torch.aminmax(chunk)
-    return least, most
-
-
-def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    index = []
-    for size in reversed(shape):
-        place, rest = divmod(place, size)
-        index.append(rest)
-    return tuple(reversed(index))

@@ -72,6 +72,23 @@ class _Visiting(Interpreter):
         return result
 
 
+def values_at(
+    graph_module: GraphModule, node: Node, inputs: Inputs, name: str = "model"
+) -> dict[str, torch.Tensor]:
+    """Run a graph up to a node; return the tensors in its value by path. Raises as :func:`visit_values`."""
+    found: dict[str, torch.Tensor] = {}
+
+    def note(at: Node, value: Any) -> None:
+        if at is node:
+            # What the model holds or was given may be written again when the state is put back.
+            is_own = node.op in ("placeholder", "get_attr")
+            for path, tensor in tensors_by_path(value).items():
+                found[path] = tensor.detach().clone() if is_own and not tensor.is_meta else tensor.detach()
+
+    visit_values(graph_module, inputs, note, last=node, name=name)
+    return found
+
+
 @dataclass(frozen=True)
 class FirstNonFinite:
     """The first nodes that hold NaN and infinite elements, of a node and all that it is computed from.

@@ -34,6 +34,7 @@ from fxlab.validation.verdicts.judgement import (
     Versions,
     judged,
     judged_by_bits,
+    left_aside,
     with_difference,
 )
 from fxlab.validation.verdicts.new_values import TRIES, NewValues, VectorsGone, moved
@@ -272,7 +273,8 @@ class RunsCompared:
 
     @cached_property
     def _paths(self) -> list[str]:
-        return sorted(dict.fromkeys([*self._expected, *self._outputs]), key=_place_in_table)
+        paths = dict.fromkeys([*self._expected, *self._outputs])
+        return sorted(paths, key=lambda path: (not is_output(path), not is_written(path)))
 
     @cached_property
     def _judged_by_bits(self) -> dict[str, Judgement]:
@@ -361,10 +363,8 @@ class RunsCompared:
         apart, are_there = self._without_gradients, any(path.startswith(GRADIENT) for path in found.outputs)
         note = "" if are_there else "; there are no gradients to compare"
         if apart:
-            note += (
-                f"; not compared: the gradients of {len(apart)} parameters that only one has "
-                f"({_listed(apart)})"
-            )
+            only = f"the gradients of {len(apart)} parameters that only one has"
+            note += f"; not compared: {only} ({_listed(apart)})"
         return replace(found, reason=found.reason + note, without_gradients=apart)
 
     def _judged(self, paths: list[str]) -> dict[str, Judgement]:
@@ -397,7 +397,7 @@ class RunsCompared:
                 )
                 for path in paths
             }
-            if self._only_the_original_is_rounded:
+            if original.in_own_dtype and not transformed.in_own_dtype:
                 versions = {path: each.exchanged() for path, each in versions.items()}
             return {path: judged(each) for path, each in versions.items()}
 
@@ -421,10 +421,6 @@ class RunsCompared:
     def _are_rounded_alike(self) -> bool:
         """Whether both compute the same nodes in their own dtypes, if any."""
         return self._original.targets_in_own_dtype == self._transformed.targets_in_own_dtype
-
-    @property
-    def _only_the_original_is_rounded(self) -> bool:
-        return bool(self._original.in_own_dtype) and not self._transformed.in_own_dtype
 
     @cached_property
     def _moved(self) -> list[_Tries]:
@@ -480,7 +476,11 @@ def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -
         only = next(iter(told.values())).reason if len(told) == 1 else ""
         which = _counted(told)
         words = only.replace("every bit", f"every bit of {which}") or f"every bit of {which} is the same"
-        return Verdict(status, words + (_partly(told) if not only else "") + aside, None, outputs)
+        elements, compared = (
+            sum(getattr(j, name) for j in told.values()) for name in ("elements", "compared")
+        )
+        rest = "" if only else left_aside(elements, compared)
+        return Verdict(status, words + rest + aside, None, outputs)
     worst = max(decisive, key=lambda path: ratios.get(path, float("inf")))
     tensors = [path for path in outputs if not is_fact(path)]
     noun = "outputs" if all(map(is_output, tensors)) else "tensors"
@@ -504,30 +504,17 @@ def _counted(told: dict[str, Judgement]) -> str:
     return " and ".join(words)
 
 
-def _place_in_table(path: str) -> int:
-    return 0 if is_output(path) else 1 if is_written(path) else 2
-
-
 def _judged_by_bits(path: str, ours: torch.Tensor | None, theirs: torch.Tensor | None) -> Judgement | None:
     judgement = judged_by_bits(ours, theirs)
-    if is_written(path) and judgement is not None and (ours is None or theirs is None):
-        which = "transformed" if ours is None else "original"
-        return replace(judgement, reason=f"only the {which} writes it")
-    if path.startswith(GRADIENT) and judgement is not None and (ours is None or theirs is None):
-        which = "transformed" if ours is None else "original"
-        return replace(judgement, reason=f"only the {which} has a gradient here")
-    return judgement
+    if judgement is None or is_output(path) or (ours is not None and theirs is not None):
+        return judgement
+    which = "transformed" if ours is None else "original"
+    does = "writes it" if is_written(path) else "has a gradient here"
+    return replace(judgement, reason=f"only the {which} {does}")
 
 
 def _reasons(judgements: dict[str, Judgement]) -> str:
     return "; ".join(f"{path}: {judgement.reason}" for path, judgement in judgements.items())
-
-
-def _partly(told: dict[str, Judgement]) -> str:
-    """Tell how many elements of outputs that agree are no numbers."""
-    rest = sum(judgement.elements - judgement.compared for judgement in told.values())
-    total = sum(judgement.elements for judgement in told.values())
-    return f"; {rest} of {total} elements are NaN or infinite in both" if rest else ""
 
 
 def _without_float64(nodes: tuple[str, ...]) -> str:
@@ -556,11 +543,9 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _row(judgement: Judgement) -> list[Any]:
     errors = judgement.errors
-    measured = (
-        [None] * 5
-        if errors is None
-        else [errors.ratio, errors.own, errors.transformed, errors.function, errors.new_values]
-    )
+    measured: list[Any] = [None] * 5
+    if errors is not None:
+        measured = [errors.ratio, errors.own, errors.transformed, errors.function, errors.new_values]
     return [
         str(judgement.status),
         *measured,

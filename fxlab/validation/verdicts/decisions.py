@@ -11,7 +11,7 @@ from torch.fx import Node
 from fxlab.operators import argument_of, operator_for, takes_steps
 from fxlab.torch_private import pytree
 from fxlab.validation.verdicts.draws import Draws, DrawsMode
-from fxlab.values.tensors import to_float64
+from fxlab.values.tensors import tensor_leaves, to_float64
 
 Key: TypeAlias = tuple[str, str, int]
 """The name of the node, the name of the operator, and how often it was called in this node before."""
@@ -104,13 +104,13 @@ def _steps(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 def _decides(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
-    if not any(tensor.is_floating_point() for tensor in _tensors((args, kwargs))):
+    if not any(tensor.is_floating_point() for tensor in tensor_leaves((args, kwargs))):
         return False
-    return any(map(_is_discrete, _tensors(result))) or _steps(func, args, kwargs)
+    return any(map(_is_discrete, tensor_leaves(result))) or _steps(func, args, kwargs)
 
 
 def _decided_parts(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
-    tensors = _tensors(result)
+    tensors = tensor_leaves(result)
     return tensors if _steps(func, args, kwargs) else list(filter(_is_discrete, tensors))
 
 
@@ -132,7 +132,7 @@ def _with(
     exchanged = {
         id(tensor): other.to(tensor.device, tensor.dtype) for tensor, other in zip(own, given, strict=True)
     }
-    values = [tensor for tensor in _tensors(result) if id(tensor) not in exchanged]
+    values = [tensor for tensor in tensor_leaves(result) if id(tensor) not in exchanged]
     if values:
         if len(values) > 1 or len(own) > 1:
             return None
@@ -140,7 +140,7 @@ def _with(
         if read is None or (read.shape != values[0].shape and own[0].shape == given[0].shape):
             return None
         exchanged[id(values[0])] = read
-    if any(tensor is argument for tensor in own for argument in _tensors(args)):
+    if any(tensor is argument for tensor in own for argument in tensor_leaves(args)):
         # Written in place: who else holds the tensor reads it as well.
         for tensor in own:
             if tensor.shape != exchanged[id(tensor)].shape:
@@ -171,10 +171,6 @@ def _read_at(func: Any, args: Any, kwargs: Any, places: torch.Tensor) -> torch.T
 
 def _is_discrete(tensor: torch.Tensor) -> bool:
     return not tensor.is_floating_point() and not tensor.is_complex() and not tensor.is_quantized
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def may_decide(otherwise: int, own: int) -> bool:

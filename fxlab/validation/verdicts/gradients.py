@@ -26,7 +26,7 @@ from fxlab.validation.verdicts.draws import Draw, given_draws
 from fxlab.validation.verdicts.float64_run import Float64Interpreter, Settings, wide_arguments
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.nested import Path, tensors_inside
-from fxlab.values.tensors import is_floating, same_bits, tensors_by_path, to_float64
+from fxlab.values.tensors import is_floating, real_numbers, same_bits, tensors_by_path, to_float64
 
 K = TypeVar("K")
 
@@ -205,17 +205,13 @@ def trained_parameters(module: GraphModule) -> dict[str, torch.nn.Parameter]:
 
 def _leaves(value: Any) -> Any:
     """Return copies of tensors of which a gradient may be asked."""
-    one = once_each(lambda tensor: _asked(tensor.detach().clone()))
+    one = once_each(lambda tensor: tensor.detach().clone().requires_grad_(is_floating(tensor)))
     return pytree.tree_map_only(torch.Tensor, one, value)
 
 
 def _not_leaves(value: Any) -> Any:
     """Return copies that a graph may write into."""
     return pytree.tree_map_only(torch.Tensor, once_each(torch.clone), value)
-
-
-def _asked(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.requires_grad_() if is_floating(tensor) else tensor
 
 
 def _named(gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -228,7 +224,7 @@ def _gradients(
     generator = torch.Generator().manual_seed(0)
     sums = []
     for output in outputs.values():
-        real = torch.view_as_real(output) if output.is_complex() else output
+        real = real_numbers(output)
         weights = torch.randn(real.shape, generator=generator, device="cpu")
         if output.requires_grad:
             # Rounded once, so that both dtypes have the same numbers.

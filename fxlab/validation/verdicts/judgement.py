@@ -9,7 +9,7 @@ import torch
 
 from fxlab.node_info import dtype_name
 from fxlab.units import with_unit
-from fxlab.values.tensors import dense, is_floating, same_bits, stored_otherwise
+from fxlab.values.tensors import dense, is_floating, real_numbers, same_bits, stored_otherwise
 
 ROUNDINGS = 3.0
 """How many times as far as rounding new values once takes them two equal functions may be apart."""
@@ -122,12 +122,7 @@ class Errors:
         """Measure them."""
         a, b, exact, other = map(
             _wide,
-            (
-                versions.original,
-                versions.transformed,
-                versions.exact_original,
-                versions.exact_transformed,
-            ),
+            (versions.original, versions.transformed, versions.exact_original, versions.exact_transformed),
         )
         finite = a.isfinite() & b.isfinite() & exact.isfinite()
         a, b = a - _effect(versions.decided), b - _effect(versions.decided_transformed)
@@ -149,7 +144,9 @@ class Errors:
         def movement(tries: Sequence[torch.Tensor]) -> float:
             return _root_mean_square(torch.tensor([error(_wide(x) + whole) for x in tries], device="cpu"))
 
-        last_rounding = _rounding_error(versions.original.dtype) * _root_mean_square(exact / scale)
+        # Uniform within half a unit in the last place, so that its deviation is the unit over the root of 12.
+        rounding = torch.finfo(versions.original.dtype).eps / math.sqrt(12)
+        last_rounding = rounding * _root_mean_square(exact / scale)
         float64 = math.hypot(*map(movement, versions.moved))
         if versions.original.dtype in (torch.float64, torch.complex128):
             float64 = math.hypot(float64, last_rounding) * _scatter(exact.numel())
@@ -274,34 +271,28 @@ def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | No
     if original is None or transformed is None:
         present = transformed if original is None else original
         which = "transformed" if original is None else "original"
-        return Judgement(
-            Status.DIFFERENT, f"only the {which} has it", 0 if present is None else present.numel()
-        )
+        elements = 0 if present is None else present.numel()
+        return Judgement(Status.DIFFERENT, f"only the {which} has it", elements)
     a, b = original.detach(), transformed.detach().to(original.device)
     elements = a.numel()
     if a.shape != b.shape:
         reason = f"the shapes differ: {tuple(a.shape)} and {tuple(b.shape)}"
+    elif a.dtype != b.dtype:
+        reason = f"the dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}"
+    else:
+        reason = stored_otherwise(a, b)
+    if reason:
         return Judgement(Status.DIFFERENT, reason, elements)
-    if a.dtype != b.dtype:
-        return Judgement(
-            Status.DIFFERENT, f"the dtypes differ: {dtype_name(a.dtype)} and {dtype_name(b.dtype)}", elements
-        )
-    if found := stored_otherwise(a, b):
-        return Judgement(Status.DIFFERENT, found, elements)
     compared = compared_elements(a, b)
     if same_bits(a, b):
         if not compared:
             return _nothing_compared(elements)
-        reason = f"every bit is the same{_left_aside(elements, compared)}{_constant(a)}"
+        reason = f"every bit is the same{left_aside(elements, compared)}{_constant(a)}"
         return Judgement(Status.SAME_BITS, reason, elements, compared=compared)
     if not is_floating(a):
         unequal = int((dense(a) != dense(b)).sum())
-        return Judgement(
-            Status.DIFFERENT,
-            f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ",
-            elements,
-            compared=compared,
-        )
+        reason = f"{unequal} of {elements} {dtype_name(a.dtype)} elements differ"
+        return Judgement(Status.DIFFERENT, reason, elements, compared=compared)
     x, y = _wide(a), _wide(b)
     other_kind = (x.isfinite() != y.isfinite()) | (~x.isfinite() & (x != y) & ~(x.isnan() & y.isnan()))
     if unequal := int(other_kind.sum()):
@@ -330,7 +321,7 @@ def _nothing_compared(elements: int) -> Judgement:
     return Judgement(Status.NOTHING_COMPARED, reason, elements)
 
 
-def _left_aside(elements: int, compared: int) -> str:
+def left_aside(elements: int, compared: int) -> str:
     """Tell how many elements were not compared, if there are any."""
     rest = elements - compared
     return f"; {rest} of {elements} elements are NaN or infinite in both" if rest else ""
@@ -356,7 +347,11 @@ def judged(versions: Versions) -> Judgement:
     if not versions.exact_original.isfinite().any():
         reason = "the float64 run of the original has no finite element to compare with"
         return Judgement(Status.NOTHING_COMPARED, reason, elements)
-    rest = _left_aside(elements, compared)
+    rest = left_aside(elements, compared)
+
+    def told(status: Status, reason: str) -> Judgement:
+        return Judgement(status, reason + rest, elements, errors, compared)
+
     if not errors.same_function:
         explained = (
             f"{with_unit(errors.function / errors.new_values)} times the rounding error of its new values"
@@ -364,18 +359,15 @@ def judged(versions: Versions) -> Judgement:
             else "and no new values whose rounding could explain it"
         )
         away = with_unit(errors.function)
-        reason = f"a different function: relative error {away} in float64, {explained}"
-        return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
+        return told(Status.DIFFERENT, f"a different function: relative error {away} in float64, {explained}")
     if not errors.rounds_well(elements):
         what = "a different function, or" if errors.lacks_float64 else "it computes the same, but"
-        reason = (
-            f"{what} rounds worse: its error is "
-            f"{with_unit(errors.transformed)} (relative), {with_unit(errors.ratio)} times the original's"
-        )
-        return Judgement(Status.DIFFERENT, reason + rest, elements, errors, compared)
+        error, times = with_unit(errors.transformed), with_unit(errors.ratio)
+        reason = f"{what} rounds worse: its error is {error} (relative), {times} times the original's"
+        return told(Status.DIFFERENT, reason)
     if errors.is_noise:
         reason = "rounding leaves no digit of it right in either: in float64 it is next to zero"
-        return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)
+        return told(Status.WITHIN_ROUNDING, reason)
     its, own = with_unit(errors.transformed), with_unit(errors.own)
     if versions.is_exchanged:
         its, own = own, its
@@ -385,7 +377,7 @@ def judged(versions: Versions) -> Judgement:
         shown = "the output does not show it" if errors.ratio < SHOWN else "the output shows it"
         reason = f"its new values are rounded worse ({times}); {shown}: {reason}"
     reason += f"; a mistake of more than {with_unit(errors.hidden)} would show"
-    return Judgement(Status.WITHIN_ROUNDING, reason + rest, elements, errors, compared)
+    return told(Status.WITHIN_ROUNDING, reason)
 
 
 def _scatter(elements: int) -> float:
@@ -408,8 +400,7 @@ def _effect(difference: torch.Tensor | None) -> torch.Tensor:
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     """Return the real numbers of a tensor in float64, in one dimension."""
     tensor = dense(tensor)
-    real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    return real.detach().cpu().to(torch.float64).flatten()
+    return real_numbers(tensor).detach().cpu().to(torch.float64).flatten()
 
 
 def _median_magnitude(values: torch.Tensor) -> torch.Tensor:
@@ -421,12 +412,3 @@ def _median_magnitude(values: torch.Tensor) -> torch.Tensor:
 
 def _root_mean_square(values: torch.Tensor) -> float:
     return float(values.double().square().mean().sqrt()) if values.numel() else 0.0
-
-
-def _rounding_error(dtype: torch.dtype) -> float:
-    """Return the root mean square error of rounding to a dtype, relative to the value (at most).
-
-    An error that is uniform within half a unit in the last place has the standard deviation of the unit
-    divided by the root of 12.
-    """
-    return torch.finfo(dtype).eps / math.sqrt(12)

@@ -9,7 +9,15 @@ from torch.fx import GraphModule
 
 from fxlab.models.module_tensors import place_of, tensors_of
 from fxlab.values.lazy import numbers_of
-from fxlab.values.tensors import bits_of, is_plain, row_digests, same_bits, to_float64, wide_device
+from fxlab.values.tensors import (
+    bits_of,
+    is_plain,
+    real_numbers,
+    row_digests,
+    same_bits,
+    to_float64,
+    wide_device,
+)
 
 _BLOCK = 2**20
 """How many numbers are moved at once."""
@@ -103,7 +111,7 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     significands; Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 2.8).
     """
     if tensor.is_complex():
-        return torch.view_as_complex(moved(torch.view_as_real(tensor.resolve_conj()), generator))
+        return torch.view_as_complex(moved(real_numbers(tensor), generator))
     wide = to_float64(numbers_of(tensor).detach().cpu(), copy=True).contiguous()
     for block in torch.split(wide.view(-1), _BLOCK):  # what it takes beside the result is small
         random = torch.rand(block.shape, generator=generator, dtype=torch.float64, device="cpu") - 0.5

@@ -45,20 +45,11 @@ class OwnRun:
 
     def dtypes(self, node: Node) -> Dtypes:
         """Return the dtypes of the tensors that a node makes."""
-        return self._noted.dtypes[node]
-
-    @property
-    def decisions(self) -> Decisions:
-        """The decisions of its operators on floating-point numbers."""
-        return self._noted.decisions
-
-    @property
-    def draws(self) -> Draws:
-        """The random numbers that its operators drew, or were given."""
-        return self._noted.draws
+        return self.noted.dtypes[node]
 
     @cached_property
-    def _noted(self) -> "OwnInterpreter":
+    def noted(self) -> "OwnInterpreter":
+        """What the run has noted: dtypes, decisions and random numbers."""
         interpreter = OwnInterpreter(self._graph_module, Draws(self._given))
         arguments = placeholder_values(self._graph_module, self._inputs)
         kept = generators_kept(), state_kept(self._graph_module)

@@ -96,7 +96,7 @@ class Runs:
         names: Counterparts | None = None,
         given: Sequence[Draw] | None = None,
     ) -> None:
-        self.graph_module, self._name, self._inputs, self._beside = graph_module, name, inputs, beside
+        self.graph_module, self._name, self.inputs, self._beside = graph_module, name, inputs, beside
         self.settings = NumericSettings.now()
         """The settings of torch that all runs have in common."""
         self.names = names or Counterparts.of(graph_module, graph_module, inputs)
@@ -112,7 +112,7 @@ class Runs:
         """Return the runs for a comparison with another graph: others, if only one needs gradients."""
         if needs_gradients(other) == needs_gradients(self.graph_module):
             return self
-        own = self._name, self._inputs, self._parameters
+        own = self._name, self.inputs, self._parameters
         return Runs(self.graph_module, *own, other, self._weights, self.names)
 
     def named(self, names: Counterparts) -> "Runs":
@@ -127,25 +127,20 @@ class Runs:
         options = {"own": self._own, "drawn": self._draws_in_float64, "visit": visit, "widen": widen}
         return self._named(run_in_float64, **options).returned
 
-    @property
-    def inputs(self) -> Inputs:
-        """The inputs that it is called with."""
-        return self._inputs
-
     def replay(self, drawn: Sequence[Draw]) -> None:
         """Give its operators these random numbers in float64, and not those that it draws itself."""
         self._replayed = drawn
 
     def given(self, drawn: Sequence[Draw]) -> "Runs":
         """Return the runs of the same graph with random numbers that its operators are given."""
-        own = self._name, self._inputs, self._parameters, self._beside, self._weights, self.names
+        own = self._name, self.inputs, self._parameters, self._beside, self._weights, self.names
         return Runs(self.graph_module, *own, drawn)
 
     @property
     def draws(self) -> Draws:
         """The random numbers that its operators draw, or are given."""
         is_known = self._given is None and not self._observed.record.draws
-        return Draws() if is_known else self._own.draws
+        return Draws() if is_known else self._own.noted.draws
 
     @property
     def _draws_in_float64(self) -> Sequence[Draw]:
@@ -158,7 +153,7 @@ class Runs:
 
     @cached_property
     def _observed(self) -> Observed:
-        options = self._name, self._inputs, self._beside
+        options = self._name, self.inputs, self._beside
         return observed(self.graph_module, *options, under=lambda: given_draws(self._given))
 
     def observe_again(self) -> None:
@@ -169,7 +164,7 @@ class Runs:
     @cached_property
     def gradients_would_flow(self) -> dict[str, bool]:
         """The outputs of which the graph tells whether gradients would flow from them, by path."""
-        given = named_arguments(self.graph_module, *given_arguments(self._inputs))
+        given = named_arguments(self.graph_module, *given_arguments(self.inputs))
         return gradients_flow(self.graph_module, given)
 
     @property
@@ -202,7 +197,7 @@ class Runs:
         if self._parameters is None:
             return Gradients({}, frozenset())
         try:
-            own = gradients_of(self.graph_module, self._inputs, self._parameters, self._given)
+            own = gradients_of(self.graph_module, self.inputs, self._parameters, self._given)
             return own._replace(found=self._gradient_rows(own.found))
         except Exception as error:  # whatever a backward pass raises
             raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
@@ -252,7 +247,7 @@ class Runs:
 
     def exact_with(self, widen: Widen) -> dict[str, torch.Tensor]:
         """Return what it computes in float64 with other values of what the module holds."""
-        given = self._own.decisions if self._decisions_shape_outputs else None
+        given = self._own.noted.decisions if self._decisions_shape_outputs else None
         return self._tensors(given=given, widen=widen)
 
     def exact_moved(self, move: Widen, *, everywhere: bool) -> dict[str, torch.Tensor]:
@@ -262,7 +257,7 @@ class Runs:
         held. ``everywhere``: whether it is taken for inputs and for all results as well.
         """
         exact = self.exact  # whose decisions are noted now
-        given = self._own.decisions if self._decisions_shape_outputs else self._decisions
+        given = self._own.noted.decisions if self._decisions_shape_outputs else self._decisions
 
         def widen(tensor: torch.Tensor) -> torch.Tensor:
             return move(tensor) if tensor.dtype == torch.float64 else to_float64(tensor)
@@ -293,10 +288,11 @@ class Runs:
     def _with_own_decisions(self) -> tuple[dict[str, torch.Tensor], Decisions]:
         """Return what it computes in float64 with its own decisions, and those that it took."""
         exact = self._exact
-        if not self._decisions.taken or not self._own.decisions.differ_from(self._decisions):
+        own = self._own.noted.decisions if self._decisions.taken else self._decisions
+        if not own.differ_from(self._decisions):
             return exact, Decisions()
-        decisions = Decisions(given=self._own.decisions)
-        return self._tensors(decisions, given=self._own.decisions), decisions
+        decisions = Decisions(given=own)
+        return self._tensors(decisions, given=own), decisions
 
     def _tensors(
         self, decisions: Decisions | None = None, *, given: Decisions | None = None, **options: Any
@@ -333,7 +329,7 @@ class Runs:
 
     def _named(self, run: Callable[..., T], **options: Any) -> T:
         try:
-            return run(self.graph_module, self._inputs, **options)
+            return run(self.graph_module, self.inputs, **options)
         except DrawsRandomNumbersError as error:
             error.args = (f"{self._name}: {error}",)
             raise
