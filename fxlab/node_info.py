@@ -343,6 +343,12 @@ def parameter_counts(graph_module: fx.GraphModule) -> dict[fx.Node, int]:
     return counts
 
 
+def line_of(node: fx.Node) -> tuple[str, str]:
+    """Return the file and line that a node comes from, and the code there; empty if they are not known."""
+    frame = next(iter(frames_of(node)), None)
+    return ("", "") if frame is None else (f"{frame['file']}:{frame['line']}", str(frame["code"]))
+
+
 def frames_of(node: fx.Node) -> list[dict[str, Any]]:
     """Return the source lines that made a node, the innermost first."""
     frames = _frames_in(str(node.meta.get("stack_trace") or ""))

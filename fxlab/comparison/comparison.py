@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from fxlab.comparison.weights_table import table_of
 from fxlab.first_use import pd
 from fxlab.html_report import report
 from fxlab.models.running import Inputs
-from fxlab.node_info import frames_of, module_path, target_text
+from fxlab.node_info import line_of, module_path, target_text
 from fxlab.results import Result, table_property
 from fxlab.session import Session
 from fxlab.units import listed, with_unit
@@ -62,21 +62,20 @@ class FirstDifference:
     def __str__(self) -> str:
         if self.is_backward:
             words = f"{self.candidate}: the gradient of {listed(self.nodes)} differs, not its value"
-            return words + (f" [{self.line}]" if self.line else "")
-        if self.errors is not None:
+        elif self.errors is not None:
             own, other = map(with_unit, self.errors)
             words = f"{self.candidate}: {listed(self.nodes)} computes the same and rounds worse, with an "
             words += f"error of {own} where the reference has {other} (relative)"
-            return words + (f" [{self.line}]" if self.line else "")
-        here = listed(self.nodes) or "a step is missing"
-        there = f"; the reference ({self.reference or 'at its place'}) has {listed(self.reference_nodes)}"
-        words = f"{self.candidate}: {here}{there if self.reference_nodes else ''}"
-        if self.error is not None and self.error < TOLERANCE:
-            words += ", with the same elements in another order"
-        elif self.error is not None:
-            words += f", {with_unit(self.error)} apart (relative)"
-        if self.weights:
-            words += f"; it reads weights that the other does not have: {listed(self.weights)}"
+        else:
+            here = listed(self.nodes) or "a step is missing"
+            there = f"; the reference ({self.reference or 'at its place'}) has {listed(self.reference_nodes)}"
+            words = f"{self.candidate}: {here}{there if self.reference_nodes else ''}"
+            if self.error is not None and self.error < TOLERANCE:
+                words += ", with the same elements in another order"
+            elif self.error is not None:
+                words += f", {with_unit(self.error)} apart (relative)"
+            if self.weights:
+                words += f"; it reads weights that the other does not have: {listed(self.weights)}"
         return words + (f" [{self.line}]" if self.line else "")
 
 
@@ -147,26 +146,14 @@ class Comparison(Result):
             reads=tuple(dict.fromkeys(reads)),
             weights=tuple(weights),
             error=self._differences.get(first) if first is not None else None,
-            line="" if first is None else _line(first),
+            line="" if first is None else line_of(first)[0],
         )
 
     def _first_backward(self) -> FirstDifference | None:
         """Return the first place on the way back, if the outputs agree and gradients do not."""
         if self.backward is None or not self.backward.parted:
             return None
-        first = self.backward.parted[0]
-        partner = self.alignment.partners.get(first)
-        return FirstDifference(
-            candidate=module_path(first) or first.name,
-            reference="" if partner is None else module_path(partner),
-            nodes=tuple(node.name for node in self.backward.parted),
-            reference_nodes=() if partner is None else (partner.name,),
-            reads=tuple(node.name for node in first.users),
-            weights=(),
-            error=None,
-            line=_line(first),
-            is_backward=True,
-        )
+        return self._at(self.backward.parted, self.backward.parted[0].users, is_backward=True)
 
     def _first_rounded(self) -> FirstDifference | None:
         """Return the first place where only rounding is worse, if all values agree in float64."""
@@ -179,17 +166,21 @@ class Comparison(Result):
         if not found:
             return None
         first = next(iter(found))
-        partner = self.alignment.partners[first]
+        return self._at([*found], first.all_input_nodes, errors=found[first])
+
+    def _at(self, nodes: list[Node], reads: Iterable[Node], **more: Any) -> FirstDifference:
+        """Return the first of some nodes of the candidate, and its partner, as a difference."""
+        first, partner = nodes[0], self.alignment.partners.get(nodes[0])
         return FirstDifference(
             candidate=module_path(first) or first.name,
-            reference=module_path(partner),
-            nodes=tuple(node.name for node in found),
-            reference_nodes=(partner.name,),
-            reads=tuple(node.name for node in first.all_input_nodes),
+            reference="" if partner is None else module_path(partner),
+            nodes=tuple(node.name for node in nodes),
+            reference_nodes=() if partner is None else (partner.name,),
+            reads=tuple(node.name for node in reads),
             weights=(),
             error=None,
-            line=_line(first),
-            errors=found[first],
+            line=line_of(first)[0],
+            **more,
         )
 
     def _known_weights(self) -> set[str]:
@@ -402,10 +393,6 @@ class Comparison(Result):
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = json.loads(table.reset_index().to_json(orient="records"))
     return records
-
-
-def _line(node: Node) -> str:
-    return next((f"{frame['file']}:{frame['line']}" for frame in frames_of(node)[:1]), "")
 
 
 def _is_in(node: Node, module: str) -> bool:

@@ -2,33 +2,16 @@
 
 from typing import Any
 
-from torch.fx import Interpreter, Node
+from torch.fx import Node
 
-from fxlab.interrupts import RestoringStack
-from fxlab.models.model_state import state_kept
-from fxlab.models.running import generators_kept, gradients_for, placeholder_values, seed_generators
 from fxlab.node_info import upstream
 from fxlab.validation.alignment.align import Alignment
 from fxlab.validation.alignment.side import Noted, Side
+from fxlab.validation.tensor_values.visited_run import visit_values
 from fxlab.validation.verdicts.judgement import WORSE
 
 _LEAST = 2.0**-53
 """A rounding of float64, below which no error counts."""
-
-
-class _Shown(Interpreter):
-    """Runs the nodes of a graph as they are, and notes their values."""
-
-    def __init__(self, side: Side) -> None:
-        super().__init__(side.module)
-        self.extra_traceback = False
-        self.noted = Noted()
-
-    def run_node(self, n: Node) -> Any:
-        """Run a node."""
-        result = super().run_node(n)
-        self.noted(n, result)
-        return result
 
 
 def rounds_worse(alignment: Alignment) -> dict[Node, tuple[float, float]]:
@@ -63,13 +46,10 @@ def _reads_worse(node: Node, worse: set[Node], compared: dict[Node, Any]) -> boo
 
 
 def _errors(side: Side) -> dict[Node, float]:
-    shown = _Shown(side)
-    arguments = placeholder_values(side.module, side.inputs)
-    with RestoringStack(gradients_for(side.module), generators_kept(), state_kept(side.module)):
-        seed_generators(0)
-        shown.run(*arguments)
+    noted = Noted()
+    visit_values(side.module, side.inputs, noted)
     return {
         node: max(values[path].moved_by(exact[path]) for path in values if path in exact)
-        for node, values in shown.noted.values.items()
+        for node, values in noted.values.items()
         if (exact := side.values.get(node)) is not None and not values.keys().isdisjoint(exact)
     }

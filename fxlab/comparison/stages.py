@@ -24,12 +24,8 @@ class Candidate(Transformation):
     makes_new_module = True
 
     def __init__(self, name: str, candidate: GraphModule, parted: Collection[str], description: str) -> None:
-        self._name, self._candidate, self._parted, self._words = name, candidate, parted, description
-
-    @property
-    def name(self) -> str:
-        """Its name, of which a session has one."""
-        return self._name
+        self.name, self.description = name, description
+        self._candidate, self._parted = candidate, parted
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Return the candidate, with the nodes marked at which it and the reference part."""
@@ -38,11 +34,6 @@ class Candidate(Transformation):
             if node.name in self._parted:
                 self.mark_as_transformed(node)
         return result
-
-    @property
-    def description(self) -> str:
-        """The place where the two part, in words."""
-        return self._words
 
     @property
     def signature(self) -> str:

@@ -213,14 +213,12 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
     return ((given,) if isinstance(given, torch.Tensor) else tuple(given)), {}
 
 
-def named_arguments(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return arguments by the names that the model has for them, or by their places where it has none."""
+def named_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by the names that a model or function has for them; by their places if it has none."""
     if isinstance(model, torch.fx.GraphModule):
         _ = model.code  # Dynamo's are compiled when they are needed, and have a signature from then on
     try:
-        places = inspect.signature(model.forward).bind_partial(*args).arguments
+        places = inspect.signature(getattr(model, "forward", model)).bind_partial(*args).arguments
     except (TypeError, ValueError):
         places = {str(place): value for place, value in enumerate(args)}
     return {**places, **kwargs}

@@ -23,7 +23,14 @@ from fxlab.comparison.recorded.recorder import Recorder
 from fxlab.comparison.recorded.run_file import write_run
 from fxlab.models.model_state import ModelState
 from fxlab.models.ranks import communicates
-from fxlab.models.running import Inputs, bound_values, call_arguments, generators_kept, given_inputs
+from fxlab.models.running import (
+    Inputs,
+    bound_values,
+    call_arguments,
+    generators_kept,
+    given_inputs,
+    named_arguments,
+)
 from fxlab.models.settings import NumericSettings
 from fxlab.node_info import module_stack
 from fxlab.sources import resolved
@@ -182,7 +189,7 @@ class _Subject:
                 around.enter_context(state.put_back_after(watch=False))
             watched = {} if isinstance(self.call, GraphModule) else self.modules
             recorder = Recorder(run, self.modules, watched, state, first)
-            for name, tensor in tensors_by_path(_named(self.call, args, kwargs)).items():
+            for name, tensor in tensors_by_path(named_arguments(self.call, args, kwargs)).items():
                 recorder.given(name, tensor)
             if backward:
                 around.enter_context(torch.enable_grad())
@@ -201,7 +208,7 @@ class _Subject:
         named = {
             f"{prefix}{name}": p for prefix, m in self.modules.items() for name, p in m.named_parameters()
         }
-        leaves = tensors_by_path(_named(self.call, args, kwargs)) | named
+        leaves = tensors_by_path(named_arguments(self.call, args, kwargs)) | named
         return {name: tensor for name, tensor in leaves.items() if tensor.requires_grad}
 
 
@@ -248,15 +255,6 @@ def _gradients(
         recorder.given(f"direction of {path}", directions[-1])
     found = torch.autograd.grad([*heads.values()], [*leaves.values()], directions, allow_unused=True)
     return {GRADIENT + name: g for name, g in zip(leaves, found, strict=True) if g is not None}
-
-
-def _named(call: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by the names that a function has for them."""
-    try:
-        bound = inspect.signature(call.forward if isinstance(call, nn.Module) else call).bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
-    return dict(bound.arguments)
 
 
 def _modules_of(function: Callable[..., Any]) -> dict[str, nn.Module]:

@@ -27,13 +27,13 @@ from fxlab.comparison.recorded.recorded_run import (
 )
 from fxlab.comparison.recorded.seen import (
     Rounding,
-    Undisturbed,
     fingerprint_of,
     has_values,
     is_faked,
     is_unseen,
     key_of,
     local_part,
+    undisturbed,
     wait_for,
     written_by,
 )
@@ -181,7 +181,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _call_compiled(
         self, inner: Callable[..., Any], module: nn.Module, cls: str, args: Any, kwargs: Any
     ) -> Any:
-        with Undisturbed():
+        with undisturbed():
             held = [self._described(tensor) for _, tensor in named_tensors(module)]
             step = self._new(COMPILED, cls, [*map(self._described, parted([*args, kwargs])), held])
         self._inside_compiled += 1
@@ -190,7 +190,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             self._inside_compiled -= 1
         self._note(f"code inside of {self.run.calls[self._call][0] or cls} is compiled{_ENDS_SEEN}")
-        with Undisturbed():
+        with undisturbed():
             self._note_results(step, parted(result))
         return result
 
@@ -215,7 +215,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if place is None:
             self._note(f"a compiled function has run{_ENDS_SEEN}")
             return func(*args, **kwargs)
-        with Undisturbed():
+        with undisturbed():
             described = [self._described(each) for each in args]
             described += [[name, self._described(value)] for name, value in kwargs.items()]
             written = [*written_by(func, args, kwargs)]
@@ -224,7 +224,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         if is_faked(result):
             return result
-        with Undisturbed():
+        with undisturbed():
             wait_for(func, result)
             if not written and self._is_view_of_weight(result):
                 return result
@@ -239,12 +239,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Note a tensor that the run is given."""
         key = key_of(tensor)
         if key is not None and key not in self._weights and key[0] not in self._memory:
-            with Undisturbed():
+            with undisturbed():
                 self._note_results(self._new(INPUT, name), tensor)
 
     def returned(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Note what the run returns."""
-        with Undisturbed():
+        with undisturbed():
             for path, tensor in tensors.items():
                 tensor = local_part(tensor)
                 at = self._described(tensor).get("step", -1)

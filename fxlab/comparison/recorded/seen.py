@@ -1,7 +1,7 @@
 """Tensors and operators as a recording sees them; results that are rounded anew."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -25,18 +25,11 @@ _ALIASES = "detach", "alias", "lift_fresh", "_local_scalar_dense"
 _NO_VALUES = "profiler", "prim", "_dtensor"
 
 
-class Undisturbed:
-    """Computes without gradients and modes."""
-
-    def __enter__(self) -> None:
-        self._modes = modes_disabled() if dispatch_modes() else nullcontext()
-        self._gradients = torch.no_grad()
-        self._modes.__enter__()
-        self._gradients.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._gradients.__exit__(*error)
-        self._modes.__exit__(*error)
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Compute without gradients and modes until the block ends."""
+    with modes_disabled() if dispatch_modes() else nullcontext(), torch.no_grad():
+        yield
 
 
 def key_of(tensor: torch.Tensor) -> tuple[Any, tuple[Any, ...]] | None:

@@ -16,7 +16,7 @@ from fxlab.compiler.code.hooks import FALLS_BACK, generated_for, has_lowering
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept, placeholder_values
-from fxlab.node_info import attribute_at, frames_of, target_text
+from fxlab.node_info import attribute_at, line_of, target_text
 from fxlab.operators import why_not_pure
 from fxlab.validation import Reference, Status, Verdict
 from fxlab.validation.nodes.bisect import needed_items
@@ -200,12 +200,6 @@ class _Apart:
             if known:
                 found[node] = max(known, key=lambda one: order.index(one.status))
         return found
-
-
-def line_of(node: Node) -> tuple[str, str]:
-    """Return the file and line that a node comes from, and the code there; empty if they are not known."""
-    frame = next(iter(frames_of(node)), None)
-    return ("", "") if frame is None else (f"{frame['file']}:{frame['line']}", str(frame["code"]))
 
 
 def at_line(node: Node) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 from torch import nn
@@ -118,9 +117,7 @@ class Compiler:
         return type(called).__name__ if isinstance(called, nn.Module) else plain_function(called).__name__
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        called = self._called
-        by_name: Any = called if isinstance(called, nn.Module) else SimpleNamespace(forward=called)
-        return named_arguments(by_name, args, kwargs)
+        return named_arguments(self._called, args, kwargs)
 
     why_no_options = ""
     """Why options cannot be changed; empty if they can."""

@@ -13,7 +13,6 @@ from fxlab.compiler.code.hooks import why_no_code
 from fxlab.compiler.code.kernel_times import seconds_of_kernels
 from fxlab.compiler.code.lowerings import LoweredGraph
 from fxlab.compiler.compiling.compiler import Compile, Compiler
-from fxlab.compiler.graphs.flat import Frame
 from fxlab.compiler.recording.recorder import WHOLE, Recording, Stack, Step
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.graph_module import ensure_picklable
@@ -153,15 +152,13 @@ class CompilerStack:
 
     def code(self, entries: Entries) -> GraphModule:
         """Return a graph that calls the code of a stage; ValueError if Dynamo captures another one."""
-        frame = self.compiler.frames[self._number]
-        module = frame.code(self._generated(entries, frame).recorder.recordings[self._number])
+        module = self.compiler.frames[self._number].code(self._generated(entries))
         ensure_picklable(module)
         return module
 
     def kernels(self, entries: Entries) -> dict[str, dict[str, list[str]]]:
         """Return, by stack and by the name of a node in stages, the kernels that it went into."""
-        done = self._generated(entries, self.compiler.frames[self._number])
-        recording = done.recorder.recordings[self._number]
+        recording = self._generated(entries)
         found: dict[str, dict[str, list[str]]] = {}
         for stack in recording.stacks.values():
             into: dict[str, list[str]] = {node.name: [] for node in stack.last.graph.nodes}
@@ -174,8 +171,7 @@ class CompilerStack:
 
     def seconds_of_kernels(self, entries: Entries, rounds: int) -> dict[str, dict[str, float]]:
         """Run the generated code, and return the seconds of each call of a kernel, by stack."""
-        done = self._generated(entries, self.compiler.frames[self._number])
-        stacks = done.recorder.recordings[self._number].stacks.values()
+        stacks = self._generated(entries).stacks.values()
         files = {stack.name: stack.code_file for stack in stacks if stack.code_file}
         if self.inputs is None or not files:
             return {}
@@ -188,8 +184,7 @@ class CompilerStack:
 
     def lowered(self, entries: Entries) -> dict[str, LoweredGraph]:
         """Return, by stack, the last graphs that code was generated for with some passes on."""
-        done = self._generated(entries, self.compiler.frames[self._number])
-        stacks = done.recorder.recordings[self._number].stacks
+        stacks = self._generated(entries).stacks
         kinds = [kind for kind in stacks if kind != WHOLE] or [WHOLE]
         found = {}
         for kind in kinds:
@@ -197,19 +192,22 @@ class CompilerStack:
             found[stacks[kind].name] = LoweredGraph(self._frame.module(stacks[kind].last, kind), inputs)
         return found
 
-    def _generated(self, entries: Entries, frame: Frame) -> Compile:
-        """Return a compile with code, with some passes on and all others off."""
-        on = {name for name, _ in entries}
+    def _generated(self, entries: Entries) -> Recording:
+        """Return the recording of a compile with code, with some passes on and all others off."""
+        on, limits = {name for name, _ in entries}, _limits(entries)
         off = frozenset(name for name, step in self._changing.items() if name not in on and not step.fixed)
-        limits = _limits(entries)
-        same = (done for done in self._with_code if self._is_asked(done) and done.off == off)
-        known = next((done for done in same if done.limits == limits), None)
-        if known is not None:
-            return known
-        asked = self._number, self._kind, off, limits, self.options
-        done = self.compiler.compile(*asked, generates=True)
-        self._with_code.append(done)
-        return done
+        done = self._known(self._with_code, off, limits)
+        if done is None:
+            asked = self._number, self._kind, off, limits, self.options
+            done = self.compiler.compile(*asked, generates=True)
+            self._with_code.append(done)
+        return done.recorder.recordings[self._number]
+
+    def _known(
+        self, compiles: Iterable[Compile], off: frozenset[str], limits: Mapping[str, Limit]
+    ) -> Compile | None:
+        same = (done for done in compiles if self._is_asked(done) and done.off == off)
+        return next((done for done in same if done.limits == limits), None)
 
     def names_of(self, snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
         """Return what nodes of one of the compiler's graphs are called in stages."""
@@ -225,8 +223,7 @@ class CompilerStack:
     def _with(self, entries: Entries, off: Iterable[str]) -> Compile:
         """Return the compile with passes on and off."""
         wanted, limits = frozenset(off), _limits(entries)
-        same = (done for done in self._compiles if self._is_asked(done) and done.off == wanted)
-        return next((done for done in same if done.limits == limits), None) or self._compile(wanted, limits)
+        return self._known(self._compiles, wanted, limits) or self._compile(wanted, limits)
 
     def _is_asked(self, done: Compile) -> bool:
         """Tell whether a compile was made with the options that hold now."""

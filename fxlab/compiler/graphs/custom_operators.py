@@ -9,7 +9,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept, placeholder_values
-from fxlab.node_info import dtype_name, frames_of
+from fxlab.node_info import dtype_name, line_of
 from fxlab.operators import written_arguments
 from fxlab.torch_private import OpOverload, OpOverloadPacket
 from fxlab.values.memory import overlapping
@@ -68,11 +68,10 @@ class _Checked(Interpreter):
         tensors = {key: value for key, value in read.items() if isinstance(value, torch.Tensor)}
         before = {key: value.detach().clone() for key, value in tensors.items() if key not in declared}
         result = super().run_node(n)
-        place = next((f"{frame['file']}:{frame['line']}" for frame in frames_of(n)[:1]), "")
-        for mistake in (*_writes(tensors, before), *_returns(n.meta.get("val"), result)):
-            self.found.append(OperatorMistake(n.name, name, mistake, place))
-        for shared in _shares(result, tensors, declared):
-            self.found.append(OperatorMistake(n.name, name, shared, place))
+        place, _ = line_of(n)
+        mistakes = (*_writes(tensors, before), *_returns(n.meta.get("val"), result))
+        mistakes += tuple(_shares(result, tensors, declared))
+        self.found += [OperatorMistake(n.name, name, mistake, place) for mistake in mistakes]
         return result
 
 

@@ -119,7 +119,8 @@ class Frame:
         slots = {node: self._slot(node, snapshot) for node in snapshot.graph.find_nodes(op="placeholder")}
         copies = self._copied_placeholders(graph, snapshot, kind, slots)
         held |= {known.path: known.value for known in slots.values() if known is not None and known.path}
-        leaves = self._with_gradients(slots, copies) if self._takes_derivatives(snapshot, kind) else {}
+        takes_derivatives = snapshot.dialect == TORCH and kind == WHOLE and self._gradients
+        leaves = self._with_gradients(slots, copies) if takes_derivatives else {}
         inside = _in_autocast_around(snapshot) if self._recording.autocast else set()
         for node in snapshot.graph.nodes:
             if node.op in ("placeholder", "output"):
@@ -257,10 +258,6 @@ class Frame:
             if len(places) == len(values) and {*wanted_places} <= {*places}:
                 values = [values[places.index(place)] for place in wanted_places]
         graph.output(tuple(values))
-
-    def _takes_derivatives(self, snapshot: Snapshot, kind: str) -> bool:
-        """Tell whether a graph that has no gradients yet stands among graphs that have."""
-        return snapshot.dialect == TORCH and kind == WHOLE and bool(self._gradients)
 
     def _with_gradients(self, slots: Mapping[Node, Slot | None], copies: dict[Node, Node]) -> dict[str, Node]:
         """Let values that there are gradients of be leaves, also where they run in another dtype."""

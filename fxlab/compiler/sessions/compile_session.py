@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from fxlab.checks import positive_int
-from fxlab.compiler.code.lowerings import line_of
 from fxlab.compiler.compiler_pass import CODE, CodePass
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.graphs.custom_operators import OperatorMistake, operator_mistakes
 from fxlab.compiler.sessions.pattern_questions import PatternQuestions
 from fxlab.compiler.story.story import Told, story_table
 from fxlab.first_use import pd
-from fxlab.node_info import target_text
+from fxlab.node_info import line_of, target_text
 from fxlab.overlays import Overlay
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
