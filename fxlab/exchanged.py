@@ -66,7 +66,8 @@ class _Exchange:
                 return call(*args, **kwargs)
 
             return classmethod(of_class)
-        inherited = _inherited(self.owner, self.name) if original is ABSENT else original
+        owner = builtins if isinstance(self.owner, ModuleType) else self.owner
+        inherited = getattr(owner, self.name) if original is ABSENT else original
 
         def asking(*args: Any, **kwargs: Any) -> Any:
             values = by_thread.get(thread())
@@ -114,11 +115,6 @@ def exchanged_names() -> list[str]:
 def instead(value: Any) -> Make:
     """Return what makes a value whatever stands under a name."""
     return lambda _: value
-
-
-def _inherited(owner: Any, name: str) -> Any:
-    """Return what Python finds under a name that a class or module does not have itself."""
-    return getattr(builtins, name) if isinstance(owner, ModuleType) else getattr(owner, name)
 
 
 def set_name(owner: Any, name: str, value: Any) -> None:

@@ -56,14 +56,9 @@ def target_text(node: fx.Node) -> str:
     """Return a node's target: a path, the name of a method, or a function as :func:`function_text` does."""
     if not isinstance(node.target, str):
         return function_text(node.target)
-    if node.op == "placeholder" and isinstance(lifted := _lifted_from(node), str):
+    if node.op == "placeholder" and isinstance(lifted := getattr(node.meta.get("desc"), "target", None), str):
         return model_path(lifted)
     return node.target
-
-
-def _lifted_from(placeholder: fx.Node) -> Any:
-    """Return the path of the parameter or buffer that AOTAutograd has made an input of."""
-    return getattr(placeholder.meta.get("desc"), "target", None)
 
 
 def state_path(placeholder: fx.Node) -> str | None:

@@ -164,7 +164,7 @@ class View:
             alike: dict[object, list[Group]] = {}
             for item in members(group):
                 if isinstance(item, Leaf):
-                    yield from (name for name, _ in of_leaf.get(item.position, ()))
+                    yield from (name for name, _ in of_leaf.get(item.start, ()))
                 elif found := inside(item):
                     places = tuple((at - item.start, *[labels for _, labels in of_leaf[at]]) for at in found)
                     is_block = item.kind == "module"
@@ -219,7 +219,7 @@ class View:
         """Return the column of a step in which a box or cluster stands; that of all boxes of other graphs."""
         if not self.hierarchy.columns:
             return FORWARD
-        return self.hierarchy.columns[bisect_right(self._root_starts, _start(item)) - 1]
+        return self.hierarchy.columns[bisect_right(self._root_starts, item.start) - 1]
 
     def is_saved(self, edge: VisibleEdge) -> bool:
         """Return whether a line is of values that a step keeps for its backward pass."""
@@ -232,7 +232,7 @@ class View:
 
     @cached_property
     def _root_starts(self) -> list[int]:
-        return [_start(child) for child in self.hierarchy.root.children]
+        return [child.start for child in self.hierarchy.root.children]
 
     @cached_property
     def level(self) -> list[tuple[Group | Leaf, Group | Leaf]]:
@@ -265,7 +265,7 @@ class View:
         for source, target in lines:
             for path in self._clusters_around(target):
                 group = self.hierarchy.groups[path]
-                if not group.start <= _start(source) < group.stop:
+                if not group.start <= source.start < group.stop:
                     read.setdefault(path, {})[source.id] = source
         fed = {target.id for _, target in lines}
         found = []
@@ -301,7 +301,7 @@ class View:
         """Return the box in the middle of an opened group, or a box itself."""
         if isinstance(item, Leaf) or not self.is_cluster(item):
             return item
-        inside = [box for box in self.boxes if item.start <= _start(box) < item.stop]
+        inside = [box for box in self.boxes if item.start <= box.start < item.stop]
         return inside[len(inside) // 2]
 
     @cached_property
@@ -322,7 +322,7 @@ class View:
     @cached_property
     def main_path(self) -> frozenset[tuple[str, str]]:
         """The edges, as ids of their ends, of the path through the boxes that hold the most nodes."""
-        nodes = [box.nodes if isinstance(box, Group) else len(box.names) for box in self.boxes]
+        nodes = [len(self.hierarchy.names_in(box)) for box in self.boxes]
         most, before = nodes.copy(), dict[int, int]()
         for source, target in self._steps:
             if most[source] + nodes[target] > most[target]:
@@ -365,7 +365,7 @@ class View:
         hierarchy, boxes = self.hierarchy, self.boxes
         if not boxes or not len(hierarchy.edge_sources):
             return (), {}
-        starts = np.array([_start(box) for box in boxes])
+        starts = np.array([box.start for box in boxes])
         made_in = np.searchsorted(starts, hierarchy.edge_sources, side="right") - 1
         read_in = np.searchsorted(starts, hierarchy.edge_targets, side="right") - 1
         crossing = made_in != read_in
@@ -409,10 +409,6 @@ class View:
 
 def _holds_modules(group: Group) -> bool:
     return any(isinstance(child, Group) and child.kind != "bookkeeping" for child in group.children)
-
-
-def _start(item: Group | Leaf) -> int:
-    return item.start if isinstance(item, Group) else item.position
 
 
 def _distinct_pairs(first: _Integers, second: _Integers, below: int) -> _Integers:

@@ -84,7 +84,7 @@ def graph_diff(
     before, after = map(unfolded, compared_graphs(original, transformed, inputs))
     owned = _owned(before, after)
     read = {node.name: _input_names(node) for node in after.graph.nodes}
-    pairs = _pairs(before, after)
+    pairs = None if is_same_capture(before, after) else matched(before, after).originals
     rows = {
         one.name: [*one.row, one.name in owned or one.follows_from(owned, read)]
         for one in _differences_of(before, after, pairs)
@@ -164,11 +164,6 @@ def _differences_of(
                 differs.append("inputs")
         if differs or old is None or new is None:
             yield _Difference(name, old, new, differs)
-
-
-def _pairs(a: GraphModule, b: GraphModule) -> Mapping[Node, Node] | None:
-    """Return the nodes that stand for one another in two captures of a model; ``None`` if names tell."""
-    return None if is_same_capture(a, b) else matched(a, b).originals
 
 
 def _names_in_common(a: GraphModule, b: GraphModule, pairs: Mapping[Node, Node] | None) -> dict[Node, str]:

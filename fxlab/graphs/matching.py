@@ -70,7 +70,7 @@ def matched(
         }
     else:
         found = lineage(original, transformed)
-        originals = dict(found.pairs) | _outputs(original, transformed)
+        originals = found.pairs | {transformed.graph.output_node(): original.graph.output_node()}
     if inputs is None:
         inputs = dict(zip(_placeholders(transformed), _placeholders(original), strict=False))
     else:
@@ -199,10 +199,6 @@ def _constants(module: GraphModule) -> set[Node]:
 
 def _placeholders(module: GraphModule) -> list[Node]:
     return [node for node in module.graph.find_nodes(op="placeholder") if not is_in_body(node)]
-
-
-def _outputs(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:
-    return {transformed.graph.output_node(): original.graph.output_node()}
 
 
 def _one_to_one(originals: dict[Node, Node]) -> dict[Node, Node]:

@@ -34,7 +34,7 @@ def test_every_node_is_drawn_by_exactly_one_leaf(model):
 def test_leaves_of_a_group_are_consecutive_and_graph_edges_are_kept():
     hierarchy = build_hierarchy(traced(Bert()))
     for group in hierarchy.groups.values():
-        inside = [leaf.position for leaf in hierarchy.leaves if is_inside(hierarchy, leaf, group)]
+        inside = [leaf.start for leaf in hierarchy.leaves if is_inside(hierarchy, leaf, group)]
         assert inside == list(range(group.start, group.stop))
 
 

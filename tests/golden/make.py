@@ -212,7 +212,7 @@ class _Maker:
                 f"{number_of[e.source.id]}-{number_of[e.target.id]}:{len(e.leaves)}" for e in view.edges
             ),
             "chips": {
-                number_of[reader]: " ".join(f"{c.source.position}:{number_of[c.box.id]}" for c in chips)
+                number_of[reader]: " ".join(f"{c.source.start}:{number_of[c.box.id]}" for c in chips)
                 for reader, chips in view.chips.items()
             },
             "lines": [self._lines(view, by) for by in STYLES] if self.name not in LARGE else [],
@@ -287,7 +287,7 @@ def _numbers(hierarchy: Hierarchy) -> dict[str, int]:
 
 
 def _short(item: Group | Leaf, numbers: Mapping[str, int]) -> str:
-    return f"g{numbers[item.path]}" if isinstance(item, Group) else str(item.position)
+    return f"g{numbers[item.path]}" if isinstance(item, Group) else str(item.start)
 
 
 def _ranges(numbers: Iterable[int]) -> str:

@@ -15,8 +15,7 @@ from ipywidgets import Widget
 from torch import fx, nn
 
 from fxlab import FuseAttention, Inspector, Session
-from fxlab.notebook.page.panel_state import AT_FIRST as PANELS_AT_FIRST
-from fxlab.notebook.page.view_state import AT_FIRST
+from fxlab.notebook.page.view_state import AT_FIRST, PANELS_AT_FIRST
 
 TRAITS = tuple(
     f"_shown_{name}" for name in ("view", "passes", "tables", "stages", "overlays", "measured", "status")

@@ -1,12 +1,12 @@
 """The columns of a training step: forward down, backward up beside it, the optimizer behind."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 from torch import fx
 
-from fxlab.drawing.hierarchy.folding import Draft, stretch_draft
+from fxlab.drawing.hierarchy.folding import Draft, nodes_in, stretch_draft
 
 FORWARD, BACK, UPDATE, BELOW = range(4)
 """Numbers of columns from left to right; the output stands below them."""
@@ -19,7 +19,7 @@ def columns_of(root: Draft, backward: AbstractSet[fx.Node]) -> tuple[int, ...]:
     """Return the column of each child of the root; none for a graph that is no step."""
     if not backward:
         return ()
-    place = {node: number for number, child in enumerate(root.children) for node in _nodes_in(child)}
+    place = {node: number for number, child in enumerate(root.children) for node in nodes_in(child)}
     passes = _passes(place, backward)
     counts = [[0] * 4 for _ in root.children]
     readers = [BELOW] * len(counts)
@@ -50,7 +50,7 @@ def fold_loose(root: Draft, columns: Sequence[int]) -> tuple[int, ...]:
     """Fold nodes of a step in a row outside of all modules; return the columns of the children."""
     if not columns or not any(isinstance(child, Draft) and child.kind == "module" for child in root.children):
         return tuple(columns)
-    place = {node: number for number, child in enumerate(root.children) for node in _nodes_in(child)}
+    place = {node: number for number, child in enumerate(root.children) for node in nodes_in(child)}
     arranged: list[tuple[Draft | fx.Node, int]] = []
     both = zip(root.children, columns, strict=True)
     for (is_loose, column), row in groupby(both, lambda pair: (_is_loose(root, pair[0]), pair[1])):
@@ -87,14 +87,6 @@ def _passes(place: dict[fx.Node, int], backward: AbstractSet[fx.Node]) -> dict[f
             is_late = any(passes.get(source, FORWARD) != FORWARD for source in node.all_input_nodes)
             passes[node] = UPDATE if is_late else FORWARD
     return passes
-
-
-def _nodes_in(child: Draft | fx.Node) -> Iterator[fx.Node]:
-    if isinstance(child, fx.Node):
-        yield child
-    else:
-        for inner in child.children:
-            yield from _nodes_in(inner)
 
 
 def _calls(child: Draft | fx.Node) -> bool:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from torch import fx, nn
 
 from fxlab.drawing.hierarchy.bookkeeping import GUARDS, ORDER, RESULTS, SIZES, Bookkeeping
 from fxlab.drawing.hierarchy.placement import BACKWARD
-from fxlab.drawing.hierarchy.wiring import Wiring
 from fxlab.node_info import known_result, parameters_in, short_name
 
 LONGEST_LIST = 150
@@ -146,6 +146,40 @@ def _owners(draft: Draft, children: Sequence[Draft | fx.Node]) -> dict[fx.Node, 
     return {child: draft.owners[child] for child in children if child in draft.owners}
 
 
+_Integers = npt.NDArray[np.int64]
+
+
+class Wiring:
+    """The reads among numbered nodes, each asked for once: a good part of arranging 100,000 nodes."""
+
+    def __init__(self, nodes: Sequence[fx.Node]) -> None:
+        self._number = number = {node: place for place, node in enumerate(nodes)}
+        inputs = [node.all_input_nodes for node in nodes]
+        sources = [number.get(source, -1) for read in inputs for source in read]
+        self._sources: _Integers = np.array(sources, dtype=np.int64)
+        """What each node reads, one after the other; -1 for a node that is not in the list."""
+        self._starts: _Integers = np.cumsum([0, *map(len, inputs)])
+        """Where the reads of each node start."""
+
+    def inside(self, start: int, stop: int) -> tuple[bytes, bytes]:
+        """Return something equal for stretches of the list that are wired alike within themselves."""
+        starts = self._starts[start : stop + 1]
+        sources = self._sources[starts[0] : starts[-1]]
+        is_inside = (start <= sources) & (sources < stop)
+        return (starts - starts[0]).tobytes(), np.where(is_inside, sources - start, -1).tobytes()
+
+    def edges(self, nodes: Sequence[fx.Node]) -> tuple[_Integers, _Integers]:
+        """Return sources and targets of the reads, where the same nodes are in another order."""
+        order = np.fromiter((self._number[node] for node in nodes), dtype=np.int64, count=len(nodes))
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        drawn = self._sources >= 0
+        sources = place[self._sources[drawn]]
+        targets = np.repeat(place, np.diff(self._starts))[drawn]
+        by_target = np.argsort(targets, kind="stable")
+        return sources[by_target], targets[by_target]
+
+
 def fold_repeats(root: Draft, modules: dict[str, nn.Module], marks: Marks) -> Wiring:
     """Fold numbered siblings of equal structure and marks into runs; return the wiring of all nodes below."""
     nodes: list[fx.Node] = []
@@ -177,6 +211,15 @@ def _partners(blocks: Iterable[Draft]) -> list[tuple[Draft, Draft]]:
     by_path = {block.path: block for block in blocks}
     ends = [path.removesuffix(BACKWARD) for path in by_path if path.endswith(BACKWARD)]
     return [(by_path[path], by_path[path + BACKWARD]) for path in ends if path in by_path]
+
+
+def nodes_in(child: Draft | fx.Node) -> Iterator[fx.Node]:
+    """Yield a node, or the nodes below a group."""
+    if isinstance(child, fx.Node):
+        yield child
+    else:
+        for inner in child.children:
+            yield from nodes_in(inner)
 
 
 def _collect(draft: Draft, nodes: list[fx.Node], blocks: list[tuple[Draft, int, int]]) -> None:
@@ -420,11 +463,7 @@ def segment_long_lists(draft: Draft) -> None:
 
 def _narrow_places(children: Sequence[Draft | fx.Node]) -> set[Draft | fx.Node]:
     """Return the children after which a long list is cut: where few values are read further on."""
-    place: dict[fx.Node, int] = {}
-    for number, child in enumerate(children):
-        nodes: list[fx.Node] = []
-        _collect(child, nodes, []) if isinstance(child, Draft) else nodes.append(child)
-        place |= dict.fromkeys(nodes, number)
+    place = {node: number for number, child in enumerate(children) for node in nodes_in(child)}
     changes = np.zeros(len(children) + 1, dtype=np.int64)
     for node, number in place.items():
         last = max((place.get(user, number) for user in node.users), default=number)

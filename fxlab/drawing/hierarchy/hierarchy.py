@@ -43,8 +43,8 @@ class Leaf(NamedTuple):
     node: fx.Node
     path: str
     """Path of the group that it lies in."""
-    position: int
-    """Place in the order of the tree; a group's leaves are consecutive."""
+    start: int
+    """Its position in the order of the tree; a group's leaves are consecutive."""
     attributes: tuple[str, ...] = ()
     """Names of the ``get_attr`` nodes that are drawn with this node."""
     owner: str = ""
@@ -52,6 +52,11 @@ class Leaf(NamedTuple):
     owner_class: str = ""
     bookkeeping: str = ""
     """What the node is for, if it only serves others: ``"sizes"``, ``"guards"``, ``"mask"`` and so on."""
+
+    @property
+    def stop(self) -> int:
+        """The position after it, as of a group."""
+        return self.start + 1
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,7 +146,7 @@ class Hierarchy:
     @cached_property
     def position_of(self) -> dict[str, int]:
         """Node name -> position of the leaf that draws it."""
-        return {name: leaf.position for leaf in self.leaves for name in leaf.names}
+        return {name: leaf.start for leaf in self.leaves for name in leaf.names}
 
     @cached_property
     def told(self) -> npt.NDArray[np.int64]:
@@ -208,8 +213,6 @@ class Hierarchy:
 
     def names_in(self, item: Group | Leaf) -> tuple[str, ...]:
         """Return the names of the nodes that a box draws."""
-        if isinstance(item, Leaf):
-            return item.names
         return self.names[self.name_starts[item.start] : self.name_starts[item.stop]]
 
     def only_serves(self, group: Group) -> bool:
@@ -315,13 +318,12 @@ def _returned(root: Group, leaves: Sequence[Leaf], columns: Sequence[int]) -> di
     names = {node: str(name) for name, node in results.items()} if isinstance(results, Mapping) else {}
     read, found = set(output.all_input_nodes), dict[int, str]()
     for child, column in zip(root.children, columns, strict=True):
-        start, stop = (child.start, child.stop) if isinstance(child, Group) else (child.position,) * 2
-        for leaf in leaves[start : max(stop, start + 1)]:
+        for leaf in leaves[child.start : child.stop]:
             if leaf.node not in read or leaf.node.op == "output":
                 continue
             name = names.get(leaf.node, "")
             if column in (BACK, UPDATE) or name.startswith("new "):
-                found[leaf.position] = name or ("gradient" if column == BACK else "new value")
+                found[leaf.start] = name or ("gradient" if column == BACK else "new value")
     return found
 
 

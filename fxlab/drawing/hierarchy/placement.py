@@ -143,8 +143,8 @@ class Placement:
         above, below = dict(known), dict(known)
         gradients: dict[fx.Node, Chain] = {}
         for node in graph.nodes:
-            if self._begins_backward(node):
-                continue
+            if node in self.backward and self.backward.isdisjoint(node.all_input_nodes):
+                continue  # it begins the backward pass, and lies where it is read
             if node not in above and node in self.backward:
                 read = [above[i] for i in node.all_input_nodes if i in above and i in self.backward]
                 above[node] = gradients[node] = _of_gradient(read)
@@ -163,10 +163,6 @@ class Placement:
             reads = [above[node]] if node in above else [settled[user] for user in node.users]
             settled[node] = _common([*reads, below[node]]) if node in below else _common(reads)
         return {node: settled[node] for node in graph.nodes}
-
-    def _begins_backward(self, node: fx.Node) -> bool:
-        """Whether a node of the backward pass reads none of it, so that it lies where it is read."""
-        return node in self.backward and self.backward.isdisjoint(node.all_input_nodes)
 
     def _stack_chain(self, node: fx.Node) -> Chain | None:
         stack = module_stack(node)

@@ -75,7 +75,7 @@ def _hosted_lines(group: Group, host: Leaf, modules: Mapping[str, nn.Module]) ->
 def lines_of_step(item: Group | Leaf, hierarchy: Hierarchy) -> tuple[str, ...]:
     """Return what a training step returns of a box, and how much of a backward pass computes again."""
     if isinstance(item, Leaf):
-        name = hierarchy.returned.get(item.position)
+        name = hierarchy.returned.get(item.start)
         return () if name is None else (f"→ {_short_result(name)}",)
     positions = hierarchy.returned_at
     inside = positions[bisect_left(positions, item.start) : bisect_left(positions, item.stop)]
@@ -223,10 +223,6 @@ def _same(values: Any) -> str:
     return str(sizes[0]) if len(set(sizes)) == 1 else "×".join(map(str, sizes))  # noqa: RUF001
 
 
-def _linear(module: Any) -> str:
-    return f"{module.in_features}→{module.out_features}"
-
-
 def _convolution(module: Any) -> str:
     words = [f"{module.in_channels}→{module.out_channels}", f"k{_same(module.kernel_size)}"]
     if _same(module.stride) != "1":
@@ -242,7 +238,7 @@ def _pooling(module: Any) -> str:
 
 
 _MODULE_WORDS: tuple[tuple[tuple[type[nn.Module], ...], Any], ...] = (
-    ((nn.Linear,), _linear),
+    ((nn.Linear,), lambda m: f"{m.in_features}→{m.out_features}"),
     ((nn.modules.conv._ConvNd,), _convolution),
     ((nn.Embedding,), lambda m: f"{m.num_embeddings}×{m.embedding_dim}"),  # noqa: RUF001
     ((nn.LayerNorm, nn.RMSNorm), lambda m: _same(m.normalized_shape)),

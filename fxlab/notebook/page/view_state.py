@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fxlab.notebook.page.conforming import conforms, required
-from fxlab.view_model.protocol import ViewState
+from fxlab.view_model.protocol import PanelState, ViewState
 
 NOTHING, BELOW, ORIGINAL = "", "below", "original"
 
@@ -54,3 +54,25 @@ def checked_comparison(number: int, compared: object) -> Comparison:
     earlier = ", ".join(map(str, range(number)))
     offered = f'"below", "original" or the number of an earlier stage: {earlier}' if number else "nothing"
     raise ValueError(f"Stage {number} cannot be compared with {compared!r}, but with {offered}.")
+
+
+LARGEST = 10_000
+
+PANELS_AT_FIRST: PanelState = {
+    "passes": "auto",
+    "details": "auto",
+    "tables": "auto",
+    "left": None,
+    "right": None,
+    "bottom": None,
+}
+"""Nothing chosen. The sizes are in CSS pixels."""
+
+
+def checked_panels(value: object) -> dict[str, Any]:
+    """Return an arrangement that may come from anywhere; raises ``ValueError`` for what is none."""
+    required(value, PanelState, "an arrangement of panels")
+    panels: dict[str, Any] = value  # type: ignore[assignment]
+    if any((panels[side] or 0) > LARGEST for side in ("left", "right", "bottom")):
+        raise ValueError(f"There is an arrangement of panels that are larger than {LARGEST} pixels.")
+    return panels

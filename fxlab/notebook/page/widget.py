@@ -14,14 +14,40 @@ import ipywidgets
 import traitlets
 
 from fxlab.html_report.page import FrontEndMissingError, front_end_file
-from fxlab.notebook.page.code import CODE_VERSION, PageCode
 from fxlab.notebook.page.main_thread import run_in_main_thread
 from fxlab.notebook.page.messages import MessageError, answers, parse_message, request_of
-from fxlab.notebook.page.panel_state import AT_FIRST as PANELS_AT_FIRST
-from fxlab.notebook.page.panel_state import checked_panels
-from fxlab.notebook.page.view_state import AT_FIRST, checked_view
+from fxlab.notebook.page.view_state import AT_FIRST, PANELS_AT_FIRST, checked_panels, checked_view
 from fxlab.view_model.graph_data import GoneGraphError
 from fxlab.view_model.pass_state import describe_error
+
+CODE_VERSION = front_end_file("built-from.txt").strip()
+
+
+class PageCode(ipywidgets.Widget):  # type: ignore[misc]
+    """The code of the page, its style sheet, and the code that lays graphs out."""
+
+    code = traitlets.Unicode().tag(sync=True)
+    css = traitlets.Unicode().tag(sync=True)
+    worker = traitlets.Unicode().tag(sync=True)
+
+    _shared: PageCode | None = None
+
+    @classmethod
+    def shared(cls) -> PageCode:
+        """Return the one of this kernel; raises ``RuntimeError`` if there is no front end."""
+        # ``Widget.close_all`` closes this one as well.
+        if cls._shared is None or cls._shared.comm is None:
+            files = {"code": "inspector.js", "css": "inspector.css", "worker": "layout_worker.js"}
+            texts = {trait: front_end_file(name) for trait, name in files.items()}
+            for trait, text in texts.items():
+                if not text:
+                    raise FrontEndMissingError(files[trait])
+            cls._shared = cls(**texts)
+        return cls._shared
+
+    def set_state(self, sync_data: object) -> None:
+        """Take nothing over: later inspectors run this code."""
+
 
 _WRITABLE = frozenset({"height", "_shown_view", "_shown_panels"})
 """Traits that a page may set; everything else it asks for by messages."""

@@ -36,7 +36,10 @@ class NewValues:
     """
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
-        before, after = (_by_place(module) for module in (original, transformed))
+        before, after = (
+            {place_of(tensor): tensor for tensor in tensors_of(module) if is_plain(tensor)}
+            for module in (original, transformed)
+        )
         new = [place for place, tensor in after.items() if place not in before and tensor.is_floating_point()]
         if new:
             same = _unchanged(original, transformed)
@@ -122,11 +125,6 @@ def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         unit = torch.ldexp(torch.full_like(block, torch.finfo(tensor.dtype).eps / 2), block.frexp()[1])
         block.copy_(torch.where(block.isfinite() & (block != 0), block + random * unit, block))
     return wide.to(wide_device(tensor.device))
-
-
-def _by_place(module: GraphModule) -> dict[tuple[object, ...], torch.Tensor]:
-    """Return the tensors of a module; those of subclasses have no numbers to round anew."""
-    return {place_of(tensor): tensor for tensor in tensors_of(module) if is_plain(tensor)}
 
 
 def _unchanged(original: GraphModule, transformed: GraphModule) -> set[tuple[object, ...]]:

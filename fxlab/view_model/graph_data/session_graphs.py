@@ -1,5 +1,7 @@
 """The graphs of a session that a page has: the last stage at once, others when it asks for them."""
 
+from collections.abc import Callable
+
 from torch import fx
 
 from fxlab.drawing.hierarchy.changes import CHANGES, changes_between
@@ -14,6 +16,7 @@ from fxlab.view_model.wire import clip
 
 MOST_FORGOTTEN = 64
 """Graphs that a page may have of stages that are gone, before everything is written anew."""
+_KINDS = ("alone", "merged", "pairs", "codes", "codeDifferences")
 
 
 class SessionGraphs:
@@ -22,11 +25,8 @@ class SessionGraphs:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.data = GraphData()
-        self._alone: dict[fx.GraphModule, int] = {}
-        self._merged: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
-        self._pairs: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
-        self._codes: dict[fx.GraphModule, int] = {}
-        self._code_differences: dict[tuple[fx.GraphModule, fx.GraphModule], int] = {}
+        self._numbers: dict[str, dict[tuple[fx.GraphModule, ...], int]] = {kind: {} for kind in _KINDS}
+        """What the page has of one stage or of two, by its kind."""
         self._previews: dict[str, ShownPreview] = {}
         self._preview: ShownPreview | None = None
         self._version = 0
@@ -36,46 +36,39 @@ class SessionGraphs:
         self._version += 1
         self._previews, self._preview = {}, None
         stages = set(self._session.stages)
-        self._alone = {stage: number for stage, number in self._alone.items() if stage in stages}
-        self._merged = {both: number for both, number in self._merged.items() if stages.issuperset(both)}
-        self._pairs = {both: number for both, number in self._pairs.items() if stages.issuperset(both)}
-        self._codes = {stage: number for stage, number in self._codes.items() if stage in stages}
-        self._code_differences = {
-            both: number for both, number in self._code_differences.items() if stages.issuperset(both)
-        }
-        self.data.codes.forget_others(self._codes.values())
-        kept = {*self._alone.values(), *self._merged.values()}
+        for kind, known in self._numbers.items():
+            self._numbers[kind] = {of: number for of, number in known.items() if stages.issuperset(of)}
+        self.data.codes.forget_others(self._numbers["codes"].values())
+        kept = {*self._numbers["alone"].values(), *self._numbers["merged"].values()}
         if self.data.forget_others(kept) > MOST_FORGOTTEN:
             self.data = GraphData()
-            self._alone, self._merged, self._pairs = {}, {}, {}
-            self._codes, self._code_differences = {}, {}
+            self._numbers = {kind: {} for kind in _KINDS}
 
     def alone(self, stage: int) -> int:
         """Return the number of the graph of a stage."""
-        module = self._session.stages[stage]
-        if module not in self._alone:
-            signatures = tuple(p.signature for p in self._session.passes)
-            shown = ShownGraph.alone(module, signatures)
-            self._alone[module] = self.data.add(shown, self._model(module, stage))
-        return self._alone[module]
+        module, signatures = self._session.stages[stage], tuple(p.signature for p in self._session.passes)
+        return self._number(
+            "alone",
+            (module,),
+            lambda: self.data.add(ShownGraph.alone(module, signatures), self._model(module, stage)),
+        )
 
     def merged(self, stage: int, before: int) -> int:
         """Return the number of the graph of two stages as one."""
         # Colours are those of the stage.
         self.alone(stage)
-        both = self._session.stages[stage], self._session.stages[before]
-        if both not in self._merged:
-            shown = ShownGraph.merged(both[1], both[0])
-            self._merged[both] = self.data.add(shown, self._model(both[0], stage))
-        return self._merged[both]
+        after, below = both = self._session.stages[stage], self._session.stages[before]
+        return self._number(
+            "merged", both, lambda: self.data.add(ShownGraph.merged(below, after), self._model(after, stage))
+        )
 
     def pair(self, stage: int, before: int) -> int:
         """Return the number of two stages side by side."""
         numbers = self.alone(stage), self.alone(before)
-        both = self._session.stages[stage], self._session.stages[before]
-        if both not in self._pairs:
-            self._pairs[both] = self.data.add_pair(*numbers, changes_between(both[1], both[0]), CHANGES)
-        return self._pairs[both]
+        after, below = both = self._session.stages[stage], self._session.stages[before]
+        return self._number(
+            "pairs", both, lambda: self.data.add_pair(*numbers, changes_between(below, after), CHANGES)
+        )
 
     def code(self, stage: int, before: int | None = None) -> None:
         """Add the code of a stage and, if it is compared with another, how the two differ."""
@@ -91,18 +84,22 @@ class SessionGraphs:
             return
         after, last = self.data.shown(self._preview["graph"]).stage, self._session.graph_module
         difference = self._difference_of(last, after)
-        self._preview["code"], self._preview["difference"] = self._codes[after], difference
+        self._preview["code"], self._preview["difference"] = self._code_of(after), difference
 
     def _code_of(self, module: fx.GraphModule) -> int:
-        if module not in self._codes:
-            self._codes[module] = self.data.codes.add(module)
-        return self._codes[module]
+        return self._number("codes", (module,), lambda: self.data.codes.add(module))
 
     def _difference_of(self, before: fx.GraphModule, after: fx.GraphModule) -> int:
-        both, numbers = (after, before), (self._code_of(before), self._code_of(after))
-        if both not in self._code_differences:
-            self._code_differences[both] = self.data.codes.add_difference(*numbers)
-        return self._code_differences[both]
+        numbers = self._code_of(before), self._code_of(after)
+        return self._number(
+            "codeDifferences", (after, before), lambda: self.data.codes.add_difference(*numbers)
+        )
+
+    def _number(self, kind: str, of: tuple[fx.GraphModule, ...], add: Callable[[], int]) -> int:
+        """Return the number of what the page has of stages, which is added if it has none."""
+        if of not in (known := self._numbers[kind]):
+            known[of] = add()
+        return known[of]
 
     def preview(self, p: Transformation) -> None:
         """Add what a pass would make of the last stage; if it raises, nothing changes."""
@@ -127,22 +124,22 @@ class SessionGraphs:
         """Describe the stages, and which of their graphs the page has."""
         place = {stage: number for number, stage in enumerate(self._session.stages)}
 
-        def named(pairs: dict[tuple[fx.GraphModule, fx.GraphModule], int]) -> dict[str, int]:
+        def named(kind: str) -> dict[str, int]:
             return {
-                f"{place[after]}/{place[before]}": number
-                for (after, before), number in pairs.items()
-                if after in place  # that of a preview is not
+                "/".join(str(place[stage]) for stage in of): number
+                for of, number in self._numbers[kind].items()
+                if of[0] in place  # that of a preview is not
             }
 
         return {
             "names": stage_names(self._session.applied),
             "changes": ["", *(changes_text(self._session, p) for p in self._session.applied)],
             "version": self._version,
-            "alone": {str(place[stage]): number for stage, number in self._alone.items()},
-            "merged": named(self._merged),
-            "pairs": named(self._pairs),
-            "codes": {str(place[stage]): n for stage, n in self._codes.items() if stage in place},
-            "codeDifferences": named(self._code_differences),
+            "alone": named("alone"),
+            "merged": named("merged"),
+            "pairs": named("pairs"),
+            "codes": named("codes"),
+            "codeDifferences": named("codeDifferences"),
             "preview": self._preview and self._preview.copy(),
         }
 
