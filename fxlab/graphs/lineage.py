@@ -3,10 +3,11 @@ dialects.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.graphs.line_diff import in_order
@@ -123,10 +124,10 @@ def _by_place(original: GraphModule, transformed: GraphModule, found: Lineage) -
     shared = {step for steps in before.values() for step in steps}
     shared &= {step for steps in after.values() for step in steps}
     ours, theirs = (_first_shared(nodes, shared) for nodes in (before, after))
-    kinds = _Kinds(original, transformed)
+    modules = [modules_by_path(original), modules_by_path(transformed)]
     for step, nodes in theirs.items():
         if step in ours:
-            _align(ours[step], nodes, kinds, found)
+            _align(ours[step], nodes, modules, found)
 
 
 def _steps(node: Node, whole: set[str]) -> list[Hashable]:
@@ -136,29 +137,25 @@ def _steps(node: Node, whole: set[str]) -> list[Hashable]:
     return [path, *lines] if path in whole else [*lines]
 
 
-class _Kinds:
-    """Kinds of nodes of two graphs, in words."""
-
-    def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
-        self._modules = {module.graph: modules_by_path(module) for module in (original, transformed)}
-
-    def numbered(self, nodes: list[Node]) -> list[tuple[str, int]]:
-        """Return the kind of each node, and how many of the kind come before it."""
-        counts: Counter[str] = Counter()
-        found = []
-        for node in nodes:
-            kind = kind_text(node, self._modules[node.graph])
-            if kind == "getitem":
-                kind = f"{kind} {node.args[1]}"
-            found.append((kind, counts[kind]))
-            counts[kind] += 1
-        return found
+def _numbered(nodes: list[Node], modules: Mapping[str, nn.Module]) -> list[tuple[str, int]]:
+    """Return the kind of each node in words, and how many of the kind come before it."""
+    counts: Counter[str] = Counter()
+    found = []
+    for node in nodes:
+        kind = kind_text(node, modules)
+        if kind == "getitem":
+            kind = f"{kind} {node.args[1]}"
+        found.append((kind, counts[kind]))
+        counts[kind] += 1
+    return found
 
 
-def _align(before: list[Node], after: list[Node], kinds: _Kinds, found: Lineage) -> None:
+def _align(
+    before: list[Node], after: list[Node], modules: Sequence[Mapping[str, nn.Module]], found: Lineage
+) -> None:
     """Pair the calls of one step of one kind, in their order; what lies between stands for the same."""
     i = j = 0
-    pairs = in_order(kinds.numbered(before), kinds.numbered(after))
+    pairs = in_order(*map(_numbered, (before, after), modules))
     for next_i, next_j in [*pairs, (len(before), len(after))]:
         if i < next_i and j < next_j:
             found.origins |= dict.fromkeys(after[j:next_j], before[i:next_i])

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_aggregate
+from torch.fx.node import map_arg
 
 from fxlab.models.module_tensors import place_of
 from fxlab.node_info import attribute_at
@@ -38,23 +38,13 @@ def what_differs(a: Node, b: Node, owner_of_a: GraphModule, owner_of_b: GraphMod
 def inputs_in_order(node: Node) -> list[Node]:
     """Return the nodes that a node reads, in the order of its arguments, as often as it reads them."""
     result: list[Node] = []
-
-    def note(value: Any) -> Any:
-        if isinstance(value, Node):
-            result.append(value)
-        return value
-
-    map_aggregate((node.args, node.kwargs), note)
+    map_arg((node.args, node.kwargs), result.append)
     return result
 
 
 def _arguments(node: Node) -> Any:
     """Return the arguments with something that equals itself for every node."""
-
-    def without_node(value: Any) -> Any:
-        return Node if isinstance(value, Node) else value
-
-    return map_aggregate((node.args, node.kwargs), without_node)
+    return map_arg((node.args, node.kwargs), lambda _: Node)  # type: ignore[arg-type,return-value]
 
 
 def _what_differs_in(a: Any, b: Any) -> list[str]:

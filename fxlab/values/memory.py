@@ -9,7 +9,7 @@ import torch
 
 from fxlab.torch_private import FakeTensor
 from fxlab.values.lazy import LazyTensor, is_lazy
-from fxlab.values.tensors import inner_tensors, is_plain, storage_of
+from fxlab.values.tensors import inner_tensors, is_plain, sparse_parts, storage_of
 
 K = TypeVar("K")
 
@@ -99,13 +99,7 @@ def _parts_with_memory(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
         return ()
     if inner := inner_tensors(tensor):
         return (part for held in inner.values() for part in _parts_with_memory(held))
-    if tensor.layout is torch.sparse_coo:
-        return tensor._indices(), tensor._values()
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
-    return (tensor,) if tensor.layout is torch.strided else ()
+    return [tensor] if tensor.layout is torch.strided else sparse_parts(tensor)
 
 
 def _has_address(tensor: torch.Tensor) -> bool:

@@ -177,13 +177,18 @@ def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
             scale = torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64, device="cpu")
             return [tensor.int_repr(), scale.to(tensor.device)]
         return [tensor.int_repr(), tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
+    return sparse_parts(tensor) or [tensor.to_dense() if tensor.is_mkldnn else tensor]
+
+
+def sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the plain tensors that hold a sparse one; none for any other."""
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor.to_dense() if tensor.is_mkldnn else tensor]
+    return []
 
 
 def known_number(number: Any) -> int | float | bool | str:
