@@ -10,13 +10,7 @@ from fxlab.checks import unexpected
 from fxlab.first_use import pd
 from fxlab.graphs.matching import Provenance
 from fxlab.graphs.unfolded import unfolded
-from fxlab.node_info import (
-    module_path,
-    modules_by_path,
-    parameter_count,
-    shape_and_dtype,
-    target_text,
-)
+from fxlab.node_info import module_path, modules_by_path, parameter_count, shape_and_dtype, target_text
 from fxlab.sources import Model, graph_of, is_session
 from fxlab.transformations import Transformation
 from fxlab.transformations.marks import marks
@@ -28,10 +22,7 @@ BESIDE = ("op", "target", "shape", "dtype", "parameters", "inputs")
 
 
 def transformed_nodes(
-    model: Model,
-    pass_: Transformation | None = None,
-    *,
-    original: Model | None = None,
+    model: Model, pass_: Transformation | None = None, *, original: Model | None = None
 ) -> "pd.DataFrame":
     """List the nodes that a pass, or any, has changed in a model.
 

@@ -284,10 +284,7 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
 
 
 def _graphs(
-    session: Session,
-    explained: dict[str, pd.DataFrame | str],
-    measure: bool,
-    given: Sequence[Overlay] = (),
+    session: Session, explained: dict[str, pd.DataFrame | str], measure: bool, given: Sequence[Overlay] = ()
 ) -> SessionGraphs:
     """Write every stage, and what is different from others, as one graph and as two."""
     graphs, last = SessionGraphs(session), len(session.applied)
@@ -361,17 +358,11 @@ def _tables(
             table = _table(kind.name, kind.title, words, None, jumps=kind.leads != "stages")
             table["table"] = kind.table(frame, ())
             more.append(table)
-    return {
-        "outputs": {**outputs, "isFinal": True},
-        "nodes": changed_nodes_state(session),
-        "more": more,
-    }
+    return {"outputs": {**outputs, "isFinal": True}, "nodes": changed_nodes_state(session), "more": more}
 
 
 def _candidates(
-    session: Session,
-    explained: dict[str, pd.DataFrame | str],
-    unchanged: dict[str, pd.DataFrame | str],
+    session: Session, explained: dict[str, pd.DataFrame | str], unchanged: dict[str, pd.DataFrame | str]
 ) -> ExtraTable:
     """Return the ``explain`` frames of all passes as one table."""
     named = [(readable_name(p), explained[p.signature]) for p in session.passes]

@@ -39,13 +39,7 @@ HOOKS = (
 )  # fmt: skip
 """Where a module keeps its own hooks, which ``GraphModule.__deepcopy__`` leaves behind."""
 
-_WITHOUT_PARTS = (
-    type,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.ModuleType,
-    Graph,
-)
+_WITHOUT_PARTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Graph)
 """What a deep copy shares, or copies without coming to a tensor of the model."""
 
 

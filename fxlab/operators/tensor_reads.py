@@ -28,10 +28,7 @@ LAYOUT_READS = frozenset(
 """Calls that tell how a tensor lies in memory, on which the model may decide."""
 
 DTYPE_READS = frozenset(
-    {
-        *("is_floating_point", "is_complex", "element_size", "untyped_storage"),
-        *_getters("itemsize", "nbytes"),
-    }
+    {*("is_floating_point", "is_complex", "element_size", "untyped_storage"), *_getters("itemsize", "nbytes")}
 )
 """Calls that tell something of a dtype, beside those that return one."""
 

@@ -273,11 +273,7 @@ def _identifier(meaning: StepInput) -> str:
 
 
 def check_step(
-    step: fx.GraphModule,
-    values: Mapping[str, Any],
-    forward: Forward,
-    passes: Recorded,
-    update: Update | None,
+    step: fx.GraphModule, values: Mapping[str, Any], forward: Forward, passes: Recorded, update: Update | None
 ) -> None:
     """Raise the :class:`TraceError` that names the first result which an eager step computes otherwise."""
     if any(tensor.is_meta for tensor in passes.parameters.values()) or is_in_fake_group(step):

@@ -281,10 +281,7 @@ def failure_state(error: Exception, pressed: Transformation, below: int = 0) -> 
 
 def _traceback(error: BaseException) -> list[Stretch]:
     return [
-        {
-            "hides": 0 if stretch.is_author else stretch.frames,
-            "text": clip(stretch.text, _LONGEST_STRETCH),
-        }
+        {"hides": 0 if stretch.is_author else stretch.frames, "text": clip(stretch.text, _LONGEST_STRETCH)}
         for stretch in stretches(error)[-_MOST_STRETCHES:]
     ]
 

@@ -40,11 +40,7 @@ from fxlab.comparison.recorded.seen import (
 from fxlab.models.model_state import ModelState, memory_of
 from fxlab.models.tensor_state import named_tensors
 from fxlab.node_info import dtype_name
-from fxlab.torch_private import (
-    FakeTensor,
-    TorchDispatchMode,
-    found,
-)
+from fxlab.torch_private import FakeTensor, TorchDispatchMode, found
 from fxlab.validation.alignment.fingerprint import Fingerprint, fills_its_memory
 from fxlab.values.nested import parted, tensors_inside
 

@@ -154,10 +154,7 @@ class _PipelineStack(CompilerStack):
 
 
 def _complete(
-    record: PassRecord,
-    pipelines: list[Pipeline],
-    remarks: list[str],
-    inputs: Inputs | ExportedProgram | None,
+    record: PassRecord, pipelines: list[Pipeline], remarks: list[str], inputs: Inputs | ExportedProgram | None
 ) -> None:
     told, sessions = list(dict.fromkeys(remarks)), dict[str, CompileSession]()
     frames: dict[str, PipelineFrame] = {}

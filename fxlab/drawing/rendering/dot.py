@@ -138,10 +138,7 @@ def signatures_of(marks: Marks) -> tuple[str, ...]:
 
 
 def write_dot(
-    view: View,
-    boxes: Mapping[str, Box],
-    painting: Painting | None = None,
-    arrangement: Arrangement = PLAIN,
+    view: View, boxes: Mapping[str, Box], painting: Painting | None = None, arrangement: Arrangement = PLAIN
 ) -> str:
     """Write a view whose boxes are made already."""
     styles = LineStyles([view], arrangement.lines)

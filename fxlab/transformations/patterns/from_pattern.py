@@ -10,11 +10,7 @@ from fxlab.operators import may_alias, operator_of, written_arguments
 from fxlab.transformations.foreign.from_callable import check_callable, check_promises, name_of
 from fxlab.transformations.patterns.match import Match
 from fxlab.transformations.patterns.pattern import Pattern, arguments_of, read_pattern, trace
-from fxlab.transformations.patterns.pattern_pass import (
-    OtherArgumentsError,
-    PatternPass,
-    names_of,
-)
+from fxlab.transformations.patterns.pattern_pass import OtherArgumentsError, PatternPass, names_of
 from fxlab.transformations.patterns.replacing import Replacement
 
 

@@ -126,10 +126,7 @@ def matched_by_values(alignment: Alignment) -> tuple[GraphModule, GraphModule]:
 
 
 def align_sides(
-    ours: Side,
-    theirs: Side,
-    outputs: Mapping[str, str] | None = None,
-    wrong_weights: Collection[str] = (),
+    ours: Side, theirs: Side, outputs: Mapping[str, str] | None = None, wrong_weights: Collection[str] = ()
 ) -> Alignment:
     """Align two graphs of any origin that have run node by node, by what their nodes compute.
 

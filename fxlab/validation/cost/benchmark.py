@@ -76,11 +76,7 @@ class Spread:
 
 
 def seconds_in_turns(
-    models: Mapping[str, Module],
-    inputs: Inputs,
-    rounds: int,
-    min_seconds: float,
-    warmup: int = 1,
+    models: Mapping[str, Module], inputs: Inputs, rounds: int, min_seconds: float, warmup: int = 1
 ) -> dict[str, list[float]]:
     """Return the seconds that one call of each model took in each round, in which each has its turn.
 

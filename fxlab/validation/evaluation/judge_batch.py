@@ -70,16 +70,7 @@ def judged_batch(work: Work, number: int, batch: Any) -> BatchResult:
         return without(FAILED, error)
     largest, output, index = _largest_difference(comparison)
     return BatchResult(
-        number,
-        str(verdict.status),
-        verdict.reason,
-        elements,
-        verdict,
-        largest,
-        output,
-        index,
-        measures,
-        left,
+        number, str(verdict.status), verdict.reason, elements, verdict, largest, output, index, measures, left
     )
 
 

@@ -36,11 +36,7 @@ JUDGED = "status", "hidden", "reason"
 
 
 def compare_nodes(
-    original: Model,
-    transformed: Model | None = None,
-    inputs: Inputs | None = None,
-    *,
-    judge: bool = False,
+    original: Model, transformed: Model | None = None, inputs: Inputs | None = None, *, judge: bool = False
 ) -> "pd.DataFrame":
     """Run two graphs in step and compare what their nodes compute.
 

@@ -217,9 +217,7 @@ def values_in(
 
 
 def statistics_by_node(
-    graph_module: fx.GraphModule,
-    inputs: Inputs,
-    weights: dict[tuple[Any, ...], Statistics] | None = None,
+    graph_module: fx.GraphModule, inputs: Inputs, weights: dict[tuple[Any, ...], Statistics] | None = None
 ) -> dict[str, list[Statistics]]:
     """Return the statistics of each node's tensors, by its name, from one run; nothing else is kept.
 
