@@ -81,13 +81,13 @@ def test_code_is_taken_off_and_offered_again(generated):
 def test_code_for_other_options_is_generated_anew(generated, monkeypatch):
     stage = generated.stages[1].meta[KEY]
     stack, asked = stage.stack, []
-    frame, first = stack.compiler.frames[0], stack.compiler.first
+    first = stack.compiler.first
     monkeypatch.setattr(stack, "_with_code", [first])
     monkeypatch.setattr(stack.compiler, "compile", lambda *given, **_: asked.append(given) or first)
-    assert stack._generated(stage.entries, frame) is first
+    assert stack._generated(stage.entries) is first.recorder.recordings[0]
     assert not asked
     monkeypatch.setattr(stack, "options", {"shape_padding": False})
-    stack._generated(stage.entries, frame)
+    stack._generated(stage.entries)
     assert [given[-1] for given in asked] == [{"shape_padding": False}]
 
 
