@@ -5,8 +5,6 @@ stand beside it, and ``fxlab doctor`` says so. Names that tracing needs are in
 :mod:`fxlab.tracing.torch_private`, those of the compiler in the files ``hooks.py`` of ``fxlab/compiler``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import import_module

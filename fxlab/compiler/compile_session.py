@@ -1,7 +1,5 @@
 """Compiles a model for its stages: the function that makes sessions of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
