@@ -20,13 +20,11 @@ PLACE = "fxlab.body"
 """Where ``node.meta`` has the :class:`BodyPlace` of a node of a body, and of a node that calls bodies."""
 RETURNS = "returns"
 """The argument by which a call of a module reads the output of its graph."""
-_PASS_ON = frozenset(
-    {
-        *("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl", "invoke_subgraph"),
-        *("strict_mode", "wrap", "tag_activation_checkpoint", "wrap_activation_checkpoint"),
-        *("wrap_with_set_grad_enabled", "wrap_with_autocast"),
-    }
-)
+_PASS_ON = frozenset({
+    "cond", "while_loop", "while_loop_stack_output", "scan", "map_impl", "invoke_subgraph", "strict_mode",
+    "wrap", "tag_activation_checkpoint", "wrap_activation_checkpoint", "wrap_with_set_grad_enabled",
+    "wrap_with_autocast",
+})  # fmt: skip
 """Operators that are given bodies, and after them what they pass to each, in the order of its inputs."""
 _WITH_PATHS = ("get_attr", "call_module")
 

@@ -1,20 +1,10 @@
 """Operators whose schemas are incomplete. A test holds this table against torch's own samples."""
 
-ALIASES = frozenset(
-    {
-        *(
-            "broadcast_tensors",
-            "meshgrid",
-            "sum_to_size",
-            "unsafe_split",
-            "type_as",
-            "einsum",
-            "chain_matmul",
-        ),
-        *("flatten_dense_tensors", "unflatten_dense_tensors", "data", "lift", "pad_sequence"),
-        *("histogramdd", "_unsafe_view", "wait_tensor", "_wrap_tensor_autograd"),
-    }
-)
+ALIASES = frozenset({
+    "broadcast_tensors", "meshgrid", "sum_to_size", "unsafe_split", "type_as", "einsum", "chain_matmul",
+    "flatten_dense_tensors", "unflatten_dense_tensors", "data", "lift", "pad_sequence", "histogramdd",
+    "_unsafe_view", "wait_tensor", "_wrap_tensor_autograd",
+})  # fmt: skip
 """Operators that may return an argument or a view of it, and whose schema does not say so."""
 
 HOLDS_ARGUMENTS = ("_", "to_", "sparse_")
@@ -24,64 +14,33 @@ SHARES_OTHERS_MEMORY = frozenset({"set_", "set_data"})
 """Operators that let what they write lie in the memory of another argument."""
 
 WRITES_STATE = {
-    "batch_norm": "training",
-    "native_batch_norm": "training",
-    "_batch_norm_impl_index": "training",
-    "cudnn_batch_norm": "training",
-    "miopen_batch_norm": "training",
-    "instance_norm": "use_input_stats",
-    "embedding": "max_norm",
-    "embedding_bag": "max_norm",
-    "batch_norm_update_stats": "input",
+    "batch_norm": "training", "native_batch_norm": "training", "_batch_norm_impl_index": "training",
+    "cudnn_batch_norm": "training", "miopen_batch_norm": "training", "instance_norm": "use_input_stats",
+    "embedding": "max_norm", "embedding_bag": "max_norm", "batch_norm_update_stats": "input",
     "_saturate_weight_to_fp16": "weight",
-}
+}  # fmt: skip
 """Operators that write statistics or a weight, and the argument that says so if it is given and true."""
 
-DRAWS = frozenset(
-    {
-        *("fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d"),
-        *("fractional_max_pool3d_with_indices", "gumbel_softmax", "multi_head_attention_forward"),
-    }
-)
+DRAWS = frozenset({
+    "fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d",
+    "fractional_max_pool3d_with_indices", "gumbel_softmax", "multi_head_attention_forward",
+})  # fmt: skip
 """Functions in Python that draw random numbers, beside those whose operators are tagged."""
 
 PREFIXES = {"special_": "", "arc": "a"}
 """How the names of second spellings begin, and what stands there in the first, where torch has that."""
 
 SYNONYMS = {
-    "absolute": "abs",
-    "clip": "clamp",
-    "concat": "cat",
-    "concatenate": "cat",
-    "det": "linalg_det",
-    "divide": "div",
-    "fix": "trunc",
-    "ger": "outer",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "inverse": "linalg_inv",
-    "less": "lt",
-    "less_equal": "le",
-    "linalg_matmul": "matmul",
-    "linalg_matrix_exp": "matrix_exp",
-    "matrix_power": "linalg_matrix_power",
-    "moveaxis": "movedim",
-    "multiply": "mul",
-    "negative": "neg",
-    "not_equal": "ne",
-    "orgqr": "linalg_householder_product",
-    "row_stack": "vstack",
-    "special_expit": "sigmoid",
-    "special_gammainc": "igamma",
-    "special_gammaincc": "igammac",
-    "special_gammaln": "lgamma",
-    "special_multigammaln": "mvlgamma",
-    "special_psi": "digamma",
-    "subtract": "sub",
-    "swapaxes": "transpose",
-    "swapdims": "transpose",
+    "absolute": "abs", "clip": "clamp", "concat": "cat", "concatenate": "cat", "det": "linalg_det",
+    "divide": "div", "fix": "trunc", "ger": "outer", "greater": "gt", "greater_equal": "ge",
+    "inverse": "linalg_inv", "less": "lt", "less_equal": "le", "linalg_matmul": "matmul",
+    "linalg_matrix_exp": "matrix_exp", "matrix_power": "linalg_matrix_power", "moveaxis": "movedim",
+    "multiply": "mul", "negative": "neg", "not_equal": "ne", "orgqr": "linalg_householder_product",
+    "row_stack": "vstack", "special_expit": "sigmoid", "special_gammainc": "igamma",
+    "special_gammaincc": "igammac", "special_gammaln": "lgamma", "special_multigammaln": "mvlgamma",
+    "special_psi": "digamma", "subtract": "sub", "swapaxes": "transpose", "swapdims": "transpose",
     "true_divide": "div",
-}
+}  # fmt: skip
 """Second names of operators, and the first."""
 
 UNINITIALISED = "empty"

@@ -29,14 +29,9 @@ IN_PLACE = frozenset(
 """Functions that write their first argument: ``operator.iadd`` is ``a += b``."""
 
 SYNTAX = {
-    "__div__": "div",
-    "__radd__": "add",
-    "__rmul__": "mul",
-    "__rsub__": "rsub",
-    "__rand__": "and",
-    "__ror__": "or",
-    "__rxor__": "xor",
-}
+    "__div__": "div", "__radd__": "add", "__rmul__": "mul", "__rsub__": "rsub", "__rand__": "and",
+    "__ror__": "or", "__rxor__": "xor",
+}  # fmt: skip
 """Methods of Python's syntax that ``operator`` has no function for, and what they compute."""
 
 CONTAINER_WRITES = frozenset(
@@ -44,57 +39,45 @@ CONTAINER_WRITES = frozenset(
 )
 """Methods of lists and dictionaries that change them; ``sort`` is one of tensors too, which does not."""
 
-SETS_STATE = frozenset(
-    {
-        *("_set_grad_enabled", "set_grad_enabled", "_enter_autocast", "_exit_autocast", "manual_seed"),
-        *("_enter_inference_mode", "_exit_inference_mode", "set_autocast_enabled", "set_autocast_dtype"),
-        "set_default_dtype",
-    }
-)
+SETS_STATE = frozenset({
+    "_set_grad_enabled", "set_grad_enabled", "_enter_autocast", "_exit_autocast", "manual_seed",
+    "_enter_inference_mode", "_exit_inference_mode", "set_autocast_enabled", "set_autocast_dtype",
+    "set_default_dtype",
+})  # fmt: skip
 """Functions that change how later operators compute."""
 
 ADDRESSES = frozenset({"data_ptr", "__dlpack__", "apply_", "map_", "map2_"})
 """Methods that go to the memory of a tensor."""
 
-SPARSE_PARTS = frozenset(
-    {
-        *("_nnz", "values", "_values", "indices", "_indices"),
-        *("crow_indices", "col_indices", "ccol_indices", "row_indices"),
-    }
-)
+SPARSE_PARTS = frozenset({
+    "_nnz", "values", "_values", "indices", "_indices", "crow_indices", "col_indices", "ccol_indices",
+    "row_indices",
+})  # fmt: skip
 """Methods of a sparse tensor whose results have as many elements as its data says."""
 
 MEMORY = ADDRESSES | {"__array__", "numpy", "storage", "untyped_storage"}
 """Methods that hand out memory of a tensor, which somebody may then write unseen."""
 
-DATA = frozenset(
-    {
-        *("item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__complex__"),
-        *("__index__", "__contains__", "equal", "allclose", "is_nonzero", "is_contiguous"),
-    }
-)
+DATA = frozenset({
+    "item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__complex__", "__index__",
+    "__contains__", "equal", "allclose", "is_nonzero", "is_contiguous",
+})  # fmt: skip
 """Calls that take numbers out of a tensor, or how it lies in memory; Python may then decide on them."""
 
 LAYOUT = frozenset({"stride", "dim_order", "storage_offset", "is_contiguous", "data_ptr"})
 """Methods that tell how a tensor lies in memory."""
 
-DESCRIPTIONS = frozenset(
-    {
-        *("size", "dim", "ndimension", "numel", "nelement", "__len__", "is_floating_point", "is_complex"),
-        "builtins.len",
-    }
-)
+DESCRIPTIONS = frozenset({
+    "size", "dim", "ndimension", "numel", "nelement", "__len__", "is_floating_point", "is_complex",
+    "builtins.len",
+})  # fmt: skip
 """Functions and methods that tell the shape or dtype of a tensor by a number."""
 
-NUMBERS = frozenset(
-    {
-        *DESCRIPTIONS,
-        *LAYOUT,
-        *("item", "tolist", "not_", "is_", "is_not", "truth", "contains"),
-        *("sym_int", "sym_float", "sym_max", "sym_min", "sym_sqrt", "sym_not", "sym_sum", "sym_ite"),
-        *(f"builtins.{name}" for name in ("int", "float", "bool", "isinstance", "range", "slice")),
-    }
-)
+NUMBERS = frozenset({
+    *DESCRIPTIONS, *LAYOUT, "item", "tolist", "not_", "is_", "is_not", "truth", "contains", "sym_int",
+    "sym_float", "sym_max", "sym_min", "sym_sqrt", "sym_not", "sym_sum", "sym_ite",
+    *(f"builtins.{name}" for name in ("int", "float", "bool", "isinstance", "range", "slice")),
+})  # fmt: skip
 """Functions and methods that return numbers or truth values, and hold no memory of a tensor."""
 
 CASTS = {
@@ -109,29 +92,23 @@ CASTS = {
 }
 """Methods that return the tensor itself where it has the dtype and device already; and the dtypes named."""
 
-VIEWS = frozenset(
-    {
-        *("getitem", "__getitem__", "tuple", "unflatten", "split", "T", "mT", "H", "mH"),
-        *(f"builtins.{name}" for name in ("tuple", "list", "max", "min", "sum", "getattr")),
-    }
-)
+VIEWS = frozenset({
+    "getitem", "__getitem__", "tuple", "unflatten", "split", "T", "mT", "H", "mH",
+    *(f"builtins.{name}" for name in ("tuple", "list", "max", "min", "sum", "getattr")),
+})  # fmt: skip
 """Functions and methods that return parts of an argument, or hold it."""
 
-PURE = frozenset(
-    {
-        *("interpolate", "normalize", "cross_entropy", "softmin", "softsign", "tanhshrink", "upsample"),
-        *("local_response_norm", "norm", "new_tensor", "tensor", "grid_sample", "fold"),
-        *(f"builtins.{name}" for name in ("abs", "round", "pow", "divmod")),
-    }
-)
+PURE = frozenset({
+    "interpolate", "normalize", "cross_entropy", "softmin", "softsign", "tanhshrink", "upsample",
+    "local_response_norm", "norm", "new_tensor", "tensor", "grid_sample", "fold",
+    *(f"builtins.{name}" for name in ("abs", "round", "pow", "divmod")),
+})  # fmt: skip
 """Functions in Python that make new tensors or numbers out of those that they are given."""
 
-FACTS = frozenset(
-    {
-        *("shape", "ndim", "dtype", "device", "layout", "requires_grad", "itemsize", "nbytes"),
-        *("is_cuda", "is_meta", "is_sparse", "is_quantized"),
-    }
-)
+FACTS = frozenset({
+    "shape", "ndim", "dtype", "device", "layout", "requires_grad", "itemsize", "nbytes", "is_cuda", "is_meta",
+    "is_sparse", "is_quantized",
+})  # fmt: skip
 """Attributes of tensors that tell something of them, and hold none of their memory."""
 
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag"})

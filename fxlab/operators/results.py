@@ -10,30 +10,24 @@ from fxlab.operators.effects import argument, argument_of
 from fxlab.operators.operator import Operator, operator_of
 from fxlab.operators.python_functions import CASTS
 
-MOVES = frozenset(
-    {
-        *("getitem", "clone", "repeat", "tile", "flip", "fliplr", "flipud", "roll", "rot90", "tril", "triu"),
-        *("index", "index_select", "gather", "take", "take_along_dim", "masked_select", "diag", "diag_embed"),
-        *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "_unsafe_view"),
-        *("unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"),
-    }
-)
+MOVES = frozenset({
+    "getitem", "clone", "repeat", "tile", "flip", "fliplr", "flipud", "roll", "rot90", "tril", "triu",
+    "index", "index_select", "gather", "take", "take_along_dim", "masked_select", "diag", "diag_embed",
+    "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "_unsafe_view", "unsafe_chunk", "unsafe_split",
+    "unsafe_split_with_sizes",
+})  # fmt: skip
 """Operators that are no views, and return elements of their first argument, or zeros."""
 
-RESHAPES = frozenset(
-    {
-        *("view", "_unsafe_view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "ravel"),
-        *("squeeze", "unsqueeze", "alias", "detach", "contiguous", "clone"),
-    }
-)
+RESHAPES = frozenset({
+    "view", "_unsafe_view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "ravel", "squeeze",
+    "unsqueeze", "alias", "detach", "contiguous", "clone",
+})  # fmt: skip
 """Operators that return all elements of their first argument in their order, as views or as copies."""
 
-NO_ELEMENTS = frozenset(
-    {
-        *("conj", "adjoint", "mH", "matrix_H", "imag", "real", "view_as_complex", "view_as_real"),
-        *("as_strided", "slice_inverse", "coalesce", "slice_scatter"),
-    }
-)
+NO_ELEMENTS = frozenset({
+    "conj", "adjoint", "mH", "matrix_H", "imag", "real", "view_as_complex", "view_as_real", "as_strided",
+    "slice_inverse", "coalesce", "slice_scatter",
+})  # fmt: skip
 """Views, and copies tagged so, that hold something else than elements of their first argument."""
 
 NEEDS_STRIDES = frozenset(
@@ -50,12 +44,10 @@ JUMPS = frozenset({"frac", "remainder", "fmod", "divmod"})
 WHOLE_NUMBERS = frozenset({"sym_int", "range", "builtins.int"})
 """Functions in Python that take integers, or make them."""
 
-TRUTH_VALUES = frozenset(
-    {
-        *("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "isposinf", "isneginf", "isreal"),
-        *("isclose", "isin", "signbit", "logical_not", "logical_and", "logical_or", "logical_xor"),
-    }
-)
+TRUTH_VALUES = frozenset({
+    "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "isposinf", "isneginf", "isreal",
+    "isclose", "isin", "signbit", "logical_not", "logical_and", "logical_or", "logical_xor",
+})  # fmt: skip
 """Operators that return truth values, whatever dtypes they are given."""
 
 INTEGERS = frozenset({"argmax", "argmin", "argsort", "argwhere", "nonzero", "bincount", "count_nonzero"})

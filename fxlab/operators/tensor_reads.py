@@ -17,14 +17,10 @@ def _getters(*names: str) -> Mapping[Any, str]:
     return {getattr(torch.Tensor, name).__get__: name for name in names}
 
 
-LAYOUT_READS = frozenset(
-    {
-        *(LAYOUT - DATA - ADDRESSES),
-        *("is_conj", "is_neg", "is_coalesced", "sparse_dim", "dense_dim"),
-        *("dim_order", "is_inference", "is_shared", "is_pinned", "_is_view"),
-        *_getters("layout", "is_sparse", "is_sparse_csr"),
-    }
-)
+LAYOUT_READS = frozenset({
+    *(LAYOUT - DATA - ADDRESSES), "is_conj", "is_neg", "is_coalesced", "sparse_dim", "dense_dim", "dim_order",
+    "is_inference", "is_shared", "is_pinned", "_is_view", *_getters("layout", "is_sparse", "is_sparse_csr"),
+})  # fmt: skip
 """Calls that tell how a tensor lies in memory, on which the model may decide."""
 
 DTYPE_READS = frozenset(
@@ -39,11 +35,8 @@ TEXT_READS = frozenset({"__repr__", "__format__"})
 """Calls that make a text of numbers."""
 
 NUMBER_OF: dict[str, Callable[[Any], Any]] = {
-    "__bool__": bool,
-    "__int__": int,
-    "__float__": float,
-    "__index__": operator.index,
-}
+    "__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index,
+}  # fmt: skip
 """Calls by which Python takes the one number out of a tensor, and what Python makes of it."""
 
 TELL_NO_DATA = DATA | LAYOUT_READS | {"data_ptr", "__hash__", "__dir__"}

@@ -64,18 +64,10 @@ def _sharing_words(name: str, known: Iterable[str]) -> list[str]:
 _LISTED = 5
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _SHORT = {
-    "batchnorm": "batch norm",
-    "bn": "batch norm",
-    "cse": "common subexpressions",
-    "dce": "dead code",
-    "dropout": "identities",
-    "flash": "attention",
-    "gelu": "activation",
-    "ln": "layer norm",
-    "qkv": "linears",
-    "sdpa": "attention",
-    "silu": "activation",
-}
+    "batchnorm": "batch norm", "bn": "batch norm", "cse": "common subexpressions", "dce": "dead code",
+    "dropout": "identities", "flash": "attention", "gelu": "activation", "ln": "layer norm", "qkv": "linears",
+    "sdpa": "attention", "silu": "activation",
+}  # fmt: skip
 
 
 class Passes(_Tuple):

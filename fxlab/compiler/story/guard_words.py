@@ -24,17 +24,9 @@ _TENSOR = re.compile(
 )
 _EXPECTED = re.compile(r"expected (?P<expected>.+?), actual (?P<actual>.+)")
 _DTYPES = {
-    "Float": "float32",
-    "Double": "float64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Long": "int64",
-    "Int": "int32",
-    "Short": "int16",
-    "Char": "int8",
-    "Byte": "uint8",
-    "Bool": "bool",
-}
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
+    "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
+}  # fmt: skip
 _TYPE = re.compile(r"___check_type_id\((?P<name>.+), \d+\)(?:, type=<class '(?P<type>[^']+)'>)?")
 _CLASS = re.compile(r"expected type of '(?P<name>.+)' to be .+ but found <class '(?P<type>[^']+)'>")
 _OBJECT = re.compile(r"___check_obj_id\((?P<name>.+), \d+\)(?:, type=(?P<type>.+))?")

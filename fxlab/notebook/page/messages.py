@@ -17,14 +17,9 @@ LONGEST_OUTLINE = 20_000_000
 """Characters of a graph to be laid out; that it is one is checked before it is."""
 
 _TYPES = {
-    "str": (str,),
-    "bool": (bool,),
-    "int": (int,),
-    "int | None": (int, type(None)),
-    "dict[str, str]": (dict,),
-    "list[int]": (list,),
-    "list[str]": (list,),
-}
+    "str": (str,), "bool": (bool,), "int": (int,), "int | None": (int, type(None)), "dict[str, str]": (dict,),
+    "list[int]": (list,), "list[str]": (list,),
+}  # fmt: skip
 """The types that fields may have, by how they are annotated."""
 
 _Method = TypeVar("_Method", bound=Callable[..., object])

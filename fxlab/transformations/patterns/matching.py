@@ -26,15 +26,9 @@ from fxlab.transformations.patterns.captured import (
 from fxlab.transformations.patterns.pattern import ANY, NUMBER, TENSOR, WEIGHT, Capture, Pattern
 
 _COMMUTATIVE = ("add", "mul")
-_ALSO_CALLED = frozenset(
-    {
-        ("transpose", "permute"),
-        ("silu", "mul"),
-        ("mul", "pow"),
-        ("flatten", "reshape"),
-        ("reshape", "flatten"),
-    }
-)
+_ALSO_CALLED = frozenset({
+    ("transpose", "permute"), ("silu", "mul"), ("mul", "pow"), ("flatten", "reshape"), ("reshape", "flatten"),
+})  # fmt: skip
 """Calls of a pattern, and those of a graph that may compute the same."""
 _DIVISIONS = {"div": "floor_divide", "floor_divide": "div"}
 """Calls that are taken for each other, and that compute something else."""

@@ -29,15 +29,9 @@ from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.patterns.pattern import either
 
 _INFIX = {
-    operator.add: "+",
-    operator.sub: "-",
-    operator.mul: "*",
-    operator.truediv: "/",
-    operator.floordiv: "//",
-    operator.matmul: "@",
-    operator.pow: "**",
-    operator.mod: "%",
-}
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.matmul: "@", operator.pow: "**", operator.mod: "%",
+}  # fmt: skip
 _LAYERS = {"matmul": "torch.matmul"} | {
     name: f"torch.nn.functional.{name}" for name in ("linear", "layer_norm", "batch_norm")
 }

@@ -174,16 +174,11 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         """Rewrite the candidates of one graph, and return whether there are any."""
         graph_module = facts.graph_module
         journal = Journal.of(graph_module)
-        untouched = copy.copy(journal)
         signature = self.signature
         made: list[Record] = []
+        _let_undo(undoing, graph_module, journal, made)
         in_evaluation: dict[str, nn.Module] = {}
         apart: RequireApart | None = None
-
-        @undoing.callback
-        def undo_all() -> None:
-            undo(graph_module, journal, made)
-            untouched.keep_in(graph_module)
 
         for candidate in self.match(facts):
             if self.why_not(candidate, facts):
@@ -216,13 +211,8 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
     def _edit_beside(self, undoing: ExitStack, graph_module: GraphModule) -> Editor:
         """Return what changes another graph for the sake of a candidate in a body."""
         journal = Journal.of(graph_module)
-        untouched, record = copy.copy(journal), Record(self.signature)
-
-        @undoing.callback
-        def undo_it() -> None:
-            undo(graph_module, journal, [record])
-            untouched.keep_in(graph_module)
-
+        record = Record(self.signature)
+        _let_undo(undoing, graph_module, journal, [record])
         self._begin(graph_module, journal)
         journal.records.append(record)
         journal.keep_in(graph_module)
@@ -291,6 +281,16 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         if refusal is not None:
             told = (False, refusal.words, refusal.code)
         return [(name, *told, number) for name in _names(candidate, facts.prefix)]
+
+
+def _let_undo(undoing: ExitStack, graph_module: GraphModule, journal: Journal, made: list[Record]) -> None:
+    """Let what is made from now on be undone with all else."""
+    untouched = copy.copy(journal)
+
+    @undoing.callback
+    def undo_it() -> None:
+        undo(graph_module, journal, made)
+        untouched.keep_in(graph_module)
 
 
 def nodes_of(candidate: Candidate) -> Sequence[Node]:
