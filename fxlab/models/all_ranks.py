@@ -17,12 +17,9 @@ from fxlab.torch_private import OpOverload, OpOverloadPacket
 MOST_NODES = 100_000
 """Nodes of all ranks together, of which a graph is made."""
 _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": operator.add,
-    "avg": operator.add,
-    "product": operator.mul,
-    "min": torch.minimum,
+    "sum": operator.add, "avg": operator.add, "product": operator.mul, "min": torch.minimum,
     "max": torch.maximum,
-}
+}  # fmt: skip
 
 
 def of_all_ranks(graph_module: fx.GraphModule) -> fx.GraphModule:

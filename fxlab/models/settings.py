@@ -104,16 +104,9 @@ _NO_NUMBERS = ("autograd", "backcompat", "graph_exec", "thread_name", "torch_fun
 """How the names of settings begin that say nothing of numbers."""
 
 _PRECISIONS = {
-    "generic_all": "none",
-    "cuda_all": "none",
-    "cuda_matmul": "none",
-    "cuda_conv": "tf32",
-    "cuda_rnn": "tf32",
-    "mkldnn_all": "none",
-    "mkldnn_matmul": "none",
-    "mkldnn_conv": "none",
-    "mkldnn_rnn": "none",
-}
+    "generic_all": "none", "cuda_all": "none", "cuda_matmul": "none", "cuda_conv": "tf32", "cuda_rnn": "tf32",
+    "mkldnn_all": "none", "mkldnn_matmul": "none", "mkldnn_conv": "none", "mkldnn_rnn": "none",
+}  # fmt: skip
 """The parts of torch that have a precision of products of their own, and what they begin with."""
 
 _USUAL: dict[str, Any] = {

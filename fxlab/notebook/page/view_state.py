@@ -16,19 +16,9 @@ MOST_PANES = 6
 """Graphs that can be read on one screen."""
 
 AT_FIRST: ViewState = {
-    "stage": None,
-    "compared": "",
-    "beside": False,
-    "between": [],
-    "opened": None,
-    "query": "",
-    "overlay": "",
-    "selected": None,
-    "direction": "down",
-    "shapes": False,
-    "lines": "alike",
-    "bookkeeping": False,
-}
+    "stage": None, "compared": "", "beside": False, "between": [], "opened": None, "query": "", "overlay": "",
+    "selected": None, "direction": "down", "shapes": False, "lines": "alike", "bookkeeping": False,
+}  # fmt: skip
 """The last stage, its overview, and nothing selected."""
 
 
@@ -59,13 +49,8 @@ def checked_comparison(number: int, compared: object) -> Comparison:
 LARGEST = 10_000
 
 PANELS_AT_FIRST: PanelState = {
-    "passes": "auto",
-    "details": "auto",
-    "tables": "auto",
-    "left": None,
-    "right": None,
-    "bottom": None,
-}
+    "passes": "auto", "details": "auto", "tables": "auto", "left": None, "right": None, "bottom": None,
+}  # fmt: skip
 """Nothing chosen. The sizes are in CSS pixels."""
 
 

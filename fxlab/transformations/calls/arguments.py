@@ -10,13 +10,11 @@ from fxlab.node_info import known_result
 from fxlab.operators.operator import Operator
 from fxlab.torch_private import OpOverload
 
-_IGNORED = frozenset(
-    {
-        *("_stacklevel", "inplace", "cudnn_enable", "cudnn_enabled", "memory_format", "layout", "pin_memory"),
-        *("non_blocking", "copy", "padding_idx", "scale_grad_by_freq", "sparse", "implicit", "benchmark"),
-        *("deterministic", "allow_tf32", "out"),
-    }
-)
+_IGNORED = frozenset({
+    "_stacklevel", "inplace", "cudnn_enable", "cudnn_enabled", "memory_format", "layout", "pin_memory",
+    "non_blocking", "copy", "padding_idx", "scale_grad_by_freq", "sparse", "implicit", "benchmark",
+    "deterministic", "allow_tf32", "out",
+})  # fmt: skip
 """Arguments that change no value of a result that is computed without gradients."""
 
 

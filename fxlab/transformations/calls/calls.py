@@ -38,13 +38,10 @@ _RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "view_copy"})
 _COPIES = frozenset({"contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"})
 _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", "var_mean", "std_mean"})
 """Operators that may return several tensors, and with Python's brackets one of them is taken."""
-_OTHERWISE = frozenset(
-    {
-        *("relu6", "hardtanh", "masked_fill", "var", "std", "var_mean", "std_mean"),
-        *("norm", "linalg_vector_norm"),
-        *("split", "split_with_sizes"),
-    }
-)
+_OTHERWISE = frozenset({
+    "relu6", "hardtanh", "masked_fill", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm",
+    "split", "split_with_sizes",
+})  # fmt: skip
 """Operators that another one computes as well."""
 _AFFINE = {"self": "self", "weight": "weight", "bias": "bias", "eps": "eps"}
 _STATISTICS = {"running_mean": "running_mean", "running_var": "running_var"}

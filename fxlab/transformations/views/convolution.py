@@ -19,13 +19,9 @@ from fxlab.transformations.views.layer import (
 )
 
 _CLASSES: dict[tuple[bool, int], type[AnyConv]] = {
-    (False, 1): nn.Conv1d,
-    (False, 2): nn.Conv2d,
-    (False, 3): nn.Conv3d,
-    (True, 1): nn.ConvTranspose1d,
-    (True, 2): nn.ConvTranspose2d,
-    (True, 3): nn.ConvTranspose3d,
-}
+    (False, 1): nn.Conv1d, (False, 2): nn.Conv2d, (False, 3): nn.Conv3d, (True, 1): nn.ConvTranspose1d,
+    (True, 2): nn.ConvTranspose2d, (True, 3): nn.ConvTranspose3d,
+}  # fmt: skip
 _NAME = re.compile(r"conv(?P<transposed>_transpose)?(?P<dimensions>[123])d|convolution")
 
 

@@ -15,14 +15,10 @@ from fxlab.torch_private import HigherOrderOperator, OpOverload, TorchDispatchMo
 from fxlab.values.tensors import to_float64
 
 _NAMES = {
-    "rand": "uniform",
-    "rand_like": "uniform",
-    "randn": "normal",
-    "randn_like": "normal",
-    "normal_functional": "normal",
-    "native_dropout": "bernoulli",
+    "rand": "uniform", "rand_like": "uniform", "randn": "normal", "randn_like": "normal",
+    "normal_functional": "normal", "native_dropout": "bernoulli",
     "rrelu_with_noise_functional": "rrelu_with_noise",
-}
+}  # fmt: skip
 """Operators by what they draw; others are called what torch calls them."""
 
 _STANDARD: dict[str, tuple[float, float]] = {"uniform": (0.0, 1.0), "normal": (0.0, 1.0)}

@@ -27,11 +27,7 @@ METRICS: Metrics = {
 """What boxes are placed and drawn with."""
 
 PAINTS: Paints = {
-    "heat": HEAT,
-    "heatLine": HEAT_LINE,
-    "plain": (PLAIN.fill, PLAIN.border),
-    "kinds": [(colours.fill, colours.border) for colours in KINDS],
-    "changed": CHANGED,
-    "ink": INK,
-}
+    "heat": HEAT, "heatLine": HEAT_LINE, "plain": (PLAIN.fill, PLAIN.border),
+    "kinds": [(colours.fill, colours.border) for colours in KINDS], "changed": CHANGED, "ink": INK,
+}  # fmt: skip
 """The colours of overlays in a picture that is saved, which are those of paper whatever the page has."""
