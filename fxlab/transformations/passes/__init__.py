@@ -53,23 +53,10 @@ else:
     __all__, __getattr__ = on_first_use(__name__)
 
 OFFERED = (
-    "RemoveDeadCode",
-    "RemoveIdentities",
-    "FoldConstants",
-    "EliminateCommonSubexpressions",
-    "FuseBatchNorm2dInConv2d",
-    "FuseBatchNorm1dInConv1d",
-    "FuseBatchNorm3dInConv3d",
-    "FuseBatchNormInConvTranspose",
-    "FuseBatchNorm1dInLinear",
-    "MergeLinears",
-    "FuseBiasInLinear",
-    "FuseAttention",
-    "RemoveRepeatedHeads",
-    "FuseRMSNorm",
-    "FuseLayerNorm",
-    "FuseActivation",
-    "ChangeTrueDivToMulByInverse",
-    "RemoveRedundantViews",
-)
+    "RemoveDeadCode", "RemoveIdentities", "FoldConstants", "EliminateCommonSubexpressions",
+    "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInConv1d", "FuseBatchNorm3dInConv3d",
+    "FuseBatchNormInConvTranspose", "FuseBatchNorm1dInLinear", "MergeLinears", "FuseBiasInLinear",
+    "FuseAttention", "RemoveRepeatedHeads", "FuseRMSNorm", "FuseLayerNorm", "FuseActivation",
+    "ChangeTrueDivToMulByInverse", "RemoveRedundantViews",
+)  # fmt: skip
 """The names of those that sessions offer, in the order of their application."""
