@@ -277,8 +277,9 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
 
     def _rows(self, candidate: C, facts: GraphFacts, number: int) -> list[tuple[str, bool, str, str, int]]:
         refusal = self.why_not(candidate, facts)
-        told = (True, self.describe(candidate), "")
-        if refusal is not None:
+        if refusal is None:
+            told = (True, self.describe(candidate), "")
+        else:
             told = (False, refusal.words, refusal.code)
         return [(name, *told, number) for name in _names(candidate, facts.prefix)]
 
