@@ -33,13 +33,9 @@ class ModuleInBothPasses:
 
     path: str
     """As in ``nn_module_stack``: with ``@1`` for a second call."""
-    forward: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+    """Those of its forward pass."""
     facts: GraphFacts
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes of its forward pass."""
-        return self.forward
 
     @cached_property
     def readers(self) -> tuple[Node, ...]:
@@ -49,10 +45,10 @@ class ModuleInBothPasses:
     @cached_property
     def again(self) -> tuple[Node, ...]:
         """The nodes that have to be computed again, in the order of the graph."""
-        inside, there = set(self.forward), self._there
-        read = [node for node in self.forward if any(map(self._is_own, node.users))]
+        inside, there = set(self.nodes), self._there
+        read = [node for node in self.nodes if any(map(self._is_own, node.users))]
         needed = upstream(*read, within=lambda node: node in inside and node not in there)
-        return tuple(node for node in self.forward if node in needed)
+        return tuple(node for node in self.nodes if node in needed)
 
     @cached_property
     def reads(self) -> Counter[Node]:
@@ -73,9 +69,9 @@ class ModuleInBothPasses:
     @cached_property
     def _there(self) -> set[Node]:
         """The values that are there in the backward pass anyway, or that have no memory of their own."""
-        inside = set(self.forward)
+        inside = set(self.nodes)
         found = set[Node]()
-        for node in self.forward:
+        for node in self.nodes:
             is_view = may_return_view(node, self.facts.graph_module)
             is_free = is_view and all(n not in inside or n in found for n in node.all_input_nodes)
             is_kept = any(self._is_kept_for(user) for user in node.users)
