@@ -138,7 +138,8 @@ def without_fsdp_hooks(model: nn.Module) -> None:
 
 def replicas_of(model: nn.Module) -> Replicas | None:
     """Return how a ``DistributedDataParallel`` averages gradients; TraceError if in a way of its own."""
-    inner = [name for name, module in model.named_modules() if _is_ddp(module)]
+    ddp_class = getattr(nn.parallel, "DistributedDataParallel", ())
+    inner = [name for name, module in model.named_modules() if isinstance(module, ddp_class)]
     if not inner:
         return None
     if inner != [""]:
@@ -153,7 +154,3 @@ def replicas_of(model: nn.Module) -> Replicas | None:
         )
     broadcasts = ddp.broadcast_buffers and ddp.require_forward_param_sync
     return Replicas(ddp.module, ddp.process_group, broadcasts, ddp.require_backward_grad_sync)
-
-
-def _is_ddp(module: nn.Module) -> bool:
-    return isinstance(module, getattr(nn.parallel, "DistributedDataParallel", ()))

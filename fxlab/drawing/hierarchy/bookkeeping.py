@@ -108,7 +108,8 @@ class Bookkeeping:
             return _OF_DATA  # as most nodes are
         if node.op == "call_module" and self._has_state(node):
             origin |= _TOUCHED
-        if _describes(node):
+        # It returns numbers, and takes none out of a tensor.
+        if describes(node) or (returns_number(node) and computes(node) not in DATA - LAYOUT):
             return _NUMBER
         is_python = value is None and is_of_python(node.target)
         if isinstance(value, _NUMBERS) or (is_python and origin == _NUMBER):
@@ -265,8 +266,3 @@ def _purpose(node: fx.Node, origin: int) -> str:
 def _is_of_fxlab(target: Any) -> bool:
     owner = target if hasattr(target, "__qualname__") else type(target)
     return str(owner.__module__).partition(".")[0] == "fxlab"
-
-
-def _describes(node: fx.Node) -> bool:
-    """Whether a node returns numbers, and takes none out of a tensor."""
-    return describes(node) or (returns_number(node) and computes(node) not in DATA - LAYOUT)

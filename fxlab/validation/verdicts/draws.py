@@ -322,7 +322,10 @@ def _noted(func: OpOverload, args: Any, kwargs: Any, result: Any, node: str) -> 
     if asked.name == "rrelu_with_noise":
         return replace(asked, values=args[1].clone())
     if asked.numbers == _AROUND:
-        mean, deviation = (_wide(value) for value in _normal(func, args, kwargs))
+        mean, deviation = (
+            to_float64(value) if isinstance(value, torch.Tensor) else value
+            for value in _normal(func, args, kwargs)
+        )
         return replace(asked, values=((to_float64(result) - mean) / deviation).nan_to_num(0.0))
     return replace(asked, values=result.detach().clone())
 
@@ -366,7 +369,3 @@ def _normal(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:
     """Return the means and deviations that a call is given."""
     named = {"mean": 0.0, "std": 1.0} | _named(func, args, kwargs)
     return iter((named["mean"], named["std"]))
-
-
-def _wide(value: Any) -> Any:
-    return to_float64(value) if isinstance(value, torch.Tensor) else value

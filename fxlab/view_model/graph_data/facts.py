@@ -148,7 +148,10 @@ class Codes:
     def add(self, stage: fx.GraphModule) -> int:
         """Write the code of a stage, and return its number."""
         code = generated_code(stage)
-        numbers = [self._line(text, names) for text, names in zip(code.lines, code.nodes, strict=True)]
+        numbers = [
+            self.lines.number((clip(text, LONGEST_LINE), *map(self._texts.number, names)))
+            for text, names in zip(code.lines, code.nodes, strict=True)
+        ]
         self.codes.values.append({"ranges": _ranges(numbers), "linked": code.is_linked})
         number = len(self.codes.values) - 1
         self._known[number] = code
@@ -164,9 +167,6 @@ class Codes:
     def forget_others(self, kept: Iterable[int]) -> None:
         """Let go of all codes but these; the page still has them."""
         self._known = {number: self._known[number] for number in kept}
-
-    def _line(self, text: str, names: tuple[str, ...]) -> int:
-        return self.lines.number((clip(text, LONGEST_LINE), *map(self._texts.number, names)))
 
 
 def _ranges(numbers: Iterable[int]) -> list[int]:
