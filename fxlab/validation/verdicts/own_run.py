@@ -49,7 +49,7 @@ class OwnRun:
 
     @cached_property
     def noted(self) -> "OwnInterpreter":
-        """What the run has noted: dtypes, decisions and random numbers."""
+        """The run, with the dtypes, decisions and random numbers that it has noted."""
         interpreter = OwnInterpreter(self._graph_module, Draws(self._given))
         arguments = placeholder_values(self._graph_module, self._inputs)
         kept = generators_kept(), state_kept(self._graph_module)
