@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 
+from fxlab.author_frames import author_line, error_words
 from fxlab.checks import described
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import nodes_at, unknown_node
-from fxlab.reasons import Reason
+from fxlab.reasons import Reason, Refusal
 from fxlab.transformations import Transformation
+from fxlab.transformations.base import explanation
 from fxlab.transformations.foreign.from_callable import CallableTransformation
 from fxlab.transformations.rewriting.rewrite_pass import Attempt, RewritePass
 
@@ -25,17 +28,12 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
     """Return a row for each place at which a pass does not apply, or for each at a node."""
     from fxlab.transformations.inductor_patterns import attempts_at, attempts_table, near_misses, not_tried
 
-    name = node.name if isinstance(node, Node) else node
-    if name is not None and not isinstance(name, str):
-        raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
     graph = unfolded(graph_module).graph
-    names = [None] if name is None else [each.name for each in nodes_at(graph, name)]
-    if not names:
-        raise unknown_node(graph, str(name))
+    names = places(graph_module, node)
     tried = pass_.tried(graph_module) if isinstance(pass_, CallableTransformation) else None
     if tried is not None and tried.patterns:
         known = {each.name: each for each in graph.nodes}
-        if name is None:
+        if node is None:
             nearest = [attempt for _, attempt in near_misses(tried, known, ())]
             nearest.sort(key=lambda attempt: -len(attempt.nodes) / len(attempt.pattern.operators))
             return attempts_table([attempt.row(str(pass_.name)) for attempt in nearest])
@@ -48,9 +46,62 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
             refusal = Reason.NO_CANDIDATE(node=each)
             rows = [Attempt(False, refusal.words, refusal.code, 0, 1, each, each)]
         found += [row for row in rows if row not in found]
-    chosen = [row for row in found if name is not None or not row.matched]
+    chosen = [row for row in found if node is not None or not row.matched]
     table = [(str(pass_.name), str(pass_.name), *row[:_COLUMNS]) for row in chosen]
     return attempts_table(table)
+
+
+def places(graph_module: GraphModule, node: Node | str | None) -> list[str | None]:
+    """Return the names of the nodes that are meant by one, its name or the path of a module; of none, one.
+
+    Raises TypeError for anything else, and ValueError if there is no such node.
+    """
+    if node is None:
+        return [None]
+    name = node.name if isinstance(node, Node) else node
+    if not isinstance(name, str):
+        raise TypeError(f"node: expected a torch.fx.Node or its name, got {described(node)}.")
+    graph = unfolded(graph_module).graph
+    names = [each.name for each in nodes_at(graph, name)]
+    if not names:
+        raise unknown_node(graph, name)
+    return [*names]
+
+
+def of_all(
+    passes: Iterable[Transformation],
+    ask: Callable[[Transformation], pd.DataFrame],
+    failed: Callable[[str, Refusal], pd.DataFrame],
+) -> pd.DataFrame:
+    """Return what each pass answers, with a column ``pass``; of one that raises, a table that says so.
+
+    A pass may be somebody's, and must not keep the others from their words.
+    """
+    from pandas import concat
+
+    tables = {}
+    for name, pass_ in ((str(each.name), each) for each in passes):
+        try:
+            tables[name] = ask(pass_)
+        except Exception as error:
+            line = author_line(error)
+            place = f" ({line.place})" if line else ""
+            tables[name] = failed(name, Reason.PASS_FAILS(error=error_words(error) + place))
+    return concat([table.assign(**{"pass": name}) for name, table in tables.items()])
+
+
+def failed_explanation(_: str, refusal: Refusal) -> pd.DataFrame:
+    """Return the one row of a pass that cannot explain itself."""
+    return explanation([("", False, refusal.words, refusal.code, 0)])
+
+
+def failed_attempt(name: str, refusal: Refusal) -> pd.DataFrame:
+    """Return the one row of a pass that cannot say where it does not apply."""
+    from fxlab.transformations.inductor_patterns import attempts_table
+
+    return attempts_table(
+        [(name, name, *Attempt(False, refusal.words, refusal.code, 0, 1, "", "")[:_COLUMNS])]
+    )
 
 
 def nearest(pass_: Transformation, graph_module: GraphModule) -> str:

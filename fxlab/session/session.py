@@ -24,6 +24,7 @@ from fxlab.models.running import Inputs, are_batches, call_arguments, check_inpu
 from fxlab.models.tensor_state import ModelNoted
 from fxlab.session import saved_file
 from fxlab.session.history import History
+from fxlab.session.near_misses import failed_attempt, failed_explanation, of_all, places, why_not
 from fxlab.session.offer import Offer, PassOrName
 from fxlab.session.pass_stack import PassStack
 from fxlab.session.shortcuts import Shortcuts
@@ -314,8 +315,7 @@ class Session(Shortcuts, PassStack):
         Left out, all that are on offer are explained, in a table with a column ``pass``.
         """
         if pass_ is None:
-            tables = {str(one.name): self.explain(one) for one in self.passes}
-            return pd.concat([table.assign(**{"pass": name}) for name, table in tables.items()])
+            return of_all(self.passes, self.explain, failed_explanation)
         found = self._found(pass_)
         below = self._switches.stack(below=found.name)
         stages = self._stages.of(self._stack)
@@ -359,13 +359,13 @@ class Session(Shortcuts, PassStack):
         >>> fxlab.Session(traced, passes=[silu]).why_not("silu")["reason"].iloc[0]
         '2 of 2 calls fit; it reads cos, where the pattern reads the same as before: x'
         """
-        from fxlab.session.near_misses import why_not
-
+        stages = self._stages.of(self._stack)
         if pass_ is None:
-            return pd.concat([self.why_not(one, node) for one in self.passes])
+            for one in self.passes:
+                places(stages[self._switches.stack(below=one.name)], node)
+            return of_all(self.passes, lambda one: self.why_not(one, node), failed_attempt)
         found = self._found(pass_)
-        below = self._switches.stack(below=found.name)
-        return why_not(found, self._stages.of(self._stack)[below], node)
+        return why_not(found, stages[self._switches.stack(below=found.name)], node)
 
     @in_turn
     def as_test(self, pass_: PassOrName, node: Node | str) -> str:

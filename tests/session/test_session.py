@@ -909,3 +909,23 @@ def test_the_code_of_a_stage_waits_until_it_is_called_if_the_pass_is_known_to_le
     session.revert_all()
     session.apply("named")
     assert has_code()
+
+
+def test_a_pass_that_cannot_explain_itself_is_a_row_among_the_others():
+    class Broken(RewritePass):
+        def match(self, facts):
+            raise KeyError("halfway")
+
+        def rewrite(self, candidate, edit):
+            raise NotImplementedError
+
+    session = Session(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), torch.randn(2, 4))
+    session.add(Broken())
+    for table in (session.explain(), session.why_not()):
+        (reason,) = table[table["pass"] == "broken"]["reason"]
+        assert reason.startswith("the pass itself raises KeyError: 'halfway' (test_session.py:")
+    assert "remove-identities" in {*session.explain()["pass"]}
+    with pytest.raises(KeyError, match="halfway"):
+        session.explain("broken")
+    with pytest.raises(ValueError, match="no node"):
+        session.why_not(node="nowhere")

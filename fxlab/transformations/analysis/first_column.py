@@ -37,9 +37,9 @@ def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> FirstColumn |
         return _of_attribute(value, facts)
     if value.op not in ("call_function", "call_method") or value.kwargs.get("out") is not None:
         return None
-    fill = filled_with(value)
-    if isinstance(fill, int | float):
-        return FirstColumn(torch.tensor([fill], device="cpu"))
+    fill, dtype = filled_with(value), known_dtype(value)
+    if isinstance(fill, int | float):  # in its own dtype: what follows computes otherwise on bools
+        return None if dtype is None else FirstColumn(torch.tensor([fill], dtype=dtype, device="cpu"))
     source = next((each for each in value.args if isinstance(each, Node)), None)
     is_kept = _keeps_first_column(value)
     if not (is_kept or casts(value) or computes(value) in (*_LOGIC, *_TRIANGLES)):

@@ -165,6 +165,11 @@ class Record:
     """Whether it may rest on all that was done before, and all that was done since on it."""
 
     @property
+    def added(self) -> list[str]:
+        """The nodes that were inserted, in the order in which they were."""
+        return [change.name for change in self.nodes if change.before is None]
+
+    @property
     def replaced(self) -> set[str]:
         """The nodes that were changed or erased, or called a module that was replaced."""
         names = {change.name for change in self.nodes if change.before is not None}
@@ -178,8 +183,7 @@ class Record:
         marked = set(self.marked) - self.rewired - {name for name, _ in self.moves}
         changes = (change for change in self.nodes if change.name in marked)
         after = [change.after for change in changes if change.after and change.after.target in _LAYOUTS]
-        made = {change.name for change in self.nodes if change.before is None}
-        return marked | made.intersection(*[state.inputs for state in after]) if after else marked
+        return marked | set(self.added).intersection(*[state.inputs for state in after]) if after else marked
 
     @property
     def rewired(self) -> set[str]:

@@ -15,6 +15,7 @@ import torch
 from torch.fx import GraphModule
 from torch.nn import Module
 
+from fxlab.author_frames import error_words
 from fxlab.checks import duration, flag, positive_int
 from fxlab.first_use import pd
 from fxlab.graphs.graph_diff import graph_diff
@@ -251,7 +252,8 @@ def benchmark(
     TypeError
         If one of the models is none, or ``inputs`` nothing that a model can be called with.
     ValueError
-        If a name is not that of a pass, there are too many passes to combine, or the model does not run.
+        If a name is not that of a pass, a pass fails, there are too many passes to combine, or the model does
+        not run.
 
     Examples
     --------
@@ -365,7 +367,12 @@ def _alone(original: GraphModule, passes: Sequence[Transformation]) -> dict[str,
 
 
 def _applied(pass_: Transformation, graph_module: GraphModule) -> GraphModule:
-    return changed_copy(graph_module, pass_, writes_tensors=not pass_.copies_on_write)
+    try:
+        return changed_copy(graph_module, pass_, writes_tensors=not pass_.copies_on_write)
+    except Exception as error:
+        raise ValueError(
+            f"passes: {pass_.name} fails: {error_words(error)}. Name those to time: passes=[...]."
+        ) from error
 
 
 def _row(seconds: list[float], original: list[float]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Find the pass, and the rewrite in it, that breaks a model."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from torch.fx import GraphModule
@@ -31,7 +31,7 @@ class Bisection(Result):
     """Those of its rewrites that it takes, by the nodes they marked; empty if they cannot be told apart. Of
     generated code, the first node of each operator whose lowering is wrong."""
     divergence: Divergence | None
-    """The first node that goes wrong with these rewrites."""
+    """The first node that goes wrong with these rewrites, by its name in the stage of the pass."""
     reason: str
     """Why the model is different with these rewrites, in words."""
     runs: int
@@ -39,7 +39,10 @@ class Bisection(Result):
 
     def __str__(self) -> str:
         rewrites = f", by rewriting {', '.join(self.rewrites)}" if self.rewrites else ""
-        node = f" The first node that goes wrong is {self.divergence}." if self.divergence else ""
+        node = ""
+        if first := self.divergence:
+            module = f" in {first.module}" if first.module else ""
+            node = f" The first node that goes wrong is {first.node}{module}: {first.reason}."
         return f"{self.pass_.name} makes it different{rewrites}: {self.reason}.{node}"
 
 
@@ -130,9 +133,11 @@ def bisect(
     if isinstance(pass_, CandidatePass):
         rewrites = pass_.rewrites(above)
 
+        def limited(chosen: Sequence[Record]) -> CandidatePass:
+            return pass_.only(*(node for record in chosen for node in record.candidate), missing_ok=True)
+
         def some(chosen: Sequence[Record]) -> GraphModule:
-            nodes = [node for record in chosen for node in record.candidate]
-            return changed_copy(below, pass_.only(*nodes, missing_ok=True), writes_tensors=False)
+            return changed_copy(below, limited(chosen), writes_tensors=False)
 
         # A pass may do more in ``transform`` than rewrite its candidates; then they do not tell.
         if trials.breaks(some(rewrites)) and not trials.breaks(some([])):
@@ -142,7 +147,21 @@ def bisect(
             rewrites = []
     reason = trials.reason(above) + (f"; {why}" if why else "")
     names = names or tuple(map(_name, rewrites))
-    return Bisection(pass_, names, trials.divergence(below, above), reason, trials.runs)
+    divergence = trials.divergence(below, above)
+    if divergence and rewrites:
+        divergence = _as_in_the_stage(divergence, limited(rewrites).rewrites(above), rewrites)
+    return Bisection(pass_, names, divergence, reason, trials.runs)
+
+
+def _as_in_the_stage(found: Divergence, alone: Sequence[Record], rewrites: Sequence[Record]) -> Divergence:
+    """Name a node as in the graph with all rewrites of a pass, where it was found with some of them alone."""
+    names: dict[str, str] = {}
+    whole = {record.candidate: record for record in rewrites}
+    for record in alone:
+        there = whole.get(record.candidate, record)
+        names |= zip(record.added, there.added, strict=False)
+        names |= zip(record.marked, there.marked, strict=False)
+    return replace(found, node=names.get(found.node, found.node))
 
 
 def _name(record: Record) -> str:

@@ -454,6 +454,7 @@ CAUSAL = {
     "last rows": lambda self, q: (self.tril[7 - q.size(2) : 7, : q.size(2)] < 0.5)[None],
     "made": lambda self, q: torch.tril(torch.ones(q.size(2), q.size(2))) == 0,
     "made above": lambda self, q: torch.triu(torch.ones(q.size(2), q.size(2)), diagonal=1).bool(),
+    "made of truth, inverted": lambda self, q: ~torch.ones(q.size(2), q.size(2), dtype=torch.bool).tril(),
     "made of truth": lambda self, q: torch.ones(q.size(2), q.size(2), dtype=torch.bool).tril().logical_not(),
     "subtracted": lambda self, q: (1 - self.tril[: q.size(2), : q.size(2)]).to(torch.bool),
 }

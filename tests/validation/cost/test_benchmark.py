@@ -37,6 +37,11 @@ class Work(Transformation):
         return graph_module
 
 
+class Broken(Transformation):
+    def transform(self, graph_module):
+        raise ZeroDivisionError("nothing to divide by")
+
+
 @pytest.fixture
 def session():
     return Session(fx.symbolic_trace(Model().eval()), torch.randn(4, 8))
@@ -122,6 +127,8 @@ def test_too_many_combinations_are_refused():
 
 
 def test_what_cannot_be_timed_is_said_in_words(session):
+    with pytest.raises(ValueError, match=r"passes: broken fails: ZeroDivisionError: .* passes=\[...\]"):
+        benchmark(Session(session.original, session.inputs, passes=[Broken()]), **QUICK)
     with pytest.raises(ValueError, match=r"Give inputs for: x"):
         benchmark(session.original)
     with pytest.raises(ValueError, match="inputs: a model does not run on these"):

@@ -235,3 +235,30 @@ def test_outputs_without_numbers_are_no_agreement():
 @pytest.mark.parametrize("needed", [{3}, {1, 4}, {0, 2, 5}])
 def test_all_items_that_are_needed_together_are_found(needed):
     assert set(needed_items(list(range(6)), lambda some: needed <= set(some))) == needed
+
+
+def test_nodes_are_named_as_in_the_session_whichever_rewrites_are_tried_alone():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return torch.nn.functional.gelu(self.dense(x))
+
+    model = nn.Sequential(Block(), Block(), Block()).eval()
+    with torch.no_grad():
+        for block in (model[0], model[2]):
+            block.dense.bias.zero_()
+    gelu = torch.nn.functional.gelu
+    without_bias = fxlab.from_pattern(
+        lambda x, weight, bias: gelu(torch.nn.functional.linear(x, weight, bias)),
+        lambda x, weight, bias: gelu(torch.nn.functional.linear(x, weight)),
+        name="without-bias",
+    )
+    x = torch.randn(2, 4)
+    session = session_of(fxlab.symbolic_trace(model, x), x, without_bias)
+    found = bisect(session)
+    assert found.rewrites == ("linear_1",)
+    assert (found.divergence.node, found.divergence.module) == ("linear_1", "1")
+    assert "is linear_1 in 1: " in str(found)
