@@ -26,9 +26,10 @@ def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, An
     were. ``copies``: the copies of its parts, by the ``id`` of each. Unless the other module ``is_copy``,
     parts that have the same path are compared as well, and nodes of one name keep metadata that it has lost.
     """
-    adoption = _Adoption(graph_module, copies, by_path=not is_copy)
-    adoption.share_tensors(other)
+    adoption = _Adoption(graph_module, other, copies, by_path=not is_copy)
+    adoption.share_tensors()
     children = {name: adoption.kept(name, child) for name, child in other._modules.items()}
+    adoption.refer_to_originals()
     ours, theirs = vars(graph_module), vars(other)
     ours["_modules"].clear()
     ours["_modules"].update(children)
@@ -53,22 +54,30 @@ def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, An
 class _Adoption:
     """Finds for parts of a changed module the originals that they are equal to."""
 
-    def __init__(self, graph_module: GraphModule, copies: Mapping[int, Any], *, by_path: bool) -> None:
+    def __init__(
+        self, graph_module: GraphModule, other: GraphModule, copies: Mapping[int, Any], *, by_path: bool
+    ) -> None:
         paths = dict(graph_module.named_modules(remove_duplicate=False))
         held = {f"{path} {name}": v for path, m in paths.items() for name, v in tensors_in(m).items()}
-        originals = [*paths.values(), *held.values()]
+        elsewhere = copies.get(
+            id(copies), ()
+        )  # copied although outside of the tree, as a module that is checked
+        originals = [*paths.values(), *held.values(), *elsewhere]
         self._originals = {id(copies[id(each)]): each for each in originals if id(each) in copies}
         self._by_path: Mapping[str, Any] = paths | held if by_path else {}
+        self._other = other
+        self._paths = {id(module): path for path, module in other.named_modules()}
         self._taken: dict[int, int] = {}
-        self._known: dict[int, Any] = {}
+        self._known: dict[int, Any] = {id(other): graph_module}
+        self._new: list[nn.Module] = [other]
 
-    def share_tensors(self, other: GraphModule) -> None:
+    def share_tensors(self) -> None:
         """Replace tensors that are equal to originals by these, if ties between tensors remain."""
-        for path, module in other.named_modules(remove_duplicate=False):
+        for path, module in self._other.named_modules(remove_duplicate=False):
             for name, tensor in tensors_in(module).items():
                 if id(tensor) not in self._known:
                     self._known[id(tensor)] = self._shared(f"{path} {name}", tensor)
-        for module in other.modules():
+        for module in self._other.modules():
             for holder in _holders(module):
                 holder.update({k: self._known[id(v)] for k, v in holder.items() if id(v) in self._known})
 
@@ -95,16 +104,77 @@ class _Adoption:
         """Return the original of a module that is its equal, or the module with originals inside."""
         if module is None or id(module) in self._known:
             return None if module is None else self._known[id(module)]
+        self._known[id(module)] = module  # while its attributes are compared, which may refer to it
         original = self._original(path, module)
         is_equal = (
-            original is not None and _is_same_module(original, module) and self._takes(original, module)
+            original is not None and self._is_same_module(original, module) and self._takes(original, module)
         )
         result: nn.Module = original if is_equal else module
+        if not is_equal:
+            self._new.append(module)
         self._known[id(module)] = result
         children = {name: self.kept(join_path(path, name), child) for name, child in module._modules.items()}
         result._modules.clear()
         result._modules.update(children)
         return result
+
+    def _is_same_module(self, a: nn.Module, b: nn.Module) -> bool:
+        """Tell whether two modules are alike in all but their children."""
+        skipped = {"_modules"}
+        if isinstance(a, GraphModule) and isinstance(b, GraphModule):  # each has a class of its own
+            skipped |= OF_TORCH
+            if not _is_same_graph(a.graph, b.graph):
+                return False
+        elif type(a) is not type(b):
+            return False
+        ours, theirs = vars(a), vars(b)
+        if ours.keys() - skipped != theirs.keys() - skipped:
+            return False
+        return all(self._is_same(ours[name], theirs[name]) for name in ours.keys() - skipped)
+
+    def _is_same(self, ours: Any, theirs: Any) -> bool:
+        """Tell whether an attribute is what it was, where modules and tensors in it stand for originals."""
+        if isinstance(theirs, nn.Module):
+            path = self._paths.get(id(theirs))
+            return (self._elsewhere(theirs) if path is None else self.kept(path, theirs)) is ours
+        if isinstance(theirs, torch.Tensor):
+            return self._known.setdefault(id(theirs), self._shared(" ", theirs)) is ours
+        if type(ours) is not type(theirs) or type(theirs) not in (tuple, list, dict):
+            return is_same(ours, theirs)
+        if isinstance(theirs, dict):
+            return list(ours) == list(theirs) and all(self._is_same(ours[key], theirs[key]) for key in theirs)
+        return len(ours) == len(theirs) and all(map(self._is_same, ours, theirs))
+
+    def _elsewhere(self, module: nn.Module) -> nn.Module:
+        """Return the original of a module outside of the tree if it is its equal, else the module."""
+        if id(module) not in self._known:
+            self._known[id(module)] = module  # while it is compared
+            original = self._originals.get(id(module))
+            if (
+                original is not None
+                and self._is_same_module(original, module)
+                and self._is_same(original._modules, module._modules)
+            ):
+                self._known[id(module)] = original
+        found: nn.Module = self._known[id(module)]
+        return found
+
+    def refer_to_originals(self) -> None:
+        """Let attributes of new modules refer to the originals that are kept, as a check of modes does."""
+        for module in self._new:
+            attributes = vars(module)
+            attributes |= {
+                name: self._referring(value)
+                for name, value in attributes.items()
+                if name not in {*OF_TORCH, *TENSORS}
+            }
+
+    def _referring(self, value: Any) -> Any:
+        if isinstance(value, nn.Module | torch.Tensor):
+            return self._known.get(id(value), value)
+        if type(value) in (tuple, list):
+            return type(value)(map(self._referring, value))
+        return {key: self._referring(each) for key, each in value.items()} if type(value) is dict else value
 
 
 def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -130,21 +200,6 @@ def _holders(module: nn.Module) -> list[dict[str, Any]]:
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
     return tensor.stride() if tensor.layout is torch.strided else ()
-
-
-def _is_same_module(a: nn.Module, b: nn.Module) -> bool:
-    """Tell whether two modules are alike in all but their children."""
-    skipped = {"_modules"}
-    if isinstance(a, GraphModule) and isinstance(b, GraphModule):  # each has a class of its own
-        skipped |= OF_TORCH
-        if not _is_same_graph(a.graph, b.graph):
-            return False
-    elif type(a) is not type(b):
-        return False
-    ours, theirs = vars(a), vars(b)
-    if ours.keys() - skipped != theirs.keys() - skipped:
-        return False
-    return all(is_same(ours[name], theirs[name]) for name in ours.keys() - skipped)
 
 
 def _is_same_graph(a: Graph, b: Graph) -> bool:

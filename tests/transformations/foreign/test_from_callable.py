@@ -31,6 +31,7 @@ from torch import fx, nn
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.fx.passes.shape_prop import ShapeProp
 
+import fxlab
 from fxlab import (
     ChangeTrueDivToMulByInverse,
     FuseBatchNorm2dInConv2d,
@@ -451,3 +452,51 @@ def test_example_inputs_that_are_bound_stay_and_unknown_ones_are_asked_for():
     assert "clamp_min" in from_callable(bound, name="bound")(copy.deepcopy(gm)).code
     with pytest.raises(ValueError, match=r"shapes of the graph are unknown.*symbolic_trace"):
         from_callable(with_inputs)(gm)
+
+
+def leave_alone(graph_module):
+    return graph_module
+
+
+def rename_nothing(graph_module):
+    return fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
+
+
+class ReadsItsMode(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        y = self.norm(self.linear(x))
+        return y * 2 if self.norm.training else y
+
+
+@pytest.mark.parametrize("function", [leave_alone, rename_nothing], ids=["left alone", "another module"])
+@pytest.mark.parametrize("folded", [False, True], ids=["traced", "folded"])
+def test_checks_of_modes_are_what_they_were(function, folded):
+    graph_module = fxlab.symbolic_trace(ReadsItsMode().eval(), torch.randn(3, 4))
+    if folded:
+        graph_module = fxlab.FuseBatchNorm1dInLinear()(graph_module)
+    before = dict(graph_module.named_modules())
+    applied = from_callable(function)
+    after = applied(graph_module)
+    assert dict(after.named_modules()) == before
+    assert applied.get_transformed_nodes(after) == []
+    after.train()
+    with pytest.raises(AssertionError, match="for evaluation mode"):
+        after(torch.randn(3, 4))
+
+
+def test_a_check_follows_the_modules_that_a_function_leaves():
+    def exchange(graph_module):
+        graph_module.linear = nn.Linear(4, 4)
+        graph_module.evaluation_mode.extra = 1
+
+    graph_module = fxlab.symbolic_trace(ReadsItsMode().eval(), torch.randn(3, 4))
+    norm = graph_module.norm
+    after = from_callable(exchange)(graph_module)
+    assert after.norm is norm
+    norm.train()
+    with pytest.raises(AssertionError, match="norm is in training mode now"):
+        after(torch.randn(3, 4))
