@@ -43,7 +43,7 @@ _IN_MODULES = {
 
 _OF_BOTH = _by_other_name(
     {
-        "assert_same": "assert_(|is_|all)(same|equal|equivalent|close|agree|agrees|same_function)",
+        "assert_same": "assert_(|is_|all|models_)(same|equal|equivalent|close|agree|agrees|same_function)",
         "benchmark": "bench time_models timeit",
         "compare_nodes": "(node_|)errors",
         "compare_weights": "weight_diff diff_weights",
@@ -58,6 +58,7 @@ _OF_BOTH = _by_other_name(
         "nodes": "node_table list_nodes",
         "validation.model_cost": "(|model_|total_|count_)(cost|costs|flops|macs)",
         "report": "save_(html|report) html_report",
+        "transformed_nodes": "(changed|modified|rewritten|affected|marked)_nodes",
         "verdict": "allclose verify validate check judge (is_|)same same_function (is_|)equivalent "
         "check_(equivalence|pass|model|correctness) verify_pass",
     }
@@ -137,13 +138,16 @@ _OF_RESULTS = {
         (is_|are_|)(ok|same|equal|equivalent|close|correct|valid) pass(es|ed) success same_function match(es|)
     """,
     "as_dict": "to_dict dict",
+    "assert_same": "raise_(if|on)_(different|difference) assert_(|is_)(agree|agrees|ok|equal|close)",
+    "candidate": "module module_path path where",
     "flops": "total_flops flop",
     "parameters": "params (num|n|total)_(params|parameters)",
     "time": "median seconds median_time latency duration elapsed",
     "max_abs_diff": "(max|maximum|largest)_(|abs_|absolute_)(diff|difference|err|error|deviation)",
     "node": "name node_name candidate candidate_node transformed transformed_node right",
     "original": "reference reference_node original_node expected_node left",
-    "first": "first_divergence first_difference divergence",
+    "first": "first_divergence first_difference divergence where place",
+    "rewrites": "count num_rewrites n_rewrites",
     "divergence": "first",
     "pass_": "culprit transformation",
     "peak": "peak_bytes peak_memory max_memory",
@@ -154,7 +158,8 @@ _OF_RESULTS = {
     "source": "dot to_dot",
     "svg": "to_svg",
     "to_frame": "to_pandas to_dataframe",
-    "table": "df dataframe",
+    "sessions": "graphs",
+    "table": "df dataframe details rows nodes",
 }
 OF_COLUMNS = {
     "module": ["module_path"],
@@ -207,8 +212,12 @@ ELSEWHERE = _rows(
         "atol rtol tolerance tol",
         "No tolerance is chosen: the model's own rounding is measured. fxlab.compare_outputs takes both.",
     ),
+    ("num_nodes n_nodes node_count", "len(session.graph.nodes) counts them."),
+    ("set_passes set_applied", 'session.applied = ["merge-linears"] switches these on alone.'),
+    ("gradients grads", "session.run() of a training session returns the loss and the gradients by name."),
+    ("mean mean_time", "time is the median of the rounds."),
     (
-        "max_abs_diff max_diff max_error",
+        "max_abs_diff max_diff max_error max_rel_diff max_relative_error",
         "fxlab.compare_outputs(reference, candidate, inputs) has the columns max_abs_diff and max_rel_diff.",
     ),
     (

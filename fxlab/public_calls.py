@@ -174,6 +174,13 @@ def _by_kind(
     first, more = args[:1], [*args[1:]]
     if names[:1] == ["graph_module"] and first and hasattr(type(first[0]), "graph_module"):
         first = (first[0].graph_module,)
+    elif names[:1] == ["graph_module"] and more and _is_model(first[0]):
+        given = [each for each in more if is_value(each)]
+        more = [each for each in more if not any(each is other for other in given)]
+        if given:  # a model that is not traced yet, and its inputs
+            first = (
+                import_module("fxlab.sources").trace(first[0], given[0] if len(given) == 1 else tuple(given)),
+            )
     needed = sum(each.default is each.empty and each.kind is not each.VAR_POSITIONAL for each in positional)
     if "name" in parameters and len(args) > max(needed, 1) and "name" not in kwargs:
         texts = [each for each in args if isinstance(each, str)]

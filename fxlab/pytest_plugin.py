@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from fxlab.comparison import Comparison
     from fxlab.session import Session
 
 _FAILED = pytest.StashKey[bool]()
@@ -36,6 +37,25 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.fixture
+def fxlab_compare(request: pytest.FixtureRequest) -> Iterator[Callable[..., Comparison]]:
+    """Return a function that compares two models as ``fxlab.compare`` does, and fails if they differ.
+
+    If the test fails and ``--fxlab-reports`` names a folder, each comparison is written there as HTML.
+    """
+    made: list[Comparison] = []
+
+    def compared(*args: Any, **options: Any) -> Comparison:
+        from fxlab import compare
+
+        made.append(compare(*args, **options))
+        made[-1].assert_same()
+        return made[-1]
+
+    yield compared
+    _write_reports(request, made)
+
+
+@pytest.fixture
 def fxlab_session(request: pytest.FixtureRequest) -> Iterator[Callable[..., Session]]:
     """Return a function that makes sessions, ``fxlab_session(model, inputs)``.
 
@@ -50,14 +70,18 @@ def fxlab_session(request: pytest.FixtureRequest) -> Iterator[Callable[..., Sess
         return made[-1]
 
     yield make
+    _write_reports(request, made)
+
+
+def _write_reports(request: pytest.FixtureRequest, made: Sequence[Session | Comparison]) -> None:
     folder = request.config.getoption("--fxlab-reports")
     if folder is None or not request.node.stash.get(_FAILED, False):
         return
     name = re.sub(r"\W+", "-", request.node.nodeid).strip("-")
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for number, session in enumerate(made, 1):
+    for number, each in enumerate(made, 1):
         file = Path(folder) / f"{name}{f'-{number}' if len(made) > 1 else ''}.html"
         try:
-            session.report(file)
+            each.report(file)
         except Exception as error:  # a report is no reason for another failure
             warnings.warn(f"There is no report of {name}: {error}", stacklevel=1)

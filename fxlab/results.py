@@ -91,6 +91,10 @@ class Result(OtherNames):
         """Return its table."""
         return self.table
 
+    def summary(self) -> str:
+        """Return it in words."""
+        return str(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON or a tracker of experiments."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.repr} | {  # type: ignore[arg-type]
@@ -132,6 +136,22 @@ class Result(OtherNames):
         shown = self._shown()
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in str(self).splitlines())
         return lines + (str(shown.to_html()) if len(shown) else "")
+
+
+class Judged(Result):
+    """A result that is true if two models are the same."""
+
+    agrees: Any
+    """Whether they are."""
+
+    def __bool__(self) -> bool:
+        """Return whether they are, so that ``assert session.verdict()`` fails for another model."""
+        return bool(self.agrees)
+
+    def assert_same(self) -> None:
+        """Raise an ``AssertionError`` in its words if it is not true."""
+        if not self:
+            raise AssertionError(str(self))
 
 
 def _plain(value: Any) -> Any:

@@ -579,3 +579,76 @@ def test_assertions_and_passes_are_where_other_libraries_have_them(model):
         assert_same(model, nn.Linear(8, 4), X)
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         from fxlab.testing import nothing  # noqa: F401
+
+
+def test_a_pass_that_is_not_on_offer_is_asked_where_it_would_stand(session):
+    gelu = fxlab.from_pattern(lambda x: F.relu(x), lambda x: F.gelu(x))
+    near = fxlab.from_pattern(lambda x: F.relu(x) + 1, lambda x: x)
+    assert len(session.changes(gelu)) == 1
+    assert session.explain(gelu)["matched"].all()
+    assert len(session.why_not(near)) == 1
+    assert gelu not in session.passes
+    with pytest.raises(TypeError, match="pass_: expected"):
+        session.explain(3)
+
+
+def test_a_pass_of_fxlab_that_is_not_on_offer_is_applied_by_name(session):
+    assert session.apply("deep-copy").applied == ["DeepCopy"]
+    other = fxlab.Session(session.model, X, passes=[])
+    with pytest.raises(ValueError, match="there is no pass 'merge-linears'"):
+        other.apply("merge-linears")
+
+
+def test_nodes_are_found_by_their_columns(model, session):
+    assert session.nodes(op="placeholder").index.tolist() == ["input_1"]
+    assert [node.name for node in session.find_nodes(op="call_module", target="1")] == ["_1"]
+    assert fxlab.nodes(model, X, module="0").index.tolist() == ["_0"]
+    assert session.nodes("linear", module="2").index.tolist() == ["_2"]
+    assert session.nodes(target="nothing").empty
+    with pytest.raises(TypeError, match="takes no argument 'dtype'"):
+        session.nodes(dtype="float32")
+
+
+def test_a_judgement_is_asserted_and_told(model, session):
+    session.verdict().assert_same()
+    session.replace(lambda x: F.relu(x), lambda x: F.gelu(x))
+    for found in (session.verdict(), fxlab.compare(model, session, X)):
+        assert found.summary() == str(found)
+        with pytest.raises(AssertionError, match="different"):
+            found.raise_if_different()
+    assert found.first.node == found.first.nodes[0]
+    assert found.where.module == found.first.candidate
+    assert session.bisect().pass_name == session.applied[0].name
+    with pytest.raises(fxlab.PassError) as raised:
+        session.apply(lambda gm: 1 / 0)
+    assert raised.value.pass_name == "lambda"
+
+
+def test_passes_are_a_table_by_any_name(session):
+    assert session.passes.to_dataframe().equals(session.passes.table)
+    assert fxlab.passes().df.index[0] == "remove-dead-code"
+
+
+def test_tolerances_are_those_of_compare_outputs(model, session):
+    session.replace(lambda x: F.relu(x), lambda x: F.gelu(x))
+    assert session.compare_outputs(atol=10.0)["allclose"].all()
+    assert not session.compare_outputs()["allclose"].any()
+    with pytest.raises(TypeError, match=r"takes no argument 'atol'.*No tolerance is chosen"):
+        fxlab.assert_same(model, session, X, atol=1e-5)
+
+
+def test_a_function_of_a_graph_takes_a_model_and_its_inputs(model):
+    assert len(fxlab.find_matches(model, lambda x: F.relu(x), X)) == 1
+
+
+def test_nodes_of_a_pass_are_highlighted_by_its_name(session):
+    session.apply("fuse-bias-in-linear")
+    assert session.draw(highlight="FuseBiasInLinear").svg == session.draw(highlight=session.applied).svg
+    with pytest.raises(ValueError, match="it names 'merge-linears', but the graph has no such node"):
+        session.draw(highlight="merge-linears")
+
+
+@pytest.mark.parametrize("wrong", [None, 3, object(), nn.Bilinear, "none of that name"])
+def test_what_is_no_pass_is_not_reverted(session, wrong):
+    with pytest.raises((TypeError, ValueError), match="pass_: "):
+        session.revert(wrong)

@@ -346,7 +346,8 @@ def _add_model(parser: argparse.ArgumentParser, name: str = "MODEL") -> None:
 
     inputs = parser.add_argument_group("the inputs, made from the configuration if left out")
     words = (
-        "a .safetensors or .npz file, one of torch.save, file.py:name, or sizes of random numbers: 2x8,2x4"
+        "a .safetensors or .npz file, one of torch.save, file.py:name, or sizes of random numbers, of two "
+        "tensors: 2x8,2x4"
     )
     inputs.add_argument("-i", "--inputs", metavar="FILE", help=words)
     inputs.add_argument("--batch-size", type=_positive, default=2, metavar="N", help="(2)")

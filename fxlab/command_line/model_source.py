@@ -135,14 +135,23 @@ def _loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace],
     return _of_transformers
 
 
-def given_inputs(path: Path, device: torch.device, option: str = "--inputs") -> Any:
-    """Read inputs: ``.safetensors`` or ``.npz`` by name, what ``torch.save`` wrote, code, or sizes (2x8)."""
+def given_inputs(
+    path: Path, device: torch.device, option: str = "--inputs", model: nn.Module | None = None
+) -> Any:
+    """Read inputs: ``.safetensors`` or ``.npz`` by name, what ``torch.save`` wrote, code, or sizes (2x8).
+
+    Sizes that are joined by commas alone are those of one tensor, if the model takes one input alone.
+    """
     import torch
 
+    from fxlab.models.running import takes_one_input
     from fxlab.torch_private import pytree
 
     if _SIZES.fullmatch(str(path)):
-        sizes = [[int(size) for size in one.split("x")] for one in str(path).split(",")]
+        text = str(path)
+        if "x" not in text and model is not None and takes_one_input(model):
+            text = text.replace(",", "x")
+        sizes = [[int(size) for size in one.split("x")] for one in text.split(",")]
         generator = torch.Generator().manual_seed(0)
         return tuple(torch.randn(one, generator=generator, device="cpu").to(device) for one in sizes)
     if is_named_in_code(str(path)):

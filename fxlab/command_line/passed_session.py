@@ -42,7 +42,8 @@ def inputs_for(source: Source, options: argparse.Namespace) -> Any:
     model = source.model
     if options.inputs:
         first = next(model.parameters(), None)
-        return given_inputs(Path(options.inputs), torch.device("cpu") if first is None else first.device)
+        device = torch.device("cpu") if first is None else first.device
+        return given_inputs(Path(options.inputs), device, model=model)
     if source.inputs is not None or (isinstance(model, GraphModule) and not hasattr(model, "config")):
         return source.inputs
     hint = "(or in a file: --inputs)"  # not where it is the model that is wrong

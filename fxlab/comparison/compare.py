@@ -19,6 +19,7 @@ from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
 from fxlab.models.collectives import exchanges_anything
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
+from fxlab.public_calls import fitted
 from fxlab.session import Session
 from fxlab.sources import Model
 from fxlab.validation.alignment.align import align_sides, paired_paths
@@ -238,7 +239,7 @@ def assert_same(
     >>> linear = torch.nn.Linear(4, 2)
     >>> assert_same(linear, lambda x: x @ linear.weight.T + linear.bias, torch.ones(3, 4))
     """
-    found = compare(reference, candidate, inputs, **options)
+    found: Comparison = fitted(compare, (reference, candidate, inputs), options)
     if not found.agrees:
         where = f"\nReport: {found.report(report)}" if report is not None else ""
         raise AssertionError(f"{found}{where}")

@@ -21,7 +21,7 @@ from fxlab.first_use import pd
 from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import line_of, module_path, target_text, upstream
-from fxlab.results import Result, table_property
+from fxlab.results import Judged, OtherNames, table_property
 from fxlab.session import Session
 from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FirstDifference:
+class FirstDifference(OtherNames):
     """The first place where two models part; as text it begins with the path of the candidate's module."""
 
     candidate: str
@@ -60,6 +60,11 @@ class FirstDifference:
     errors: tuple[float, float] | None = None
     """Where only rounding is worse: the errors of the candidate's own value and of the reference's."""
 
+    @property
+    def node(self) -> str:
+        """The first of its nodes; empty if a step is missing."""
+        return next(iter(self.nodes), "")
+
     def __str__(self) -> str:
         if self.is_backward:
             words = f"{self.candidate}: the gradient of {listed(self.nodes)} differs, not its value"
@@ -81,7 +86,7 @@ class FirstDifference:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Result):
+class Comparison(Judged):
     """The result of :func:`fxlab.compare`. It is true if the outputs agree; ``str()`` is for people."""
 
     alignment: Alignment = field(repr=False)
@@ -114,10 +119,6 @@ class Comparison(Result):
     def agrees(self) -> bool:
         """Whether all outputs and gradients that were compared are the same, up to rounding."""
         return self.verdict.agrees
-
-    def __bool__(self) -> bool:
-        """Return :attr:`agrees`."""
-        return self.agrees
 
     @property
     def odd_weights(self) -> list[Weight]:

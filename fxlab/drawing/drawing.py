@@ -22,6 +22,7 @@ from fxlab.first_use import pd
 from fxlab.graphs.nodes import SUFFIXES, network_file
 from fxlab.graphs.unfolded import unfolded
 from fxlab.models.running import Inputs, check_inputs_named, given_arguments, given_inputs
+from fxlab.other_names import bare
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
 from fxlab.results import OtherNames
@@ -214,7 +215,7 @@ def draw(
     start_layout_worker()
     coloured_by = _overlay(graph_module, overlay, given)
     drawn = unfolded(graph_module)
-    marks = _marks(drawn, highlight)
+    marks = _marks(drawn, highlight, () if isinstance(found, Source) else found.applied)
     hierarchy = build_hierarchy(drawn, marks)
     view = View.default(hierarchy) if opened is None else View(hierarchy)
     if opened is None and marks:
@@ -247,13 +248,18 @@ def _overlay(graph_module: fx.GraphModule, wanted: Any, inputs: Any) -> Overlay 
     return own[0].on(graph_module)
 
 
-def _marks(graph_module: fx.GraphModule, highlight: Any) -> dict[str, tuple[str, ...]]:
+def _marks(
+    graph_module: fx.GraphModule, highlight: Any, passes: Iterable[Any] = ()
+) -> dict[str, tuple[str, ...]]:
     if highlight is None:
         return {}
     several = isinstance(highlight, Sequence | set | frozenset) and not isinstance(highlight, str)
     names = {node.name for node in graph_module.graph.nodes}
     marks: dict[str, tuple[str, ...]] = {}
-    for wanted in highlight if several else (highlight,):
+    by_name = {bare(str(each.name)): each for each in passes}
+    for each in highlight if several else (highlight,):
+        is_name = isinstance(each, str) and each not in names
+        wanted = by_name.get(bare(each), each) if is_name else each
         if isinstance(wanted, str):
             found, label = [wanted], "highlight"
         elif isinstance(wanted, fx.Node):

@@ -32,7 +32,15 @@ from fxlab.transformations.marks import marks
 COLUMNS = ("op", "target", "module", "class", "shape", "dtype", "source", "marks", "inputs", "users")
 
 
-def nodes(model: Model, inputs: Inputs | None = None, *, where: Any = None) -> pd.DataFrame:
+def nodes(
+    model: Model,
+    inputs: Inputs | None = None,
+    *,
+    where: Any = None,
+    op: str | None = None,
+    target: Any = None,
+    module: str | None = None,
+) -> pd.DataFrame:
     """Return a row for each node of a graph, in its order, with those of bodies behind the calls they are of.
 
     Parameters
@@ -44,6 +52,8 @@ def nodes(model: Model, inputs: Inputs | None = None, *, where: Any = None) -> p
     where
         Which nodes to list: the name of a node, the path of a module, what nodes compute in words
         (``"linear"``), a class of modules, an operator, or a function of a node. Left out, all.
+    op, target, module
+        Only nodes of this ``op``; of this ``target``, itself or in words; in the module at this path.
 
     Returns
     -------
@@ -107,14 +117,32 @@ def nodes(model: Model, inputs: Inputs | None = None, *, where: Any = None) -> p
             [user.name for user in node.users],
         ]
 
-    chosen = graph_module.graph.nodes if where is None else chosen_nodes(graph_module, where)
+    chosen = chosen_nodes(graph_module, where, op=op, target=target, module=module)
     rows = {node.name: row(node) for node in chosen}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS), dtype=object)
     return table.rename_axis("name")
 
 
-def chosen_nodes(graph_module: GraphModule, where: Any) -> list[Node]:
-    """Return the nodes that are meant, in the order of the graph.
+def chosen_nodes(
+    graph_module: GraphModule,
+    where: Any,
+    *,
+    op: str | None = None,
+    target: Any = None,
+    module: str | None = None,
+) -> list[Node]:
+    """Return the nodes that are meant, in the order of the graph; ``None`` means all."""
+    return [
+        node
+        for node in (graph_module.graph.nodes if where is None else _meant(graph_module, where))
+        if op in (None, node.op)
+        and (target is None or node.target == target or target_text(node) == target)
+        and (module is None or f"{module_path(node)}.".startswith(f"{module}."))
+    ]
+
+
+def _meant(graph_module: GraphModule, where: Any) -> list[Node]:
+    """Return the nodes that ``where`` means.
 
     ``where``: the name of a node, the path of a module, or what nodes compute in words (``"linear"``,
     ``"batch norm"``); a class of modules; a function or operator that nodes call; or a function of a node,

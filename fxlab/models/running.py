@@ -392,6 +392,12 @@ def _names_of_inputs(model: Any) -> _Names | None:
     )
 
 
+def takes_one_input(model: Any) -> bool:
+    """Tell whether a model takes one input and no others."""
+    names = _names_of_inputs(model)
+    return names is not None and names.is_closed and len(names.all) == 1
+
+
 def are_batches(inputs: Any, model: Any) -> bool:
     """Tell whether inputs are several batches: a ``DataLoader``, or a list that is no one call of the model.
 

@@ -16,6 +16,8 @@ class TransformationError(RuntimeError):
     pass_ : Transformation
         The one that failed. What it raised is the ``__cause__``, whose traceback begins with the first line
         that is not fxlab's or torch's.
+    pass_name : str
+        Its name.
     line
         The innermost line of the pass's own code that the error came through, with ``file``, ``line`` and
         ``code``; ``None`` if there is none.
@@ -44,7 +46,7 @@ class TransformationError(RuntimeError):
         super().__init__(
             f"{pass_.name} failed and was not applied; the session is as it was. {error_words(cause)}{place}"
         )
-        self.pass_ = pass_
+        self.pass_, self.pass_name = pass_, str(pass_.name)
         self.node = _node_at_hand(cause) if self.line else ""
 
 

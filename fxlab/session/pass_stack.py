@@ -24,7 +24,7 @@ from fxlab.session.turns import Turns, change, in_turn
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
 from fxlab.transformations.pass_names import Passes
-from fxlab.transformations.registry import as_pass, is_pass
+from fxlab.transformations.registry import as_pass, is_pass, own_class
 
 
 class PassStack:
@@ -92,11 +92,11 @@ class PassStack:
         return self._history.position + 1 < len(self._history.entries)
 
     @change
-    def add(self, pass_: AnyPass) -> None:
+    def add(self, pass_: AnyPass, name: str | None = None) -> None:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
         One whose class or function is defined anew takes the place of the former one of its name; if that is
-        on, it is applied anew.
+        on, it is applied anew. ``name``: another name for it.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class PassStack:
         ValueError
             If the session offers it already, or another of the same name.
         """
-        pass_ = as_pass(pass_, "pass_")
+        pass_ = as_pass(pass_, "pass_") if name is None else as_pass(pass_, "pass_").named(name)
         note_times(pass_, self._times)
         if self._offer.is_defined_anew(pass_):
             self._exchange([pass_])
@@ -289,7 +289,8 @@ class PassStack:
         given = each_of(passes)
         if name is not None and len(given) != 1:
             raise TypeError(f"name: expected one pass beside a name, got {len(given)}.")
-        asked = [each if isinstance(each, str) else as_pass(each, "passes") for each in given]
+        asked = [each if each in self.passes else own_class(each) or each for each in given]
+        asked = [each if isinstance(each, str) else as_pass(each, "passes") for each in asked]
         if name is not None:
             asked = [as_pass(each, "passes").named(name) for each in asked]
         known = {self._find(each) for each in asked if isinstance(each, str)}

@@ -155,7 +155,7 @@ class Session(Shortcuts, PassStack):
         self._turns.take(lambda: self._look_at(inputs))
 
     @in_turn
-    def compare_outputs(self) -> pd.DataFrame:
+    def compare_outputs(self, *, atol: float = 0.0, rtol: float = 0.0) -> pd.DataFrame:
         """Measure how far the outputs are from the original's, as :func:`compare_outputs` does.
 
         Whether that matters is what :meth:`verdict` tells.
@@ -165,6 +165,10 @@ class Session(Shortcuts, PassStack):
         ValueError
             If the session has no inputs, or its model no weights.
         """
+        if atol or rtol:
+            from fxlab.validation import compare_outputs
+
+            return compare_outputs(self, atol=atol, rtol=rtol)
         return self._comparisons.outputs(self._stack, self.graph_module, self.inputs)[0].copy()
 
     @in_turn
@@ -316,6 +320,8 @@ class Session(Shortcuts, PassStack):
         """
         if pass_ is None:
             return of_all(self.passes, self.explain, failed_explanation)
+        if (other := self._offering(pass_)) is not self:
+            return other.explain(pass_)
         found = self._found(pass_)
         below = self._switches.stack(below=found.name)
         stages = self._stages.of(self._stack)
@@ -330,7 +336,7 @@ class Session(Shortcuts, PassStack):
         Parameters
         ----------
         pass_
-            The transformation. Left out, all that are on offer.
+            The transformation, on offer or not. Left out, all that are on offer.
         node
             A node of the stage that it is applied to, or its name. Left out, all candidates that are
             refused, and where a pattern nearly matches.
@@ -364,6 +370,8 @@ class Session(Shortcuts, PassStack):
             for one in self.passes:
                 places(stages[self._switches.stack(below=one.name)], node)
             return of_all(self.passes, lambda one: self.why_not(one, node), failed_attempt)
+        if (other := self._offering(pass_)) is not self:
+            return other.why_not(pass_, node)
         found = self._found(pass_)
         return why_not(found, stages[self._switches.stack(below=found.name)], node)
 
@@ -447,6 +455,8 @@ class Session(Shortcuts, PassStack):
         if pass_ is None:
             rows = tuple(row for each in self.applied for row in self.changes(each).replaced)
             return replace(changes_made(self.original, self.graph_module), replaced=rows)
+        if (other := self._offering(pass_)) is not self:
+            return other.changes(pass_)
         found = self._found(pass_)
         name = str(found.name)
         below = self._switches.stack(below=name)
@@ -458,6 +468,17 @@ class Session(Shortcuts, PassStack):
             return made if made else replace(made, nearest=nearest(found, stages[below]))
 
         return self._comparisons.remembered("changes", below, count, found.signature)
+
+    def _offering(self, pass_: PassOrName) -> Session:
+        """Return the session, or a copy that offers a pass which this one does not."""
+        if isinstance(pass_, str) or self.compiled is not None:
+            return self
+        made = as_pass(pass_, "pass_")
+        if self._is_offered(made):
+            return self
+        other = self.copy()
+        other.add(made)
+        return other
 
     def to_python(self) -> str:
         """Return code that makes a session of ``model`` and ``inputs`` with what is on here.

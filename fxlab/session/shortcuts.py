@@ -18,6 +18,7 @@ from fxlab.graphs.nodes import chosen_nodes
 from fxlab.models.running import Inputs, given_arguments
 from fxlab.node_info import nodes_at, unknown_node
 from fxlab.other_names import OF_FXLAB, OF_SESSIONS, no_such_name, own_name
+from fxlab.public_calls import guided
 from fxlab.sources import inputs_or_examples
 from fxlab.transformations.pass_names import Passes
 from fxlab.values.nested import map_tensors, parted, put_together
@@ -211,14 +212,16 @@ class Shortcuts:
             return file
         return _function("export")(self, path, **options)
 
-    def nodes(self, where: Any = None) -> pd.DataFrame:
-        """Return a row for each node of the present graph: ``fxlab.nodes(session, where=where)``."""
-        table: pd.DataFrame = _function("nodes")(self, where=where)
+    def nodes(self, where: Any = None, **columns: Any) -> pd.DataFrame:
+        """Return a row for each node of the present graph: ``fxlab.nodes(session, where=where, ...)``."""
+        table: pd.DataFrame = _function("nodes")(self, where=where, **columns)
         return table
 
-    def find_nodes(self, where: Any) -> list[Node]:
+    def find_nodes(
+        self, where: Any = None, *, op: str | None = None, target: Any = None, module: str | None = None
+    ) -> list[Node]:
         """Return the nodes of the present graph that :func:`fxlab.nodes` would list."""
-        return chosen_nodes(self.graph_module, where)
+        return chosen_nodes(self.graph_module, where, op=op, target=target, module=module)
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = OF_SESSIONS.get(name, name)
@@ -256,3 +259,7 @@ class Shortcuts:
             return None
         getattr(self, writer)(path)
         return Path(path)
+
+
+for _name in ("benchmark", "bisect", "compare", "draw", "export", "find_nodes", "inspect", "nodes", "report"):
+    setattr(Shortcuts, _name, guided(vars(Shortcuts)[_name]))  # which say what they take

@@ -12,14 +12,14 @@ from torch import nn
 from fxlab.models.model_state import state_kept
 from fxlab.models.placements import local_part
 from fxlab.models.running import Inputs, generators_kept, seed_generators
-from fxlab.results import Result
+from fxlab.results import Judged
 from fxlab.steps.loop import StepLoop
 from fxlab.units import counted
 from fxlab.values.tensors import bits_of
 
 
 @dataclass(frozen=True, repr=False)
-class StepsCompared(Result):
+class StepsCompared(Judged):
     """The result of :meth:`fxlab.Session.compare_steps`; true if all bits are the same."""
 
     steps: int
@@ -31,8 +31,9 @@ class StepsCompared(Result):
     differing: tuple[str, ...] = ()
     """The tensors that differ after it."""
 
-    def __bool__(self) -> bool:
-        """Return whether all bits are the same."""
+    @property
+    def agrees(self) -> bool:
+        """Whether all bits are the same."""
         return self.first is None
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fxlab.first_use import pd
+from fxlab.results import OtherNames
 from fxlab.tracing.findings import Finding, Found
 
 DYNAMIC = "dynamic shapes"
@@ -65,7 +66,7 @@ _NEEDLESS = (Found.NEEDLESSLY_FIXED_SIZE.code, Found.COSTLY_SIZE.code)
 
 
 @dataclass(frozen=True)
-class TraceReport:
+class TraceReport(OtherNames):
     """The record of how a graph module was traced; found in ``graph_module.meta["trace"]``.
 
     Examples

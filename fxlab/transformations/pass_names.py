@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fxlab.first_use import pd
 from fxlab.other_names import bare, spelt_alike
+from fxlab.results import OtherNames
 from fxlab.transformations.base import Transformation
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ _SHORT = {
 }  # fmt: skip
 
 
-class Passes(_Tuple):
+class Passes(OtherNames, _Tuple):
     """A tuple of passes that are found by name, in any common spelling; called, it is itself.
 
     A list is compared with it item by item: names, or the passes.

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase
 
 from fxlab.checks import described, unexpected
+from fxlab.other_names import spelt_alike
 from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
 from fxlab.transformations.pass_names import Passes, find_name
@@ -131,6 +132,13 @@ def as_pass(value: Any, argument: str) -> Transformation:
     if callable(value) or is_pattern_matcher(value):
         return from_callable(value)
     raise unexpected(argument, "transformations, their names, or functions of a graph module", value)
+
+
+def own_class(name: Any) -> type[Transformation] | None:
+    """Return the class of fxlab that a name means and that sessions do not offer by themselves."""
+    classes = (getattr(passes, each) for each in passes.__all__) if isinstance(name, str) else ()  # type: ignore[attr-defined]
+    others = (each for each in classes if each not in available())
+    return next((each for each in others if spelt_alike(name, each.__name__)), None)
 
 
 _GRAPH_MODULES = "gm", "graph_module", "GraphModule", "fx.GraphModule", "torch.fx.GraphModule", GraphModule

@@ -109,3 +109,9 @@ def test_the_pass_that_breaks_a_model_is_found(fxlab, made):
     right = fxlab("bisect", f"{made}:make", "--passes", "remove-identities", "--json")
     assert (right.code, json.loads(right.out)["agrees"]) == (0, True)
     assert fxlab("bisect", f"{made}:make").code == 2
+
+
+def test_sizes_with_commas_are_one_tensor_for_a_model_of_one_input(fxlab, made):
+    for sizes in ("1,3,8,8", "1x3x8x8"):
+        row = json.loads(fxlab("nodes", f"{made}:make", "--input-shape", sizes, "--json").out)["nodes"][0]
+        assert row["shape"] == [1, 3, 8, 8]

@@ -38,3 +38,21 @@ def test_a_failed_test_leaves_a_report_of_its_session(pytester, tmp_path):
     assert [file.name for file in (pytester.path / "reports").iterdir()] == [
         "test_a_failed_test_leaves_a_report_of_its_session-py-test_wrong.html"
     ]
+
+
+def test_a_fixture_compares_two_models_and_leaves_a_report(pytester, tmp_path):
+    pytester.makepyfile("""
+        import torch
+
+        def test_right(fxlab_compare):
+            model = torch.nn.Linear(2, 2)
+            assert fxlab_compare(model, model, torch.ones(1, 2)).same_bits
+
+        def test_wrong(fxlab_compare):
+            fxlab_compare(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), torch.ones(1, 2))
+    """)
+    fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2)).report(tmp_path / "report.html")
+    result = pytester.runpytest_inprocess("--fxlab-reports=reports")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*AssertionError: The models differ*"])
+    assert len([*(pytester.path / "reports").iterdir()]) == 1

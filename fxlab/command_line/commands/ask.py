@@ -24,10 +24,7 @@ def nodes(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     shown = ["op", "target", "module", "class", "shape", "dtype", "marks"]
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
-        found = session.nodes()
-        return (
-            found[(found["module"] + ".").str.startswith(f"{options.module}.")] if options.module else found
-        )
+        return session.nodes(module=options.module)
 
     return _answer(options, "nodes", table, shown)
 

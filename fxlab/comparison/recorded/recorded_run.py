@@ -9,6 +9,7 @@ from typing import Any
 from torch.fx import Graph
 
 from fxlab.first_use import pd
+from fxlab.results import OtherNames
 from fxlab.units import listed
 from fxlab.validation.alignment.fingerprint import Fingerprint
 from fxlab.values.nested import Path
@@ -51,7 +52,7 @@ class Step:
 
 
 @dataclass(repr=False)
-class RecordedRun:
+class RecordedRun(OtherNames):
     """A run of a model as :func:`fxlab.record_run` has recorded it: fingerprints, and no values.
 
     ``str()`` says what there is; :attr:`table` has a row for each value.

@@ -23,12 +23,13 @@ from fxlab.compiler.scripts.record import COUNTS, Recorded, alone, counts_of, li
 from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.first_use import pd
 from fxlab.models.running import Inputs, given_arguments
+from fxlab.results import OtherNames
 
 _ACTIVE = threading.Lock()
 
 
 @dataclass(eq=False)
-class PassRecord:
+class PassRecord(OtherNames):
     """The result of :func:`fxlab.record_passes`; complete when its block has ended.
 
     Attributes

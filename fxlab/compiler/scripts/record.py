@@ -29,6 +29,7 @@ from fxlab.compiler.sessions.compile_session import CompileSession
 from fxlab.compiler.story.story import Story, Told, guards_table, story_table
 from fxlab.first_use import pd
 from fxlab.node_info import module_path, shape_and_dtype, target_text
+from fxlab.results import OtherNames
 
 _ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
 _ACTIVE = threading.Lock()
@@ -37,7 +38,7 @@ _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values:
 
 
 @dataclass(eq=False)
-class CompileRecord(Told):
+class CompileRecord(OtherNames, Told):
     """The result of :func:`fxlab.record_compile`; complete when its block has ended.
 
     Attributes

@@ -8,7 +8,7 @@ from typing import Any
 
 from fxlab.first_use import pd
 from fxlab.models.running import Inputs
-from fxlab.results import Result, table_property
+from fxlab.results import Judged, table_property
 from fxlab.units import counted, percent, with_unit
 from fxlab.validation.evaluation.agreement import LOSS, SHARE, Measured
 from fxlab.validation.evaluation.judge_batch import FAILED, REFUSED, BatchResult
@@ -76,7 +76,7 @@ class Row:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Result):
+class Evaluation(Judged):
     """The result of :func:`fxlab.evaluate`. ``str()`` of it is a few lines for people."""
 
     verdict: Verdict
@@ -100,10 +100,6 @@ class Evaluation(Result):
         graph refuses it. Of an evaluation that was stopped, it holds for the batches that are done.
         """
         return self.verdict.agrees and not any(row.status == FAILED for row in self.rows)
-
-    def __bool__(self) -> bool:
-        """Return :attr:`agrees`."""
-        return self.agrees
 
     @property
     def max_abs_diff(self) -> float:

@@ -37,6 +37,11 @@ class Bisection(Result):
     runs: int
     """How many models were judged."""
 
+    @property
+    def pass_name(self) -> str:
+        """The name of the pass."""
+        return str(self.pass_.name)
+
     def __str__(self) -> str:
         rewrites = f", by rewriting {', '.join(self.rewrites)}" if self.rewrites else ""
         node = ""

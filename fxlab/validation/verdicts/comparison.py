@@ -13,7 +13,7 @@ from fxlab.models.attention_kernels import states_of_generators
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
 from fxlab.models.settings import NumericSettings
-from fxlab.results import Result, table_property
+from fxlab.results import Judged, table_property
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
     gradient_notes,
@@ -52,7 +52,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict(Result):
+class Verdict(Judged):
     """The result of :func:`verdict`. ``str()`` of it is one line for people."""
 
     status: Status
@@ -83,10 +83,6 @@ class Verdict(Result):
     def agrees(self) -> bool:
         """Whether the two models are the same, up to rounding; not if nothing could be compared."""
         return self.status in (Status.SAME_BITS, Status.WITHIN_ROUNDING)
-
-    def __bool__(self) -> bool:
-        """Return :attr:`agrees`, so that ``assert session.verdict()`` fails for another model."""
-        return self.agrees
 
     @property
     def same_bits(self) -> bool:
