@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from torch import nn
 from torch.fx import Graph, GraphModule
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from fxlab.models.python_read import PLAIN, python_read
 from fxlab.torch_private import FakeTensor
-from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of
+from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of, slots_of
 from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
@@ -22,7 +24,8 @@ _SMALL = 1 << 14
 """The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
 
 
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
+_MOST_READ = 1 << 24
+"""The most bytes of an array of NumPy that are read to be compared."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 _OF_GRAPHS = _REGISTRIES | vars(GraphModule(nn.Module(), Graph())).keys() | {"meta"}
@@ -110,33 +113,21 @@ class ModelNoted:
         modules = dict(self._model.named_modules())
         settings = _settings(self._model).items()
         found = {path: value for path, value in settings if path.rpartition(".")[2] != "training"}
-        for cls in dict.fromkeys(cls for module in modules.values() for cls in type(module).__mro__):
-            if cls.__module__.partition(".")[0] not in _OF_OTHERS:
-                found |= _of_class(cls)
-        held = dict(named_tensors(self._model)) | modules
-        return found | {path: _Identity(value) for path, value in held.items()}
-
-
-_OF_OTHERS = frozenset({"torch", "builtins", "typing", "abc"})
-"""Packages whose classes have no settings."""
-
-
-def _of_class(cls: type) -> dict[str, object]:
-    """Return the attributes of a class, its functions by identity, and numbers and texts that these name."""
-    found: dict[str, object] = {}
-    for name, value in vars(cls).items():
-        if not name.startswith("__"):
-            found[f"{cls.__qualname__}.{name}"] = _setting(value, 1)
-        if is_a(value, FunctionType):
-            named = value.__globals__
-            read = {name: named[name] for name in value.__code__.co_names if name in named}
-            found |= {f"{cls.__module__}.{n}": _setting(v, 0) for n, v in read.items() if type(v) in _PLAIN}
-    return found
+        tensors = dict(named_tensors(self._model))
+        for path, tensor in tensors.items():
+            found |= {f"{path}.{name}": _setting(item, 1) for name, item in namespace_of(tensor).items()}
+        held = tensors | modules
+        read = {path: _settings_of(values) for path, values in python_read(self._model).items()}
+        return found | read | {path: _Identity(value) for path, value in held.items()}
 
 
 def _different(before: dict[str, object], now: dict[str, object]) -> list[str]:
     paths = {**before, **now}
     return [path for path in paths if before.get(path) != now.get(path)]
+
+
+def _settings_of(values: list[Any]) -> tuple[object, ...]:
+    return tuple(_setting(value, _DEEPEST) for value in values)
 
 
 def _settings(module: nn.Module) -> dict[str, object]:
@@ -164,17 +155,24 @@ def _settings(module: nn.Module) -> dict[str, object]:
 def _setting(value: Any, depth: int) -> object:
     """Return what is equal as long as a value is: numbers and texts, what holds them, others by identity."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return kind, repr(value) if kind in (float, complex) else value
-    if is_a(value, np.ndarray) and value.nbytes <= _SMALL and not value.dtype.hasobject:
-        return _Identity(value), str(value.dtype), value.shape, value.tobytes()
+    if is_a(value, np.ndarray) and not value.dtype.hasobject:
+        bits = value.tobytes() if value.nbytes <= _MOST_READ else b""
+        return _Identity(value), str(value.dtype), value.shape, bits if len(bits) <= _SMALL else hash(bits)
+    if is_a(value, ContextVar):
+        return _Identity(value), _setting(value.get(None), depth and depth - 1)
     if depth:
+        if is_a(value, functools.partial):
+            value = kind, value.func, value.args, value.keywords
         items = value if is_a(value, tuple) else contents(value)
         if items is not None:
             is_dict = is_a(value, dict)
             held = ((_setting(k, 0), _setting(v, depth - 1)) for k, v in items) if is_dict else None
             return kind, tuple(held if held is not None else (_setting(item, depth - 1) for item in items))
-        if holds_attributes(value) and (own := namespace_of(value)):
+        if holds_attributes(value):
+            slots = {slot.__name__: item for slot, item in slots_of(value)}
+            own = slots | namespace_of(value)
             fields = tuple((name, _setting(item, depth - 1)) for name, item in own.items())
             return _Identity(value), fields
     return _Identity(value)

@@ -208,7 +208,11 @@ class Session(Shortcuts, PassStack):
         # What a run of the model sets by itself is told by the trace.
         findings = getattr(self.original.meta.get("trace"), "findings", ())
         of_run = {found.what for found in findings if found.kind == "attribute"}
-        changed = [path for path in self._noted.changed() if path not in of_run]
+        changed = [
+            path
+            for path in self._noted.changed()
+            if not any(what == path or what.startswith((f"{path}.", f"{path}[")) for what in of_run)
+        ]
         if not changed:
             return
         warnings.warn(

@@ -1,9 +1,14 @@
 """A session judges its model as it was traced, and says so when Python would read something else now."""
 
+import enum
+import functools
 import warnings
+import weakref
+from contextvars import ContextVar
 
 import numpy as np
 import pytest
+import read_elsewhere
 import torch
 from torch import nn
 
@@ -54,6 +59,131 @@ def test_a_change_that_the_graph_does_not_follow_is_told(name, monkeypatch):
         session.verdict()
     assert name.partition(" ")[0] in str(told[0].message)
     assert told[0].filename == __file__
+
+
+class Kind(enum.Enum):
+    ONE, OTHER = 1.0, 3.0
+
+
+KIND, VARIABLE, LATER = Kind.ONE, ContextVar("factor", default=2.0), [torch.relu]
+
+
+def applied(x, functions=LATER):
+    return functools.reduce(lambda value, function: function(value), functions, x)
+
+
+def factor():
+    number = 2.0
+
+    def change():
+        nonlocal number
+        number = 3.0
+
+    return (lambda: number), change
+
+
+of_closure, change_of_closure = factor()
+
+
+class Slotted:
+    __slots__ = ("_value",)
+
+    def __init__(self):
+        self._value = 2.0
+
+    @property
+    def value(self):
+        return self._value
+
+
+class PerOwner:
+    def __init__(self):
+        self._values = weakref.WeakKeyDictionary()
+
+    def __get__(self, owner, cls):
+        return self._values.get(owner, 2.0)
+
+    def __set__(self, owner, value):
+        self._values[owner] = value
+
+
+class ReadsAround(nn.Module):
+    gain = PerOwner()
+
+    def __init__(self, read):
+        super().__init__()
+        self.read, self.slotted, self.table = read, Slotted(), np.ones(10_000)
+        self.clamp = functools.partial(torch.clamp, min=-0.1)
+
+    def forward(self, x):
+        return getattr(self, self.read)(x)
+
+    def of_enumeration(self, x):
+        return x * KIND.value
+
+    def of_variable(self, x):
+        return x * VARIABLE.get()
+
+    def of_default(self, x):
+        return applied(x)
+
+    def of_closure(self, x):
+        return x * of_closure()
+
+    def of_file(self, x):
+        return read_elsewhere.scaled(x)
+
+    def of_slot(self, x):
+        return x * self.slotted.value
+
+    def of_array(self, x):
+        return x * float(self.table.sum())
+
+    def of_partial(self, x):
+        return self.clamp(x)
+
+    def of_descriptor(self, x):
+        return x * self.gain
+
+
+CHANGES_AROUND = {
+    ("of_enumeration", "KIND"): lambda model, patch: patch.setitem(globals(), "KIND", Kind.OTHER),
+    ("of_variable", "VARIABLE"): lambda model, patch: VARIABLE.set(3.0),
+    ("of_default", "applied"): lambda model, patch: patch.setattr(applied, "__defaults__", ([torch.tanh],)),
+    ("of_closure", "number"): lambda model, patch: change_of_closure(),
+    ("of_file", "SCALE"): lambda model, patch: patch.setattr(read_elsewhere, "SCALE", 3.0),
+    ("of_file", "Rates.rate"): lambda model, patch: patch.setattr(read_elsewhere.Rates, "rate", 3.0),
+    ("of_file", "scaled"): lambda model, patch: patch.setattr(read_elsewhere, "scaled", torch.tanh),
+    ("of_slot", "slotted"): lambda model, patch: setattr(model.slotted, "_value", 3.0),
+    ("of_array", "table"): lambda model, patch: model.table.fill(3),
+    ("of_partial", "clamp"): lambda model, patch: model.clamp.keywords.update(min=-2.0),
+    ("of_descriptor", "gain"): lambda model, patch: setattr(model, "gain", 3.0),
+}
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+@pytest.mark.parametrize(("read", "name"), CHANGES_AROUND)
+def test_a_change_around_the_model_is_told(read, name, monkeypatch):
+    model, x = ReadsAround(read).eval(), torch.randn(2, 4)
+    session = fxlab.Session(model, x)
+    before = model(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.verdict()
+    CHANGES_AROUND[read, name](model, monkeypatch)
+    assert not torch.equal(model(x), before)
+    with pytest.warns(RuntimeWarning, match=f"changed since it was traced.*{name}"):
+        session.verdict()
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+def test_what_the_code_of_a_model_does_not_name_may_change(monkeypatch):
+    session = fxlab.Session(ReadsAround("of_slot").eval(), torch.randn(2, 4))
+    monkeypatch.setitem(globals(), "CHANGES", {})
+    monkeypatch.setattr(Counts, "forward", Reads.forward)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.verdict()
 
 
 @pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")

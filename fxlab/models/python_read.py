@@ -1,0 +1,153 @@
+"""The Python that the code of a model may read when it runs: what its functions name, and so on from there.
+
+A function reads global variables, those of functions around it and its default arguments; by a name such as
+``settings.scale`` it reads attributes of files, classes and objects. A method counts if some function that
+counts uses its name, or if a text that the model holds is its name, as it may be for ``getattr``.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.values.containers import contents, is_a, namespace_of, slots_of
+
+_OF_OTHERS = frozenset({"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"})
+"""Packages whose Python is nobody's model."""
+PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
+"""Classes of values that are nothing but what they show."""
+OF_EVERY_MODULE = vars(nn.Module()).keys()
+_AROUND_FUNCTIONS: tuple[type[Any], ...] = (
+    *(MethodType, property, classmethod, staticmethod),
+    *(functools.partial, functools.cached_property, functools._lru_cache_wrapper),
+)
+_NOT_RUN = frozenset({"__init__", "__repr__", "__getstate__", "__setstate__", "__reduce__", "__deepcopy__"})
+"""Special methods of a module that its call does not run."""
+
+
+def python_read(model: nn.Module) -> dict[str, list[Any]]:
+    """Return what the code of a model may read outside of its modules, by path.
+
+    Several things may have one path, such as the variables of a decorator that was used more than once.
+    """
+    walk = _Walk()
+    modules = list(model.modules())
+    for cls in dict.fromkeys(cls for module in modules for cls in type(module).__mro__):
+        walk.names_of(cls, is_of_module=True)
+    walk.use(("forward",))
+    for module in modules:
+        own = ((name, item) for name, item in vars(module).items() if name not in OF_EVERY_MODULE or item)
+        walk.ahead.extend((f"{type(module).__qualname__}.{name}", item, False) for name, item in own)
+    walk.go()
+    return walk.found
+
+
+class _Walk:
+    """``found``: what was found, by path. ``ahead``: paths and values, and whether to note them as found."""
+
+    def __init__(self) -> None:
+        self.found: defaultdict[str, list[Any]] = defaultdict(list)
+        self.ahead: deque[tuple[str, Any, bool]] = deque()
+        self._used: set[str] = set()
+        self._unused: defaultdict[str, list[tuple[str, Any, bool]]] = defaultdict(list)
+        self._seen: set[int] = set()
+        self._owners: set[int] = set()
+
+    def use(self, names: Iterable[str]) -> None:
+        """Reach what has one of these names in a file or class."""
+        for name in names:
+            if name not in self._used:
+                self._used.add(name)
+                self.ahead += self._unused.pop(name, ())
+
+    def names_of(self, owner: Any, is_of_module: bool = False) -> None:
+        """Reach those names in a file or class that are used, now or later.
+
+        ``is_of_module``: whether it is the class of a module, all of which is read, as ``getattr`` may do.
+        """
+        read = type.__getattribute__ if is_a(owner, type) else object.__getattribute__
+        own = read(owner, "__dict__")
+        written_in = own.get("__module__" if is_a(owner, type) else "__name__")
+        if id(owner) in self._owners or not _is_of_model(written_in):
+            return
+        self._owners.add(id(owner))
+        path = read(owner, "__qualname__") if is_a(owner, type) else written_in
+        for name, value in list(own.items()):
+            is_special = name.startswith("__")
+            is_run = is_special and is_a(owner, type) and is_a(value, FunctionType)
+            is_found = is_of_module and not is_special
+            if is_found:
+                self.found[f"{path}.{name}"].append(value)
+            if name in self._used or (is_run and not (is_of_module and name in _NOT_RUN)):
+                self.ahead.append((f"{path}.{name}", value, not is_found))
+            else:
+                self._unused[name].append((f"{path}.{name}", value, not is_found))
+
+    def go(self) -> None:
+        """Reach all that there is."""
+        while self.ahead:
+            path, value, is_read = self.ahead.popleft()
+            if is_read:
+                self.found[path].append(value)
+            if type(value) is str:
+                self.use((value,))  # which getattr may take
+            elif type(value) not in PLAIN and id(value) not in self._seen:
+                self._seen.add(id(value))
+                self._look_into(path, value)
+
+    def _look_into(self, path: str, value: Any) -> None:
+        if is_a(value, FunctionType):
+            if _is_of_model(value.__module__):
+                self._read_by(value)
+        elif is_a(value, type, ModuleType):
+            self.names_of(value)
+        elif is_a(value, *_AROUND_FUNCTIONS):
+            self.ahead.extend((path, part, False) for part in gc.get_referents(value))
+        elif not is_a(value, nn.Module):
+            kind = type(value)
+            self.names_of(kind)
+            if _is_of_model(kind.__module__) or contents(value) is not None or is_a(value, tuple):
+                self.ahead.extend((path, item, False) for item in _held_by(value))
+
+    def _read_by(self, function: FunctionType) -> None:
+        code, path = function.__code__, function.__qualname__
+        named = [name for part in _codes(code) for name in part.co_names]
+        texts = (text for part in _codes(code) for text in part.co_consts if type(text) is str)
+        self.use((*named, *texts))
+        around = function.__globals__
+        read = ((f"{function.__module__}.{name}", around[name], True) for name in named if name in around)
+        self.ahead.extend(read)
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                self.ahead.append((f"{path}.{name}", cell.cell_contents, True))
+            except ValueError:  # the variable has not been assigned yet
+                continue
+        defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
+        self.ahead.extend((f"{path}()", value, True) for value in defaults)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a function's code, and that of functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if is_a(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _held_by(value: Any) -> list[Any]:
+    items = value if is_a(value, tuple) else contents(value) or ()
+    flat = [part for item in items for part in item] if is_a(value, dict) else list(items)
+    held = [*flat, *namespace_of(value).values(), *(item for _, item in slots_of(value))]
+    return [item for item in held if type(item) is str or type(item) not in PLAIN]
+
+
+def _is_of_model(written_in: object) -> bool:
+    return type(written_in) is str and written_in.partition(".")[0] not in _OF_OTHERS
