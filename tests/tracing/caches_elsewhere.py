@@ -80,6 +80,10 @@ def of_default(length, kept={}):  # noqa: B006
     return kept.setdefault("kept", computed(length))
 
 
+def of_keyword_default(length, *, kept={}):  # noqa: B006
+    return kept.setdefault("kept", computed(length))
+
+
 def of_function(length):
     if not hasattr(of_function, "kept"):
         of_function.kept = computed(length)
@@ -152,6 +156,45 @@ class Singleton:
             self.rows = computed(length)
         return self.rows
 
+
+class Outer:
+    class Inner:
+        kept = None
+
+    @property
+    def rows(self):
+        return self.Inner.kept
+
+
+def of_inner_class(length):
+    if Outer.Inner.kept is None:
+        Outer.Inner.kept = computed(length)
+    return Outer().rows
+
+
+def of_local_class():
+    class Local:
+        kept = None
+
+        def get(self, length):
+            if Local.kept is None:
+                Local.kept = computed(length)
+            return Local.kept
+
+    return Local().get
+
+
+class Holder:
+    def __init__(self):
+        self.kept = {}
+
+    def get(self, length):
+        return self.kept.setdefault("kept", computed(length))
+
+
+in_local_class, in_owner_of_method = of_local_class(), Holder().get
+of_partial = functools.partial(lambda kept, length: kept.setdefault("kept", computed(length)), {})
+del of_local_class
 
 of_slot = Table()
 of_class, in_class, of_singleton = Table.kept_by_class, Table.kept_in_class, Singleton.kept

@@ -88,6 +88,6 @@ def run_on_fakes(
         kept = put_back_after(around, fakes.mode), caches_bypassed(model, around), torch.no_grad()
         with RestoringStack(*kept, fakes.mode):
             twin = fake_twin(model, fakes.mode)
-            around.keep(twin.shared)
+            around.keep(twin.shared, twin.classes())
             call = twin.of(call)
             return copy_context().run(call, **{name: fakes.values[name] for name in inputs})

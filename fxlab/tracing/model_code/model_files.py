@@ -17,9 +17,14 @@ from fxlab.values.containers import is_a
 
 def files_of(model: nn.Module) -> list[ModuleType]:
     """Return the Python modules in which the classes of a model's modules are written, without torch's."""
-    names = {file_of(cls) for module in model.modules() for cls in type(module).__mro__}
+    names = {*map(file_of, classes_of(model))}
     files = [sys.modules.get(name) for name in sorted(names) if not is_torch(name)]
     return [file for file in files if is_a(file, ModuleType)]
+
+
+def classes_of(model: nn.Module) -> set[type]:
+    """Return the classes of a model's modules, and those that these inherit from."""
+    return {cls for kind in {*map(type, model.modules())} for cls in kind.__mro__}
 
 
 def file_of(cls: type) -> str:

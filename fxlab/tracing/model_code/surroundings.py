@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import is_
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
 from fxlab.exchanged import ABSENT, set_name
-from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
+from fxlab.tracing.model_code.model_files import classes_of, file_of, files_of, names_in
 from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
 
 _NUMBERS = frozenset({bool, int, float, complex, str})
@@ -35,10 +35,11 @@ _APART_CLASSES: tuple[type[Any], ...] = (
     threading.Thread,  # changes while a model runs, as the one that watches progress bars
 )
 """What is not looked into, or is looked at by itself."""
-_METHODS: tuple[type[Any], ...] = (classmethod, staticmethod, MethodType)
 _PYTHONS = sys.stdlib_module_names - {"__main__"}
 _APART = {"torch", "fxlab", "numpy", "builtins", *_PYTHONS}
 """Packages whose files hold nothing of a model."""
+_OF_PYTHON_ITSELF = frozenset({"builtins", "functools"})
+"""Where methods, tuples, properties, partial functions and the like are, which hold more than attributes."""
 _OF_IMPORTS = frozenset({"__builtins__", "__loader__", "__spec__"})
 """What the import system writes into a file. The loader of a test leads to all tests."""
 _MOST_SEARCHED = 20_000
@@ -109,18 +110,25 @@ class _Slots:
 class _Snapshot:
     """The contents of some files and classes, and of all that can be reached from there.
 
-    ``caches``: the functions with a cache: what holds them, under which name, and the function.
+    A class that no file names, such as one of a function, is found by its objects. ``apart_from``: files and
+    classes that another snapshot has. ``owners``: those that this one has. ``caches``: the functions with a
+    cache: what holds them, under which name, and the function.
     """
 
-    def __init__(self, owners: Iterable[Any]) -> None:
+    def __init__(self, owners: Iterable[Any], apart_from: Iterable[Any] = ()) -> None:
+        self.owners: list[Any] = []
         self.caches: list[tuple[Any, Any, Any]] = []
+        self._known = {*map(id, apart_from)}
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
         self._cached: list[tuple[str, Any, int]] = []
         self._functions: list[tuple[str, str, FunctionType]] = []
         self._seen: set[int] = set()
-        for owner in owners:
+        self._own(owners)
+        for owner in self.owners:  # which grow meanwhile
             name, names = _name_of(owner), names_in(owner)
             self._held.append((name, owner, names))
+            if is_a(owner, type):
+                self._own([*type.__getattribute__(owner, "__mro__"), type(owner), *names.values()])
             for key, value in names.items():
                 if is_a(value, Cached):
                     self.caches.append((owner, key, value))
@@ -129,6 +137,14 @@ class _Snapshot:
                     self._functions.append((name, key, value))
                 elif kind not in _PLAIN and key not in _OF_IMPORTS:
                     self.keep(f"{name}{key}", value)
+
+    def _own(self, values: Iterable[Any]) -> None:
+        """Add the files among some values, and the classes of a model."""
+        for value in values:
+            is_owner = is_a(value, ModuleType) or (is_a(value, type) and not _is_apart(file_of(value)))
+            if is_owner and id(value) not in self._known:
+                self._known.add(id(value))
+                self.owners.append(value)
 
     def is_current(self) -> bool:
         """Tell whether all is still as it was; what the caches of functions have found may have changed."""
@@ -166,20 +182,21 @@ class _Snapshot:
             if kind in _PLAIN or id(value) in seen or issubclass(kind, _APART_CLASSES):
                 continue
             seen.add(id(value))
-            if issubclass(kind, _METHODS):
-                value = value.__func__
+            self._own((kind,))
             if issubclass(kind, Cached):
                 self._cached.append((name, value, value.cache_info().misses))
                 value = value.__wrapped__
+            own = _namespace(value)
+            has_slots = "__slots__" in vars(kind) and _package(file_of(kind)) not in _PYTHONS
             if is_a(value, FunctionType):
                 ahead.extend(_around(name, value))
-            elif issubclass(kind, tuple):
-                ahead.extend((name, item) for item in tuple.__iter__(value))
             elif issubclass(kind, CellType) or contents(value) is not None:
                 self._hold(name, value, ahead)
-            if (own := _namespace(value)) is not None:
+            elif not (own or has_slots) or file_of(kind) in _OF_PYTHON_ITSELF:
+                ahead.extend((name, item) for item in gc.get_referents(value))
+            if own is not None:
                 self._hold(f"{name}.", own, ahead)
-            if "__slots__" in vars(kind) and _package(file_of(kind)) not in _PYTHONS:
+            if has_slots:
                 self._hold(f"{name}.", _Slots(value), ahead)
 
     def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
@@ -203,19 +220,18 @@ class Surroundings:
 
     def __init__(self, model: nn.Module) -> None:
         files = files_around(model)
-        values = (value for file in files for value in names_in(file).values() if is_a(value, type))
-        classes = {id(cls): cls for cls in values if not _is_apart(file_of(cls))}
-        self.owners: list[Any] = [*files, *classes.values()]
-        installed = [owner for owner in self.owners if _is_installed(owner)]
-        known = {*map(id, installed)}
-        others = [owner for owner in self.owners if id(owner) not in known]
-        self._lasting = _snapshot_of_installed(installed), _Snapshot(others)
+        named = (value for file in files for value in names_in(file).values() if is_a(value, type))
+        classes = {id(cls): cls for cls in (*named, *classes_of(model)) if not _is_apart(file_of(cls))}
+        owners: list[Any] = [*files, *classes.values()]
+        installed = _snapshot_of_installed([owner for owner in owners if _is_installed(owner)])
+        self._lasting = installed, _Snapshot(owners, apart_from=installed.owners)
         self._until_put_back: list[_Snapshot] = []
+        self.owners = [owner for snapshot in self._lasting for owner in snapshot.owners]
         self.caches = [cache for snapshot in self._lasting for cache in snapshot.caches]
 
-    def keep(self, values: Iterable[tuple[str, Any]]) -> None:
-        """Keep until the next :meth:`put_back`, too, what is in some values."""
-        snapshot = _Snapshot(())
+    def keep(self, values: Iterable[tuple[str, Any]], classes: Iterable[type]) -> None:
+        """Keep until the next :meth:`put_back`, too, what is in some values and classes."""
+        snapshot = _Snapshot(classes, apart_from=self.owners)
         for name, value in values:
             snapshot.keep(name, value)
         self._until_put_back.append(snapshot)
@@ -266,11 +282,12 @@ def _around(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the variables that a function has from outside, and its default arguments."""
     yield from zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     yield from ((f"{name}.__defaults__", item) for item in function.__defaults__ or ())
+    yield from ((f"{name}.__kwdefaults__", item) for item in (function.__kwdefaults__ or {}).values())
 
 
 def _holds_nothing(function: FunctionType) -> bool:
     """Tell whether a function has nothing but its code, as most have; attributes may be added to it."""
-    defaults = function.__defaults__ or ()
+    defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
     is_plain = all(type(default) in _PLAIN for default in defaults)
     return is_plain and function.__closure__ is None and not function.__dict__
 
@@ -348,7 +365,7 @@ def _holds(value: Any, is_of_run: Callable[[Any], bool]) -> bool:
             if is_of_run(value):
                 return True
         elif is_a(value, FunctionType):
-            ahead += value.__closure__ or (), value.__defaults__, value.__dict__
+            ahead += value.__closure__ or (), value.__defaults__, value.__kwdefaults__, value.__dict__
         else:
             ahead += gc.get_referents(value)
     return False

@@ -61,6 +61,10 @@ class Twin:
         """Yield each tensor that was replaced, and what stands for it."""
         yield from self._tensors.values()
 
+    def classes(self) -> set[type]:
+        """Return the classes of the objects of the model."""
+        return {type(value) for value, _ in self._copies.values()}
+
     def changed(self) -> list[str]:
         """Return the attributes, items and generators of the model that differ in the twin, by their paths.
 

@@ -156,7 +156,7 @@ def _on_fake_tensors(
                 most_operations=rung.most_operations,
                 expected=expected,
             )
-            around.keep(run.twin.shared)
+            around.keep(run.twin.shared, run.twin.classes())
             with RestoringStack(fakes.mode):
                 copy_context().run(record, run, arguments, fakes.values, gradients=gradients)
             changed += kept_model.written_arrays()

@@ -140,9 +140,9 @@ class Hides:
 
     def __init__(self):
         def waits():
-            given = []
+            given = None
             while True:
-                given.append((yield))
+                given = given, (yield)
 
         self.frame = waits()
         next(self.frame)
