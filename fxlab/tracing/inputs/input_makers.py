@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,8 @@ class InputMaker:
         self.dtype = next(floating, torch.float32)
         self.random = torch.Generator()
         self.in_front: list[Places] = []
+        # What a method made of which inputs: the number of its features, and what it said against them.
+        self.counted: dict[Hashable, tuple[int | None, str]] = {}
         self.restart()
 
     def restart(self) -> None:

@@ -74,24 +74,45 @@ def places_of(
     probed = [Places(token, count, of.kind) for count in (_PROBED, 0) for token in of.tokens]
     if of.method is None:
         return probed, ""
-    method = of.method
     given = {name: inputs[name] for name in of.names if name in inputs}
+    # The same images come beside each way to make the rest.
+    asked = of.method, *((name, *_told_by(tensor)) for name, tensor in given.items())
+    if asked not in maker.counted:
+        maker.counted[asked] = _counted(maker.model, of.method, given)
+    found, refusal = maker.counted[asked]
+    if refusal:
+        return [], refusal
+    if found is None:
+        return probed, ""
+    return [Places(token, found // maker.batch_size, of.kind) for token in of.tokens], ""
+
+
+def _told_by(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Return what the number of features may depend on: sizes, and whole numbers."""
+    values = None if tensor.is_floating_point() or tensor.is_meta else tuple(tensor.flatten().tolist())
+    return tensor.dtype, tuple(tensor.shape), values
+
+
+def _counted(
+    model: nn.Module, method: Callable[..., Any], given: Mapping[str, torch.Tensor]
+) -> tuple[int | None, str]:
+    """Return how many features a method makes of inputs, or what it says against them."""
 
     def count(**given: torch.Tensor) -> int | None:
         return _count_of_features(method(**given))
 
     refusal = ""
-    # Data comes along: how many patches an image has may stand in one of the inputs.
-    for run in (partial(run_on_fakes, with_data=True), run_on_data):
-        try:
-            found = run(maker.model, count, given)
-        except Exception as error:  # a model may refuse inputs in any way
-            refusal = (str(error).splitlines() or [type(error).__name__])[0]
-        else:
-            if found is None:
-                return probed, ""
-            return [Places(token, found // maker.batch_size, of.kind) for token in of.tokens], ""
-    return [], refusal
+    try:
+        inspect.signature(method).bind(**given)
+        # Data comes along: how many patches an image has may stand in one of the inputs.
+        for run in (partial(run_on_fakes, with_data=True), run_on_data):
+            try:
+                return run(model, count, dict(given)), ""
+            except Exception as error:  # a model may refuse inputs in any way
+                refusal = next(filter(None, str(error).splitlines()), type(error).__name__)
+    except TypeError as error:  # it takes more
+        refusal = str(error)
+    return None, refusal
 
 
 def places_needed(refusal: str, places: int) -> int | None:
