@@ -78,12 +78,14 @@ class Found(Coded):
         "{paths}: whole, a node each, as modules of torch.nn are; a function as leaf_modules opens them",
     )
     ATTRIBUTE_CHANGED = "attribute", "is changed when the model runs, not when the graph does"
+    INPUT_CHANGED = "state", "the model changes what it holds, the graph does not"
     BUFFER_REPLACED = "state", "the model replaces it by another shape or dtype, the graph does not"
     NUMBER_OF_SYSTEM = (
         "constant",
         "is another number each time; the one that the model's Python read is held fixed",
     )
     DRAWN_BY_PYTHON = "state", "random numbers that the model's Python draws from it are held fixed"
+    SEEDS = "state", "the model seeds torch's random number generators, the graph does not"
     SECOND_RUN_DIFFERS = "state", "the model has changed what the graph has not: {difference:.200}"
 
     # Comparisons with the model

@@ -69,7 +69,15 @@ class Obstacle(Coded):
     FUNCTION_GIVEN = (
         f"A function that is given to torch's {{operator}} {{reason}}, which torch refuses as well. {_ADVICE}"
     )
+    NUMBER_CARRIED = (
+        "A number that torch's {operator} carries is decided on, or the model has to run on real inputs; a "
+        f"graph would hold for that number alone. Carry a tensor with the number. {_ADVICE}"
+    )
     TEXT_OF_SIZE = "A text with a size in it, {text!r}, is returned or given to a call, at {where}"
+    SEEDS = (
+        "The model seeds torch's random number generators ({called}, at {where}) and draws from them; its "
+        "graph would draw without seeding. Seed them before the call, or give the model the random numbers."
+    )
     WRITTEN_UNSEEN = "Something else than torch, numpy maybe, writes into a tensor of the model"
 
     # What only real inputs have

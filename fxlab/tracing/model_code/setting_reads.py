@@ -142,37 +142,44 @@ class OutsideReads:
 
     ``files``: the files of the model. ``is_seen``: tells whether what runs now is recorded. ``environment``:
     the first read of each variable. ``numbers``: the function that gave a number -> ``file:line`` of what has
-    called it.
+    called it. ``seeds``: the same of functions that seed torch's generators.
     """
 
     def __init__(self, files: list[ModuleType], is_seen: Callable[[], bool]) -> None:
         self.environment: dict[str, Setting] = {}
         self.numbers: dict[str, str] = {}
+        self.seeds: dict[str, str] = {}
         self._files, self._is_seen = files, is_seen
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Note reads for a while."""
-        noted = {
-            id(getattr(time, name)): self._noted(f"time.{name}", getattr(time, name)) for name in _CLOCKS
+        functions = {f"time.{name}": getattr(time, name) for name in _CLOCKS}
+        noted = {id(read): self._noted(name, read, self.numbers) for name, read in functions.items()}
+        noted[id(os.urandom)] = self._noted("os.urandom", os.urandom, self.numbers, of_anybody=True)
+        seeding: dict[str, Callable[..., Any]] = {
+            "torch.manual_seed": torch.manual_seed,
+            "torch.seed": torch.seed,
         }
-        noted[id(os.urandom)] = self._noted("os.urandom", os.urandom, of_anybody=True)
+        noted |= {id(seed): self._noted(name, seed, self.seeds) for name, seed in seeding.items()}
         reads = (
             exchanged(
                 owner, {name: instead(noted[id(v)]) for name, v in names_in(owner).items() if id(v) in noted}
             )
-            for owner in (time, os, random, *self._files)
+            for owner in (time, os, random, torch, torch.random, *self._files)
         )
         variables = exchanged(type(os.environ), {"__getitem__": self._variable})
         with RestoringStack(*reads, variables):
             yield
 
-    def _noted(self, name: str, function: Callable[..., Any], of_anybody: bool = False) -> Callable[..., Any]:
+    def _noted(
+        self, name: str, function: Callable[..., Any], known: dict[str, str], of_anybody: bool = False
+    ) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call(*args: Any) -> Any:
-            if f"{name}()" not in self.numbers and self._is_seen() and (of_anybody or _is_asked_by_model()):
-                self.numbers[f"{name}()"] = where_asked()
-            return function(*args)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if f"{name}()" not in known and self._is_seen() and (of_anybody or _is_asked_by_model()):
+                known[f"{name}()"] = where_asked()
+            return function(*args, **kwargs)
 
         return call
 

@@ -14,13 +14,15 @@ from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.safe_code import protect
 from fxlab.torch_private import pytree
 from fxlab.tracing.recording.output_objects import output_argument
+from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
 
 
 class RecordedBody:
     """The graph of a function while it runs; what it uses of the graph around it is given to it.
 
     ``graph``: what is recorded. ``given``: what the graph is to be called with. ``branches``: the graphs of
-    branches inside, by the name that ``get_attr`` nodes know them by.
+    branches inside, by the name that ``get_attr`` nodes know them by. ``sizes``: makes its nodes for symbolic
+    numbers, once there are any.
     """
 
     has_values = False
@@ -31,6 +33,7 @@ class RecordedBody:
         self.graph = Graph()
         self.given: list[Any] = []
         self.branches: dict[str, GraphModule] = {}
+        self.sizes: SizeNodes | None = None
         self._inherited: dict[Node, Node] = {}
 
     def inputs(self, leaves: list[Any]) -> list[torch.Tensor]:
@@ -103,26 +106,31 @@ class OperatorBody(RecordedBody):
 
     def run(
         self,
-        arguments: Sequence[torch.Tensor],
-        bind: Callable[[torch.Tensor, Node], None],
+        arguments: Sequence[Any],
+        bind: Callable[[Any, Node], None],
         node_of: Callable[[Any], Any],
-    ) -> tuple[list[torch.Tensor], Any]:
+    ) -> tuple[list[Any], Any]:
         """Call the function, end the graph with its results, and return these and their structure.
 
-        ``bind``: called with each argument and its placeholder. ``node_of``: tensor -> its node.
+        ``arguments``: tensors, and symbolic numbers if it may give numbers. ``bind``: called with each
+        of them and its placeholder. ``node_of``: tensor or symbolic number -> its node.
         """
+        takes_numbers = any(isinstance(argument, torch.SymInt) for argument in arguments)
         for argument in arguments:
             bind(argument, self._placeholder("x"))
         for node in self._shared:
             self.inherited(node)
         leaves, structure = pytree.tree_flatten(self._function(*arguments))
-        if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        numbers = (torch.SymBool if self._is_condition else (int, torch.SymInt)) if takes_numbers else ()
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if not all(isinstance(leaf, (torch.Tensor, numbers)) for leaf in leaves):
             raise self._refused("gives something that is no tensor")
-        kinds = [(leaf.dtype, leaf.dim()) for leaf in leaves]
-        if self._is_condition and kinds != [(torch.bool, 0)]:
+        kinds = [(leaf.dtype, leaf.dim()) for leaf in tensors]
+        if self._is_condition and (len(leaves) != 1 or kinds not in ([], [(torch.bool, 0)])):
             raise self._refused("gives no condition, which is one number of dtype bool")
-        nodes = tuple(map(node_of, leaves))
-        if any(node.op == "placeholder" for node in nodes) or len({*nodes}) < len(nodes):
+        nodes = tuple(leaf if type(leaf) is int else node_of(leaf) for leaf in leaves)
+        given = [node_of(tensor) for tensor in tensors]
+        if any(node.op == "placeholder" for node in given) or len({*given}) < len(given):
             raise self._refused("gives a tensor that is there already, and no copy")
         self.graph.output(nodes[0] if self._is_condition else nodes)
         return leaves, structure

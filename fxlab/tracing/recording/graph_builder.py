@@ -185,12 +185,35 @@ class Recording:
 
     def brought_here(self, node: Node) -> Node:
         """Return what stands for a node in the graph that is being recorded."""
+        return self._brought(node, len(self.bodies))
+
+    def _brought(self, node: Node, depth: int) -> Node:
+        """Return what stands for a node in a graph: the model's, or the function's inside so many others."""
+        for body in self.bodies[self._depth_of(node) : depth]:
+            node = body.inherited(node)
+        return node
+
+    def _depth_of(self, node: Node) -> int:
         graphs = [self.graph, *(body.graph for body in self.bodies)]
         if node.graph not in graphs:  # of a function that is over
             raise Obstacle.HIDDEN_TENSOR(where=self._place())
-        for body in self.bodies[graphs.index(node.graph) :]:
-            node = body.inherited(node)
-        return node
+        return graphs.index(node.graph)
+
+    def number_node(self, number: SymbolicNumber) -> Any:
+        """Return the node that computes a symbolic number, or the number itself if it is fixed.
+
+        It stands in the innermost of the functions that give a part of it.
+        """
+        known = (self.symbols.get(symbol) for symbol in expression_of(number).free_symbols)
+        depth = max((self._depth_of(source[0]) for source in known if source is not None), default=0)
+        if not depth:
+            return self.sizes.value(number)
+        body = self.bodies[depth - 1]
+        if body.sizes is None:
+            body.sizes = SizeNodes(
+                body.graph, lambda symbol: self._brought(self.source_of(symbol), depth), self.describe_place
+            )
+        return body.sizes.value(number)
 
     # Which node stands for which value.
 
@@ -357,7 +380,7 @@ class Recording:
 
     def node_of_output(self, value: Any) -> Any:
         """Return the node that gives a tensor or symbolic number, or the number itself if it is fixed."""
-        node = self.node_of(value) if isinstance(value, torch.Tensor) else self.sizes.value(value)
+        node = self.node_of(value) if isinstance(value, torch.Tensor) else self.number_node(value)
         return self.brought_here(node) if isinstance(node, Node) else node
 
     def output(self, value: Any) -> None:
@@ -378,7 +401,7 @@ class Recording:
         if is_unread(value):
             return value.node
         if isinstance(value, SymbolicNumber):
-            return self.sizes.value(value)
+            return self.number_node(value)
         if isinstance(value, np.generic):  # some are subclasses of float
             return value.item()
         if isinstance(value, base_types) or value is None or value is Ellipsis:

@@ -13,9 +13,11 @@ from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import python_generators
+from fxlab.operators import draws_random_numbers
 from fxlab.tracing.bound_inputs import Argument, inputs_of
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.source_lines import is_asked_by_torch
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.autocast_regions import AutocastUse
 from fxlab.tracing.recording.gradient_regions import gradients_turned_on_seen
 from fxlab.tracing.recording.handlers.constants import allow_numbers, arrays_seen, copy_array
@@ -53,6 +55,7 @@ from fxlab.tracing.recording.handlers.transforms import (
     flex_attention_seen,
     vmap_seen,
 )
+from fxlab.tracing.recording.input_changes import changed_inputs
 from fxlab.tracing.recording.run import Run
 from fxlab.tracing.recording.torch_calls import as_call
 from fxlab.values.tensors import storage_of
@@ -144,12 +147,19 @@ def record(
     run.errors.require_none(unanswered)
     with torch.enable_grad():
         _write_replaced_buffers(run, buffers)
+    given = {argument.name: values[argument.name] for argument in arguments}
+    for name in changed_inputs(given, inputs, output):
+        recording.note(Found.INPUT_CHANGED, name)
     for name in run.twin.changed():
         recording.note(Found.ATTRIBUTE_CHANGED, name)
     for name, state in python_generators().items():
         if drawn.get(name) != state:
             recording.note(Found.DRAWN_BY_PYTHON, name)
     recording.findings += (Found.NUMBER_OF_SYSTEM(name, at) for name, at in outside.numbers.items())
+    for name, at in outside.seeds.items():
+        if any(map(draws_random_numbers, recording.graph.nodes)):
+            raise Obstacle.SEEDS(called=name, where=at)
+        recording.findings.append(Found.SEEDS(name, at))
     conditions.hold_decisions()
     conditions.hold_lists_read()
     conditions.require_unwritten()
@@ -171,7 +181,9 @@ def _make_placeholders(run: Run, arguments: tuple[Argument, ...], values: Mappin
     made: list[tuple[Node, Argument]] = []
     for index, argument in enumerate(ordered):
         default = argument.placeholder_default if index > last else ()
-        node = run.recording.graph.create_node("placeholder", argument.name, default)
+        # The graph's own ``self`` would take the place of one that is called so.
+        name = "self_given" if argument.name == "self" else argument.name
+        node = run.recording.graph.create_node("placeholder", name, default)
         run.recording.bind_input(values[argument.name], node)
         made.append((node, argument))
     for node, argument in made:

@@ -43,6 +43,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make a call; one that is given functions, by the rule that torch has for its own class of modes."""
+        if func is torch.ops.aten._efficientzerotensor.default:
+            # Of one that holds no numbers C++ asks sizes as plain numbers, when a derivative is added to it.
+            func = torch.ops.aten.zeros.default
         rules: dict[Any, Any] = registered_hop_fake_fns
         if not isinstance(func, HigherOrderOperator) or func in rules:
             return super().__torch_dispatch__(func, types, args, kwargs)

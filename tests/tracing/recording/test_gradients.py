@@ -184,11 +184,20 @@ def linearized(function, *primals):
     ],
     ids=["jvp", "linearize"],
 )
-def test_a_product_with_tangents_holds_for_the_sizes_that_torch_has_compared(product):
+def test_a_product_with_tangents_follows_sizes(product):
     model = Derives(product)
     traced = fxlab.symbolic_trace(model, POSITIONS)
-    positions = torch.randn(5, 3)
-    assert all(map(torch.equal, traced(positions), model(positions)))
+    for positions in (torch.randn(5, 3), torch.randn(7, 3)):
+        assert all(map(torch.equal, traced(positions), model(positions)))
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+def test_a_product_with_tangents_holds_for_the_sizes_that_torch_has_compared():
+    model = Derives(
+        lambda m, x: torch.func.jvp(lambda a: nn.functional.layer_norm(a, (3,)), (x,), (x.cos(),))
+    )
+    traced = fxlab.symbolic_trace(model, POSITIONS)
+    assert all(map(torch.equal, traced(POSITIONS), model(POSITIONS)))
     with pytest.raises(AssertionError, match="traced for positions"):
         traced(torch.randn(7, 3))
 

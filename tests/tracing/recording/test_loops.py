@@ -140,6 +140,44 @@ def test_passes_rewrite_bodies_and_are_judged():
     assert session.verdict().agrees
 
 
+def of_numbers(model, x):
+    """Begin with a number of the size, keep another, and go on with those that come out."""
+    times, kept, y = while_loop(
+        lambda i, k, y: i < x.shape[0] * k,
+        lambda i, k, y: (i + k // 2, k, model.linear(y) * i + x.shape[0]),
+        (x.shape[0] - 1, 5, x),
+    )
+    return y * times + kept, times + 1
+
+
+def of_numbers_and_data(model, x):
+    return while_loop(lambda i, y: y.sum() < 50 + i, lambda i, y: (i + 1, y.abs() * 2 + i + 1), (0, x))
+
+
+def set_anew(model, x):
+    return while_loop(lambda i, y: i < 3, lambda i, y: (7, y * i), (0, x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("function", [of_numbers, of_numbers_and_data, set_anew])
+def test_numbers_that_a_loop_carries_are_followed(function):
+    model = Loops(function).eval()
+    traced = symbolic_trace(model, torch.rand(3, 4))
+    again = pickle.loads(pickle.dumps(traced))
+    for rows in (3, 5, 8):
+        x = torch.rand(rows, 4)
+        expected = model(x)
+        for module in (traced, again):
+            actual = module(x)
+            assert [*map(type, actual)] == [*map(type, expected)]
+            assert all(map(torch.equal, *(map(torch.as_tensor, values) for values in (actual, expected))))
+
+
+def decides_on_a_number(model, x):
+    times, y = while_loop(lambda i, y: i < 3, lambda i, y: (i + 2, y * 2), (0, x))
+    return y if times > 3 else -y
+
+
 def counting(body):
     zero = torch.zeros((), dtype=torch.int64)
     return lambda m, x: while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, body(y)), (zero, x))
@@ -151,9 +189,10 @@ def counting(body):
     [
         # Some versions of torch refuse it themselves.
         (counting(lambda y: y.add_(1) * 2), "writes into a tensor that it has not made|itself raises"),
+        (decides_on_a_number, "number that torch's while_loop carries is decided on"),
         (
-            lambda m, x: while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y * 2), (0, x)),
-            "while_loop is given a number",
+            lambda m, x: while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y.double()), (0, x)),
+            "itself raises",
         ),
         (counting(lambda y: y.double()), "itself raises"),
         (counting(lambda y: y * (2 if y.max() > 1 else 1)), "itself raises"),

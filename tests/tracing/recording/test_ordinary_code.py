@@ -118,6 +118,42 @@ class Draws(nn.Module):
         return x * float(self.steps[0]) * next(self.rates)
 
 
+class NamesSelf(nn.Module):
+    def forward(module, self, other):
+        return self - other
+
+
+def test_an_input_may_be_called_self():
+    traced = fxlab.symbolic_trace(NamesSelf(), (X, X + 1))
+    assert torch.equal(traced(X * 3, X), NamesSelf()(X * 3, X))
+
+
+class Seeds(nn.Module):
+    def __init__(self, seeds, draws):
+        super().__init__()
+        self.seeds, self.draws = seeds, draws
+
+    def forward(self, x):
+        self.seeds()
+        return x + torch.randn(4) if self.draws else x + 1
+
+
+def seed_apart():
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+
+
+@pytest.mark.parametrize("seeds", [lambda: torch.manual_seed(0), lambda: torch.seed(), seed_apart])
+def test_a_model_that_seeds_and_draws_is_refused(seeds):
+    with pytest.raises(fxlab.TraceError, match="seeds torch's random number generators"):
+        fxlab.symbolic_trace(Seeds(seeds, draws=True), X)
+
+
+def test_seeding_is_told_to_be_missing():
+    with pytest.warns(fxlab.TraceWarning, match="seeds torch's random number generators, the graph does not"):
+        fxlab.symbolic_trace(Seeds(lambda: torch.manual_seed(0), draws=False), X)
+
+
 def test_arrays_and_iterators_are_as_they_were_and_told_to_change():
     model = Draws()
     with pytest.warns(fxlab.TraceWarning, match="a second run the model has changed"):

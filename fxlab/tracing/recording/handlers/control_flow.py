@@ -65,7 +65,8 @@ def record_control_flow(run: Run, call: TorchCall) -> Any:
     """Record a call of an operator that is given functions, or refuse it.
 
     Torch hands flat functions and flat tensors to these operators, so that ``scan`` along another dimension
-    is one along the first. The model gets results in the structure in which its function gives them.
+    is one along the first. The model gets results in the structure in which its function gives them. Numbers
+    that ``while_loop`` carries are symbols in its functions, and others behind it.
     """
     if not isinstance(call.func, HigherOrderOperator):
         return PASSED_ON
@@ -135,6 +136,9 @@ _RECORDED: Mapping[str, Callable[..., Any]] = {
 }
 """Name of an operator -> records a call of it."""
 
+_CARRYING_NUMBERS, _NUMBERS = ("while_loop",), (int, torch.SymInt)
+"""Operators whose functions may be given numbers and give them, and the classes of these."""
+
 _CONDITION = "cond_graph"
 """The name of a graph that gives the condition of a loop."""
 
@@ -151,8 +155,8 @@ class _Bodies:
         The nodes of the graphs.
     given : tuple of torch.fx.Node
         What the graphs use of the graph around them, with which the operator calls them last.
-    results : list of list of torch.Tensor
-        What each function gives.
+    results : list of list
+        What each function gives: tensors, and numbers if the operator carries numbers.
     structures : list
         The structures in which they give it.
     """
@@ -163,14 +167,19 @@ class _Bodies:
         self._run, self._operator = run, operator
         recording = run.recording
         run.tape.spoil()  # a body is not compared with that of another mode
-        self.results: list[list[torch.Tensor]] = []
+        self.results: list[list[Any]] = []
         self.structures: list[Any] = []
         bodies: list[OperatorBody] = []
-        if not all(isinstance(argument, torch.Tensor) for argument in arguments):
+        carries = _NUMBERS if operator.__name__ in _CARRYING_NUMBERS else ()
+        kinds = {type(value) for value in arguments if not isinstance(value, torch.Tensor)}
+        if not kinds <= {*carries}:
             raise self.refused("is given a number")
+        if kinds and run.real is not None:
+            raise Obstacle.NUMBER_CARRIED(operator=operator.__name__)
         with run.unseen():
             fresh = [self._like(argument) for argument in arguments]
-            before = [(weakref.ref(t), versions_of((t,), {})) for t in (*recording.nodes, *fresh)]
+            tensors = *recording.nodes, *(value for value in fresh if isinstance(value, torch.Tensor))
+            before = [(weakref.ref(t), versions_of((t,), {})) for t in tensors]
         for name, function in functions.items():
             is_condition = name == _CONDITION
             given = bodies[0].given if bodies else []
@@ -198,14 +207,12 @@ class _Bodies:
     def refused(self, reason: str) -> Exception:
         return Obstacle.FUNCTION_GIVEN(operator=self._operator.__name__, reason=reason)
 
-    def require_same(self, results: Tensors, carried: Tensors) -> None:
+    def require_same(self, results: Sequence[Any], carried: Sequence[Any]) -> None:
         """Refuse a function of a loop that gives other tensors than it is given."""
         if not _same_kinds(results, carried):
             raise self.refused("gives tensors of other shapes or dtypes than it is given")
 
-    def computed(
-        self, *arguments: Any, stacked: tuple[int, torch.Tensor] | None = None
-    ) -> list[torch.Tensor]:
+    def computed(self, *arguments: Any, stacked: tuple[int, torch.Tensor] | None = None) -> list[Any]:
         """Return what the operator gives: on real tensors by calling it, else as the last function does.
 
         ``stacked``: the number of results that are carried, after which a row of each other one stands for
@@ -223,12 +230,14 @@ class _Bodies:
                 ]
             return results
 
-    def recorded(self, arguments: Sequence[Any], result: Sequence[torch.Tensor]) -> Any:
+    def recorded(self, arguments: Sequence[Any], result: Sequence[Any]) -> Any:
         """Make a node of the call, and return what the model gets."""
         call = Call("call_function", self._operator, tuple(arguments), {})
         return pytree.tree_unflatten(self._run.recorded(call, tuple(result), False), self.structures[-1])
 
-    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _like(self, tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor):
+            return self._run.sizes.create_unbacked_symint()
         if self._run.real is not None:
             return tensor.detach().clone().requires_grad_(tensor.requires_grad)
         like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
@@ -242,11 +251,13 @@ def _seen(run: Run, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
-def _same_kinds(ones: Tensors, others: Tensors) -> bool:
+def _same_kinds(ones: Sequence[Any], others: Sequence[Any]) -> bool:
     return [*map(_kind, ones)] == [*map(_kind, others)]
 
 
-def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _kind(tensor: Any) -> tuple[Any, ...]:
+    if not isinstance(tensor, torch.Tensor):
+        return ()
     return tuple(map(expression_of, tensor.shape)), tensor.dtype, tensor.device, tensor.layout
 
 

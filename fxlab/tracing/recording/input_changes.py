@@ -1,0 +1,65 @@
+"""Dicts, lists and objects among the inputs that the model's Python has changed, which no graph does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fxlab.tracing.shapes.uncounted_lists import is_unread
+from fxlab.values.containers import is_same
+from fxlab.values.nested import ObjectParts, class_of, is_object
+
+_CONTAINERS = (dict, list, tuple)
+
+
+def changed_inputs(given: Mapping[str, Any], inputs: Any, output: Any) -> Iterator[str]:
+    """Yield the paths of dicts, lists and objects that a run has changed, and has not returned.
+
+    ``given``: name -> value, with its objects taken apart. ``inputs``: what was made of them for the run, in
+    a mapping or in this order. ``output``: what the model has returned: an object in there is told by that.
+    """
+    returned: set[int] = set()
+    _reach(output, returned)
+    values = inputs.values() if isinstance(inputs, Mapping) else inputs
+    for name, value in zip(given, values, strict=True):
+        yield from _changed(name, given[name], value, returned)
+
+
+def _changed(path: str, before: Any, now: Any, returned: set[int]) -> Iterator[str]:
+    if type(before) not in (*_CONTAINERS, ObjectParts) or id(now) in returned:
+        return
+    is_of_object = isinstance(before, ObjectParts)
+    held, current = _held_by(before), _held_by(vars(now) if is_of_object else now)
+    if held.keys() != current.keys() or not all(_is_same(held[key], current[key]) for key in held):
+        yield path
+        return
+    for key, item in held.items():
+        yield from _changed(
+            f"{path}.{key}" if is_of_object else f"{path}[{key!r:.40}]", item, current[key], returned
+        )
+
+
+def _held_by(value: Any) -> dict[Any, Any]:
+    return dict(enumerate(value)) if isinstance(value, list | tuple) else {**value}
+
+
+def _is_same(before: Any, now: Any) -> bool:
+    """Tell whether an item is what it was; what was made anew for the run is looked into."""
+    is_made = type(before) in (*_CONTAINERS, ObjectParts)
+    return class_of(before) is type(now) if is_made else is_same(before, now)
+
+
+def _reach(value: Any, seen: set[int]) -> None:
+    if id(value) in seen or is_unread(value):
+        return
+    if isinstance(value, Mapping):
+        items = [*value.values()]
+    elif isinstance(value, list | tuple):
+        items = [*value]
+    elif is_object(value):
+        items = [*vars(value).values()]
+    else:
+        return
+    seen.add(id(value))
+    for item in items:
+        _reach(item, seen)
