@@ -104,7 +104,8 @@ def trace_step(
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model: expected a torch.nn.Module, got {described(model)}. The step is given in parts: "
-            "trace_step(model, inputs, loss, optimizer=optimizer)."
+            "trace_step(model, inputs, loss, optimizer=optimizer). The optimizer's own step() is recorded as "
+            "it is, and clips gradients if it does."
         )
     if more and loss is None and (more[-1] is None or callable(more[-1])):
         *more, loss = more  # type: ignore[assignment]

@@ -50,7 +50,8 @@ class Update:
         if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
             raise TraceError(
                 "optimizer: it has hooks around step(), which may read or write anything, and which a graph "
-                "would leave out. Remove them, or put what they do into the loss."
+                "would leave out. Remove them; to clip gradients, do so in the step of a subclass of the "
+                "optimizer, over the parameters in self.param_groups."
             )
         self._step = inspect.unwrap(type(optimizer).step)
         if "closure" in inspect.signature(self._step).parameters:

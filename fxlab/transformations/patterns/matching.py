@@ -794,9 +794,11 @@ class Matcher:
             return
         self._latest = at, reason, words
         known = self._misses.get(begin)
-        if known is None or found.reached > known.reached:
+        total, node = self._pattern.total, at if isinstance(at, Node) else None
+        # Factors are tried in any order: of x * tanh(x), what reads the other is meant, and not what is read.
+        reads_it = known and node and found.reached == known.reached and known.at in node.all_input_nodes
+        if known is None or found.reached > known.reached or reads_it:
             own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
-            total, node = self._pattern.total, at if isinstance(at, Node) else None
             refusal = reason(**{name: text_of(value) for name, value in words.items()})
             self._misses[begin] = Miss(
                 begin, own or (begin,), min(found.reached, total), total, refusal, node

@@ -247,3 +247,15 @@ def test_identities_are_seen_through_where_the_shape_and_dtype_are_known_to_stay
         session.apply("p")
         assert session.changes("p").rewrites == count
         assert session.verdict().agrees
+
+
+@pytest.mark.parametrize("reads_first", [True, False])
+def test_the_factor_that_reads_the_other_is_the_misfit_in_either_order(reads_first):
+    class Gated(torch.nn.Module):
+        def forward(self, x):
+            y = x.cos()
+            return torch.tanh(y) * y * 1.5 if reads_first else y * torch.tanh(y) * 1.5
+
+    silu = fxlab.from_pattern(lambda x, s: x * torch.sigmoid(x) * s, lambda x, s: x * s, name="silu")
+    (reason,) = fxlab.Session(Gated(), torch.randn(2, 4), passes=[silu]).why_not("silu")["reason"]
+    assert reason.endswith("tanh is tanh, and the pattern has sigmoid there")
