@@ -107,8 +107,8 @@ def compile_session(
     if inputs is None:
         if not isinstance(model, nn.Module):
             raise TypeError(
-                "inputs: expected what the function is called with, as a tuple or by name. What a run of yours "
-                "compiles is recorded by `with fxlab.record_compile() as record:`."
+                "inputs: expected what the function is called with, as a tuple or by name. What a run of "
+                "yours compiles is recorded by `with fxlab.record_compile() as record:`."
             )
         from fxlab.tracing import example_inputs
 
