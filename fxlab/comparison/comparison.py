@@ -21,6 +21,7 @@ from fxlab.first_use import pd
 from fxlab.html_report import report
 from fxlab.models.running import Inputs
 from fxlab.node_info import line_of, module_path, target_text, upstream
+from fxlab.operators import computes
 from fxlab.results import Judged, OtherNames, table_property
 from fxlab.session import Session
 from fxlab.units import listed, with_unit
@@ -257,8 +258,11 @@ class Comparison(Judged):
             return found.partners[node]
         if node in self._continued:
             return self._continued[node][0]
+        # What is computed in other steps has no counterpart in the first of these, even of as many elements.
         alone = [node] == found.parted and len(found.parted_original) == 1
-        return found.parted_original[0] if alone else None
+        other = found.parted_original[0] if alone else None
+        names = {name for each in (node, other) if each is not None and (name := computes(each))}
+        return other if len(names) < 2 else None
 
     def _status(self, node: Node) -> str:
         if node in self.alignment.partners:

@@ -632,3 +632,18 @@ def test_as_many_models_are_compared_as_have_a_place(model):
     for models in ((model,), (model,) * 7):
         with pytest.raises(ValueError, match="two to 6 models"):
             fxlab.inspect(models, {"ids": IDS})
+
+
+def test_a_step_is_not_measured_against_another_that_happens_to_be_as_large():
+    class Reference(nn.Module):
+        def forward(self, q):
+            return (0.5 * (q @ q.mT)).softmax(-1) @ q
+
+    class Port(nn.Module):
+        def forward(self, q):
+            return F.scaled_dot_product_attention(q, q, q, scale=0.7)
+
+    first = fxlab.compare(Reference(), Port(), torch.randn(2, 4, 4)).first
+    assert (first.nodes, first.reference_nodes) == (("scaled_dot_product_attention",), ("matmul",))
+    assert first.error is None
+    assert "apart" not in str(first)
