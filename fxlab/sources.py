@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import isroutine, signature
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast
 
@@ -94,7 +95,8 @@ def source_of(model: Any, name: str = "model") -> Source:
 
     ``model``: a module; a ``torch.fx.GraphModule`` of any kind, which is taken as it is; a
     :class:`fxlab.tracing.CapturedGraph`; a ``torch.export.ExportedProgram``, or the path of one that
-    ``torch.export.save`` wrote; or the result of a tracer of training steps that has a graph ``gm`` and
+    ``torch.export.save`` wrote; a folder or ``config.json`` of transformers, or ``file.py:name``, as on the
+    command line; or the result of a tracer of training steps that has a graph ``gm`` and
     ``state_fqns``, the paths of its first inputs. Raises TypeError if it is none of these, or ``torch.jit``
     made it; OSError or ValueError if the file cannot be read, is broken, or could run code when it is loaded.
     """
@@ -105,7 +107,7 @@ def source_of(model: Any, name: str = "model") -> Source:
         return Source(model, None if record is None else record.inputs)
     if isroutine(model):
         return Source(cast(torch.nn.Module, model))
-    if (made := _of_transformers(model)) is not None:
+    if (made := _of_transformers(model) or _of_place(model)) is not None:
         return made
     from fxlab.tracing.from_elsewhere import graph_from_elsewhere
 
@@ -128,6 +130,24 @@ def _of_transformers(model: Any) -> Source | None:
         torch.manual_seed(0)
         made = cls(model) if cls is not transformers.AutoModel else cls.from_config(model)
     return Source(made.eval())
+
+
+def _of_place(model: Any) -> Source | None:
+    """Return the model in a folder, of a configuration or in Python code, as the command takes them."""
+    if not isinstance(model, str | os.PathLike) or Path(model).suffix == ".pt2":
+        return None
+    # A room above, found when somebody asks for it.
+    loader = import_module("fxlab.command_line.model_source")
+    path, text = Path(model), os.fspath(model)
+    is_config = path.suffix == ".json" and path.is_file()
+    if not (is_config or (path / "config.json").is_file() or loader.is_named_in_code(text)):
+        return None
+    options = import_module("fxlab.command_line.main").command_parser().parse_args(["trace", "--", text])
+    try:
+        found = loader.loaded(options)
+    except import_module("fxlab.command_line.exit_code").CommandError as error:
+        raise ValueError(f"model: {error}") from error
+    return Source(found.model, found.inputs)
 
 
 def model_class(names: Iterable[str]) -> Any:
@@ -159,9 +179,9 @@ def trace(
     Parameters
     ----------
     model
-        A module or function; a configuration or pipeline of transformers; or what has a graph already: a
-        graph module, an exported program, the path of one (``.pt2``), or a session, of which it is the
-        present one.
+        A module or function; a configuration or pipeline of transformers; a folder with a ``config.json``, or
+        ``file.py:name``, as on the command line; or what has a graph already: a graph module, an exported
+        program, the path of one (``.pt2``), or a session, of which it is the present one.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor; the text for a pipeline.
         For a model of transformers they are made from its configuration if left out.

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
+from transformers import BertModel
+from zoo import bert_config
 
 import fxlab
 
@@ -652,3 +654,28 @@ def test_nodes_of_a_pass_are_highlighted_by_its_name(session):
 def test_what_is_no_pass_is_not_reverted(session, wrong):
     with pytest.raises((TypeError, ValueError), match="pass_: "):
         session.revert(wrong)
+
+
+def test_a_model_is_named_as_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bert = BertModel(bert_config(1)).eval()
+    bert.save_pretrained("folder")
+    for place in ("folder", tmp_path / "folder"):
+        assert fxlab.compare(place, bert).same_bits
+    assert isinstance(fxlab.Session("folder/config.json").model, BertModel)
+    made = f"{tmp_path.name.replace('-', '_')}.py"  # Python imports a name once
+    (tmp_path / made).write_text("import torch\nmodel = torch.nn.Linear(4, 2), torch.ones(3, 4)\n")
+    assert fxlab.Session(f"{made}:model").verdict()
+    with pytest.raises(ValueError, match=r"model: .*there is no nothing in"):
+        fxlab.Session(f"{made}:nothing")
+    with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module"):
+        fxlab.Session("no such folder")
+
+
+def test_all_passes_are_applied_by_one_word(session):
+    assert session.apply("all").applied == session.passes
+
+
+def test_a_compile_is_of_one_call(model):
+    with pytest.raises(TypeError, match=r"inputs: expected those of one call, got a list of 2"):
+        fxlab.compile_session(model, [X, X[:2]])

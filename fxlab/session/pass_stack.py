@@ -256,9 +256,10 @@ class PassStack:
         Parameters
         ----------
         *passes
-            Transformations, their classes, names or signatures; functions of a graph module, also of
-            ``functools.partial``, and passes of torch (``PassBase``); a tuple of pattern and replacement;
-            or lists of these. One that is not on offer, or is defined anew, is added first as by :meth:`add`.
+            Transformations, their classes, names or signatures; ``"all"`` that are on offer; functions of a
+            graph module, also of ``functools.partial``, and passes of torch (``PassBase``); tuples of pattern
+            and replacement; or lists of these. One that is not on offer, or is defined anew, is added first,
+            as by :meth:`add`.
         only, exclude
             A node or a list of them, as :meth:`exclude` takes them: the candidates to rewrite, or not to.
         name
@@ -286,7 +287,7 @@ class PassStack:
         """
         if not passes:
             raise TypeError("passes: expected a pass to switch on, got none.")
-        given = each_of(passes)
+        given = each_of(self.passes if each == "all" else each for each in passes)
         if name is not None and len(given) != 1:
             raise TypeError(f"name: expected one pass beside a name, got {len(given)}.")
         asked = [each if each in self.passes else own_class(each) or each for each in given]

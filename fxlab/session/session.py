@@ -55,9 +55,10 @@ class Session(Shortcuts, PassStack):
     ----------
     model
         A module or function, which is traced with :func:`fxlab.symbolic_trace`, a pipeline of transformers,
-        of which the model is; or what is a graph already and taken
-        as it is: a graph module of any kind, a ``torch.export.ExportedProgram``, the path of one that
-        ``torch.export.save`` wrote (``.pt2``), or a graph of a :class:`fxlab.Capture`.
+        of which the model is; a folder with a ``config.json``, or ``file.py:name``, as the command takes
+        them; or what is a graph already and taken as it is: a graph module of any kind, a
+        ``torch.export.ExportedProgram``, the path of one that ``torch.export.save`` wrote (``.pt2``), or a
+        graph of a :class:`fxlab.Capture`.
     inputs
         What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor; the text for a pipeline; or a ``DataLoader`` or a list of inputs, of which the
