@@ -199,6 +199,8 @@ class _Pipeline:
             except Exception as error:  # the model's own code runs here, and may raise anything
                 if interrupted():
                     raise KeyboardInterrupt from error
+                if isinstance(error, TraceError) and error.code == Obstacle.GENERATOR.code:
+                    raise  # before the model itself runs, and goes on with it
                 if not steps and self._runs_without_gradients_only():
                     self._gradients = False
                     return self.climb_down(dynamic, interrupted)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import CellType
+from types import CellType, GeneratorType
 from typing import Any
 
 import torch
@@ -19,7 +19,9 @@ from torch import nn
 from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
+from fxlab.tracing.model_code.source_lines import where_asked
 from fxlab.tracing.model_code.surroundings import Surroundings, put_name
+from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.torch_private import disable_current_modes
 from fxlab.values.containers import is_a
 
@@ -43,13 +45,46 @@ def caches_bypassed(
     with RestoringStack() as stack:
         for holder, key, function in around.caches:
             stack.callback(_put, holder, key, function)
-            _put(holder, key, _uncached(function, always=function.__module__ in names))
+            if is_a(function, GeneratorType):
+                _put(holder, key, UnusedGenerator(function))
+            else:
+                _put(holder, key, _uncached(function, always=function.__module__ in names))
         for owner in (owner for owner in around.owners if is_a(owner, type) and file_of(owner) in names):
             for key, value in names_in(owner).items():
                 if is_a(value, functools.cached_property):
                     stack.callback(put_name, owner, key, value)
                     put_name(owner, key, _RememberedForOneRun(value, made))
         yield
+
+
+class UnusedGenerator:
+    """Stands for a generator of the model, which goes on once, and cannot be copied or put back."""
+
+    def __init__(self, own: Any) -> None:
+        self._own, self._thread = own, threading.get_ident()
+
+    def _used(self) -> Any:
+        if threading.get_ident() == self._thread:
+            raise Obstacle.GENERATOR(name=self._own.__qualname__, where=where_asked())
+        return self._own
+
+    def __iter__(self) -> Any:
+        return self._used()
+
+    def __next__(self) -> Any:
+        return next(self._used())
+
+    def send(self, value: Any) -> Any:
+        """Go on with a value."""
+        return self._used().send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """Go on with an error."""
+        return self._used().throw(*args)
+
+    def close(self) -> None:
+        """End it."""
+        self._used().close()
 
 
 class _RememberedForOneRun:
@@ -87,7 +122,11 @@ class _RememberedForOneRun:
         return value
 
 
-def _put(holder: Any, key: Any, function: Callable[..., Any]) -> None:
+NOT_TO_BE_USED: Mapping[type, Callable[[Any], Any]] = {GeneratorType: UnusedGenerator}
+"""What stands for objects that a run may not use, by their class."""
+
+
+def _put(holder: Any, key: Any, function: Any) -> None:
     if is_a(holder, CellType):
         holder.cell_contents = function
     else:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import is_
-from types import CellType, FunctionType, ModuleType
+from types import CellType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import torch
@@ -112,7 +112,7 @@ class _Snapshot:
 
     A class that no file names, such as one of a function, is found by its objects. ``apart_from``: files and
     classes that another snapshot has. ``owners``: those that this one has. ``caches``: the functions with a
-    cache: what holds them, under which name, and the function.
+    cache, and generators, neither of which a run may use: what holds them, under which name, and they.
     """
 
     def __init__(self, owners: Iterable[Any], apart_from: Iterable[Any] = ()) -> None:
@@ -130,7 +130,7 @@ class _Snapshot:
             if is_a(owner, type):
                 self._own([*type.__getattribute__(owner, "__mro__"), type(owner), *names.values()])
             for key, value in names.items():
-                if is_a(value, Cached):
+                if is_a(value, Cached, GeneratorType):
                     self.caches.append((owner, key, value))
                 kind = type(value)
                 if kind is FunctionType and _holds_nothing(value):
@@ -202,7 +202,9 @@ class _Snapshot:
     def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
         before = dict(_contents_of(holder))
         if is_a(holder, CellType):
-            self.caches += [(holder, key, value) for key, value in before.items() if is_a(value, Cached)]
+            self.caches += [
+                (holder, key, value) for key, value in before.items() if is_a(value, Cached, GeneratorType)
+            ]
         self._held.append((name, holder, before))
         ahead.extend(
             (f"{name}{key}" if is_a(holder, dict) else name, item)

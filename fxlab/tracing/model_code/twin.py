@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
-from types import CellType, FunctionType, MethodType, SimpleNamespace
+from collections.abc import Callable, Iterator, Mapping
+from types import CellType, FunctionType, MappingProxyType, MethodType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -30,12 +30,18 @@ class Twin:
     partial functions, closures and weak references lead to the copies. Everything else is shared: what
     extensions in C hold, locks, classes, functions without such variables. ``replacement``: returns what
     stands for a tensor that a module holds, as attribute or in a list or dict. The same tensor is asked for
-    once. Tensors that lie deeper are shared. ``model``: the twin. ``shared``: what the model holds and could
-    not be copied: its path, and the value.
+    once. Tensors that lie deeper are shared. ``stand_ins``: class of values that can neither be copied nor
+    shared -> makes what stands for one. ``model``: the twin. ``shared``: what the model holds and could not
+    be copied: its path, and the value.
     """
 
-    def __init__(self, model: nn.Module, replacement: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        self._replacement = replacement
+    def __init__(
+        self,
+        model: nn.Module,
+        replacement: Callable[[torch.Tensor], torch.Tensor],
+        stand_ins: Mapping[type, Callable[[Any], Any]] = MappingProxyType({}),
+    ) -> None:
+        self._replacement, self._stand_ins = replacement, stand_ins
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         # By identity; what was copied is held, so that nothing else takes its identity.
         self._copies: dict[int, tuple[Any, Any]] = {}
@@ -72,7 +78,11 @@ class Twin:
         """
         found = []
         for value, twin in [*self._copies.values()]:
-            if twin is value or is_a(twin, tuple, MethodType, functools.partial, FunctionType, CellType):
+            if (
+                twin is value
+                or type(value) in self._stand_ins
+                or is_a(twin, tuple, MethodType, functools.partial, FunctionType, CellType)
+            ):
                 continue
             holder, key = self._places.get(id(value), (None, None))
             if key in _OF_EVERY_MODULE and is_a(holder, nn.Module):
@@ -126,6 +136,8 @@ class Twin:
         return self._tensors[id(tensor)][1]
 
     def _copy(self, value: Any, is_held: bool) -> Any:
+        if (stand_in := self._stand_ins.get(type(value))) is not None:
+            return stand_in(value)
         if is_a(value, nn.Module):
             return self._of_object(value, holds_tensors=True)
         if is_a(value, *_CONTAINERS):

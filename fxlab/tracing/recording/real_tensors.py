@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fxlab.operators.python_functions import ADDRESSES
+from fxlab.tracing.model_code.caches import NOT_TO_BE_USED
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.recording.torch_calls import is_part_of_sparse, name_of
@@ -75,7 +76,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._watched.append(weakref.ref(alias))
             return alias
 
-        return Twin(model, watched)
+        return Twin(model, watched, NOT_TO_BE_USED)
 
     def by_shapes(self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Return what a call gives as far as the shapes of its arguments tell: fake tensors and numbers."""

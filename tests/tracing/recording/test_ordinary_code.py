@@ -128,6 +128,39 @@ def test_an_input_may_be_called_self():
     assert torch.equal(traced(X * 3, X), NamesSelf()(X * 3, X))
 
 
+def scales():
+    yield from (1.0, 2.0, 3.0, 4.0)
+
+
+GLOBAL = scales()
+
+
+class GoesOn(nn.Module):
+    """Has generators in different places, and takes a value of one."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept, self.items, self.around = scales(), [scales()], scales()
+        self.function = dict(self.ways(scales()))[kept]
+
+    def ways(self, around):
+        yield "attribute", lambda model: next(model.kept)
+        yield "item", lambda model: model.items[0].send(None)
+        yield "variable around", lambda model: next(around)
+        yield "global variable", lambda model: sum(GLOBAL)
+
+    def forward(self, x):
+        return x * self.function(self)
+
+
+@pytest.mark.parametrize("kept", ["attribute", "item", "variable around", "global variable"])
+def test_a_generator_of_the_model_is_refused_in_words_and_left_as_it_was(kept):
+    model = GoesOn(kept)
+    with pytest.raises(fxlab.TraceError, match=r"goes on with a generator \(scales\), at .*ordinary_code"):
+        fxlab.symbolic_trace(model, X)
+    assert torch.equal(model(X), X * (10 if kept == "global variable" else 1))
+
+
 class Seeds(nn.Module):
     def __init__(self, seeds, draws):
         super().__init__()
