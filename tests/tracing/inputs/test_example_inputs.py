@@ -6,6 +6,8 @@ import transformers as hf
 from agreement import assert_agree
 
 from fxlab import example_inputs, symbolic_trace
+from fxlab.tracing.inputs import placeholder_tokens
+from fxlab.tracing.inputs.input_trials import run_on_fakes
 
 pytestmark = pytest.mark.slow
 
@@ -513,3 +515,18 @@ def test_what_images_need_beside_them_is_asked_for():
 def test_text_alone_where_images_would_need_more_than_anybody_has_named():
     make, *_ = BESIDE_TEXT["patches on a grid"]
     assert list(example_inputs(make().eval())) == ["input_ids", "attention_mask"]
+
+
+def test_features_of_the_same_images_are_made_once(monkeypatch):
+    runs = []
+
+    def run(model, call, inputs, **options):
+        runs.append({name: tuple(tensor.shape) for name, tensor in inputs.items()})
+        return run_on_fakes(model, call, inputs, **options)
+
+    monkeypatch.setattr(placeholder_tokens, "run_on_fakes", run)
+    make, *_ = BESIDE_TEXT["patches on a grid"]
+    names = ["input_ids", "pixel_values", "pixel_values_videos", "video_grid_thw"]
+    with pytest.raises(ValueError, match="name image_grid_thw in input_names"):
+        example_inputs(make().eval(), input_names=names)
+    assert 0 < len(runs) == len({str(inputs) for inputs in runs})
