@@ -118,7 +118,10 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
     def __getattr__(name: str) -> Any:
         if name in _NAMES:
             return _find(name)
-        if not name.startswith("_") and (found := own_name(name, OF_FXLAB, _NAMES)) is not None:
+        if (
+            not name.startswith("_")
+            and (found := own_name(name, OF_FXLAB, dict.fromkeys(_NAMES, True))) is not None
+        ):
             module, _, own = found.rpartition(".")
             return _guided(getattr(import_module(f"fxlab.{module}"), own)) if module else __getattr__(own)
         if name.startswith("_") or not name.isidentifier():
@@ -128,7 +131,7 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
         if name[:1].isupper() and name in (for_authors := import_module("fxlab.rewriting")).__all__:
             return getattr(for_authors, name)
         sessions = import_module("fxlab.session").Session
-        own = own_name(name, OF_SESSIONS, {*dir(sessions)}) or name
+        own = own_name(name, OF_SESSIONS, sessions._known()) or name
         if callable(getattr(sessions, own, None)) or sessions.writes(name):
             return of_session(own)
         if (other := spelt_otherwise(name, [*_NAMES, *OF_FXLAB])) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 
 def _by_other_name(rows: Mapping[str, str]) -> dict[str, str]:
@@ -55,7 +55,7 @@ _OF_BOTH = _by_other_name(
         "graph_diff": "diff diff_graphs compare_graphs",
         "inspect": "show view widget explore display",
         "node_values": "(|node_)stats (|node_)statistics activations",
-        "nodes": "node_table list_nodes",
+        "nodes": "node_table",
         "validation.model_cost": "(|model_|total_|count_)(cost|costs|flops|macs)",
         "report": "save_(html|report) html_report",
         "transformed_nodes": "(changed|modified|rewritten|affected|marked)_nodes",
@@ -98,7 +98,7 @@ OF_SESSIONS = _OF_BOTH | _by_other_name(
         "apply_all": "optimi(z|s)e enable_all",
         "code": "source",
         "breaks": "graph_breaks",
-        "as_model": "to_model to_module module compiled_model",
+        "as_model": "to_model to_module module",
         "compare_stages": "verdicts",
         "explain": "candidates",
         "graph_module": "gm current transformed after",
@@ -147,7 +147,6 @@ _OF_RESULTS = {
     "node": "name node_name candidate candidate_node transformed transformed_node right",
     "original": "reference reference_node original_node expected_node left",
     "first": "first_divergence first_difference divergence where place",
-    "rewrites": "count num_rewrites n_rewrites",
     "divergence": "first",
     "pass_": "culprit transformation",
     "peak": "peak_bytes peak_memory max_memory",
@@ -159,7 +158,7 @@ _OF_RESULTS = {
     "svg": "to_svg",
     "to_frame": "to_pandas to_dataframe",
     "sessions": "graphs",
-    "table": "df dataframe details rows nodes",
+    "table": "df dataframe details rows",
 }
 OF_COLUMNS = {
     "module": ["module_path"],
@@ -276,22 +275,21 @@ _OBJECTS = (
 )
 
 
-def own_name(name: str, others: Mapping[str, str], known: Container[str]) -> str | None:
+def own_name(name: str, others: Mapping[str, str], known: Mapping[str, bool]) -> str | None:
     """Return the own name that is meant, or None: another name, or one with a word that adds nothing.
 
-    Those words are a verb before it and its object behind it: ``get_verdict``, ``run_benchmark``,
-    ``inspect_model``.
+    Those words are a verb before it (``get_verdict``) and, of what is called, its object behind it
+    (``inspect_model``). ``known``: the own names, and whether each is called.
     """
     words = name.split("_")
-    trimmed = [words[at:] for at in (0, 1) if not at or words[0] in _VERBS]
-    trimmed += [each[:-1] for each in trimmed if each and each[-1] in _OBJECTS]
-    for text in filter(None, map("_".join, trimmed)):
-        if text in others:
+    verbless = [words[1:]] if words[0] in _VERBS else []
+    bare = [each[:-1] for each in (words, *verbless) if each and each[-1] in _OBJECTS]
+    for each in (words, *verbless, *bare):
+        if (text := "_".join(each)) in others:
             return others[text]
-        if text != name:
-            for each in (f"{text}s", text):
-                if each in known:
-                    return each
+        for own in (f"{text}s", text) if text and each is not words else ():
+            if own in known and (known[own] or each in verbless):
+                return own
     return None
 
 

@@ -679,3 +679,15 @@ def test_all_passes_are_applied_by_one_word(session):
 def test_a_compile_is_of_one_call(model):
     with pytest.raises(TypeError, match=r"inputs: expected those of one call, got a list of 2"):
         fxlab.compile_session(model, [X, X[:2]])
+
+
+def test_a_name_that_would_mislead_is_refused(model, session):
+    for ask in (
+        lambda: session.verdict().nodes,
+        lambda: session.compiled_model,
+        lambda: session.num_nodes,
+        lambda: session.gradients,
+        lambda: session.verdict().max_rel_diff,
+    ):
+        with pytest.raises(AttributeError, match="has no attribute"):
+            ask()

@@ -110,7 +110,7 @@ def _command_of(word: str) -> str:
     known = ["compare", "compile", "doctor", "report", "trace", *_NAMED_OTHERWISE]
     if word in known or word.startswith("-"):
         return word
-    found = own_name(word.replace("-", "_"), _OF_OTHER_PROGRAMS, known) or word
+    found = own_name(word.replace("-", "_"), _OF_OTHER_PROGRAMS, dict.fromkeys(known, True)) or word
     return found if found in known else word
 
 

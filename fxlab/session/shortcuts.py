@@ -86,7 +86,7 @@ class Shortcuts:
             if name.startswith("_"):  # IPython, copy and pickle ask for these
                 raise AttributeError(name)
             functions = _public()
-            own = own_name(name, OF_SESSIONS, {*dir(type(self)), *functions}) or name
+            own = own_name(name, OF_SESSIONS, self._known() | dict.fromkeys(functions, True)) or name
             if "." in own or (own in functions and not hasattr(type(self), own)):
                 return partial(_function(name if "." in own else own), self)
             if self.writes(name):
@@ -97,6 +97,11 @@ class Shortcuts:
             if name in _OF_GRAPHS:
                 return getattr(self.graph if hasattr(Graph, name) else self.graph_module, name)
             raise no_such_name(f"{type(self).__name__!r} object", name, {*dir(self), *functions})
+
+    @classmethod
+    def _known(cls) -> dict[str, bool]:
+        """Return the names of its members, and whether each is called."""
+        return {name: callable(getattr(cls, name, None)) for name in dir(cls)}
 
     @staticmethod
     def writes(name: str) -> bool:
