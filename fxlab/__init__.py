@@ -118,14 +118,11 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
     def __getattr__(name: str) -> Any:
         if name in _NAMES:
             return _find(name)
-        if (
-            not name.startswith("_")
-            and (found := own_name(name, OF_FXLAB, dict.fromkeys(_NAMES, True))) is not None
-        ):
-            module, _, own = found.rpartition(".")
-            return _guided(getattr(import_module(f"fxlab.{module}"), own)) if module else __getattr__(own)
         if name.startswith("_") or not name.isidentifier():
             raise AttributeError(name)
+        if (found := own_name(name, OF_FXLAB, dict.fromkeys(_NAMES, True))) is not None:
+            module, _, own = found.rpartition(".")
+            return _guided(getattr(import_module(f"fxlab.{module}"), own)) if module else __getattr__(own)
         if find_spec(f"fxlab.{name}") is not None:
             return import_module(f"fxlab.{name}")
         if name[:1].isupper() and name in (for_authors := import_module("fxlab.rewriting")).__all__:

@@ -283,8 +283,8 @@ def own_name(name: str, others: Mapping[str, str], known: Mapping[str, bool]) ->
     """
     words = name.split("_")
     verbless = [words[1:]] if words[0] in _VERBS else []
-    bare = [each[:-1] for each in (words, *verbless) if each and each[-1] in _OBJECTS]
-    for each in (words, *verbless, *bare):
+    objectless = [each[:-1] for each in (words, *verbless) if each and each[-1] in _OBJECTS]
+    for each in (words, *verbless, *objectless):
         if (text := "_".join(each)) in others:
             return others[text]
         for own in (f"{text}s", text) if text and each is not words else ():
