@@ -96,12 +96,14 @@ def test_padding_on_the_left(fast, model):
 
 def test_a_pass_that_is_switched_on_serves_all_graphs(fast, model, session):
     assert_same_tokens(fast, model)
+    before = layers(fast)["hits"]
     session.apply("merge-linears")
     try:
         assert_same_tokens(fast, model)
         table = layers(fast)
-        assert table["passes"].tolist()[:2] == ["merge-linears"] * 2
-        assert set(table["verdict"][:2]) <= {"same bits", "within the model's own rounding"}
+        served = table[table["hits"] > before]
+        assert served["passes"].tolist() == ["merge-linears"] * 2
+        assert set(served["verdict"]) <= {"same bits", "within the model's own rounding"}
     finally:
         session.revert("merge-linears")
 

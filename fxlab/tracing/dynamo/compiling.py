@@ -5,6 +5,7 @@ All private parts of Dynamo by which this is done are in this file.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxlab.exchanged import exchanged
 from fxlab.interrupts import RestoringStack
 from fxlab.torch_private import DeviceContext
 from fxlab.tracing.dynamo.hooks import graph_break, reasons_noted
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from torch._dynamo.source import AttrSource, TypeSource
     from torch._dynamo.symbolic_convert import InliningInstructionTranslator
     from torch._dynamo.types import ConvertFrameReturn
+    from torch._dynamo.variables import builder
     from torch._dynamo.variables import torch as variables_of_torch
     from torch._dynamo.variables.dicts import ConstDictVariable
     from torch._dynamo.variables.functions import SkipFunctionVariable
@@ -45,7 +48,7 @@ else:
     AttrSource, TypeSource = _of_dynamo("source.AttrSource"), _of_dynamo("source.TypeSource")
     InliningInstructionTranslator = _of_dynamo("symbolic_convert.InliningInstructionTranslator")
     ConvertFrameReturn = _of_dynamo("types.ConvertFrameReturn")
-    variables_of_torch = _of_dynamo("variables.torch")
+    builder, variables_of_torch = _of_dynamo("variables.builder"), _of_dynamo("variables.torch")
     ConstDictVariable = _of_dynamo("variables.dicts.ConstDictVariable")
     SkipFunctionVariable = _of_dynamo("variables.functions.SkipFunctionVariable")
     UserDefinedObjectVariable = _of_dynamo("variables.user_defined.UserDefinedObjectVariable")
@@ -64,7 +67,7 @@ _SETTINGS: dict[str, Any] = {
     "guard_nn_modules": True,
     # NumPy's own results, not torch's in their place.
     "trace_numpy": False,
-    # A counter of a module is followed, and is no reason to compile for each number.
+    # A counter of a module is followed, and is no reason to compile for each number: `_Conversion.is_held`.
     "allow_unspec_int_on_nn_module": True,
     # Numbers that passes can read, such as an epsilon.
     "specialize_float": True,
@@ -156,6 +159,18 @@ class _Conversion:
         self._failed: Counter[types.CodeType] = Counter()
         self._failed_now: list[types.CodeType] = []
         self._full: set[types.CodeType] = set()
+        self._numbers: dict[tuple[types.CodeType, str], int] = {}
+        self._counting: set[tuple[types.CodeType, str]] = set()
+
+    def is_held(self, code: types.CodeType, name: str, value: int) -> bool:
+        """Tell whether an integer of a module is a number in a graph: it is until another one is met.
+
+        As a symbol, each width and count of a model would be one, at three times the time of a compile.
+        """
+        place = code, name
+        if self._numbers.setdefault(place, value) != value:
+            self._counting.add(place)
+        return place not in self._counting
 
     def _clone_with_backend(self, backend: object) -> _Conversion:
         """Take no other backend: by one of its own, ``DistributedDataParallel`` would have graphs split."""
@@ -179,7 +194,7 @@ class _Conversion:
         code = frame.f_code
         before = {id(reason) for reason in reasons_noted()}
         try:
-            with _guarding():
+            with _guarding(functools.partial(self.is_held, code)):
                 result: ConvertFrameReturn = self._convert(
                     frame, cache_entry, hooks, frame_state, skip=skip + 1
                 )
@@ -221,8 +236,20 @@ def _words(error: Exception, code: types.CodeType) -> str:
 
 
 @contextmanager
-def _guarding() -> Iterator[None]:
-    """Make Dynamo guard on more than it does by itself, while it compiles one frame."""
+def _guarding(is_held: Callable[[str, int], bool]) -> Iterator[None]:
+    """Make Dynamo guard on more than it does by itself, while it compiles one frame.
+
+    ``is_held``: tells of an integer of a module, by its place, whether it is a number in the graph.
+    """
+
+    def holding(is_number: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+        def is_held_there(value: Any, source: Any) -> bool:
+            name = source.name() if callable(source.name) else source.name  # a method in older ones
+            of_module = "nn_module" in source.guard_source.name.lower()
+            return is_number(value, source) or (of_module and is_held(name, value))
+
+        return is_held_there
+
     with RestoringStack(config.patch(**_known(_SETTINGS))) as stack:
         _exchange(stack, InliningInstructionTranslator, "build_inline_tracer", _guards_method)
         _exchange(stack, ConstDictVariable, "getitem_const_raise_exception_if_absent", _guards_absent_key)
@@ -234,6 +261,7 @@ def _guarding() -> Iterator[None]:
             variables_of_torch.constant_fold_functions_need_guards,
         ):
             _add(stack, known, _GUARDED)
+        stack.enter_context(exchanged(builder, {"is_int_specialization_case": holding}))
         told: Any = variables_of_torch.tracing_state_functions()
         stack.callback(told.update, {function: told[function] for function in _AS_EAGERLY})
         told.update(_AS_EAGERLY)
