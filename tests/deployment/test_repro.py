@@ -46,7 +46,8 @@ def test_each_script_runs_alone_and_compares(tmp_path):
     for name, script in runs.items():
         said = done.stdout.partition(f"{script}\n")[2].splitlines()[: MADE[name][1]]
         assert all(line.startswith("output ") for line in said)
-        assert name == "stage of a compile" or all(line.endswith("largest difference 0") for line in said)
+        # Its dropout draws other numbers where it is compiled; a convolution may be rounded otherwise.
+        assert name == "stage of a compile" or all(float(line.split()[-1]) < 1e-6 for line in said)
     assert runs["large weights"].with_suffix(".pt").exists()
 
 
