@@ -73,7 +73,12 @@ def is_author_code(filename: str) -> bool:
     """Tell whether a file is neither fxlab's, torch's nor Python's own; other packages have authors too."""
     if filename.startswith((_FXLAB, *_torch(), "<frozen ", "<eval_with_key>")):
         return False
-    return not filename.startswith(_PYTHON) or _PACKAGES in filename
+    return not filename.startswith(_PYTHON) or is_installed(filename)
+
+
+def is_installed(filename: str) -> bool:
+    """Tell whether a file is of an installed package."""
+    return _PACKAGES in filename
 
 
 def levels_to_author() -> int:

@@ -1,5 +1,6 @@
 """First guesses: names and forms of other libraries work, and others are answered with the way."""
 
+import inspect
 import json
 import operator
 import pickle
@@ -571,11 +572,8 @@ def test_assertions_and_passes_are_where_other_libraries_have_them(model):
     from fxlab.optimization import MergeLinears, Transformation, compose
     from fxlab.testing import assert_close, assert_same
 
-    assert (MergeLinears, Transformation, compose) == (
-        fxlab.MergeLinears,
-        fxlab.Transformation,
-        fxlab.compose,
-    )
+    assert (MergeLinears, Transformation) == (fxlab.MergeLinears, fxlab.Transformation)
+    assert inspect.unwrap(compose) is inspect.unwrap(fxlab.compose)
     assert_close(model, model, X)
     with pytest.raises(AssertionError, match="The models differ"):
         assert_same(model, nn.Linear(8, 4), X)

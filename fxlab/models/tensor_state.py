@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from fxlab.author_frames import is_installed
 from fxlab.models.python_read import PLAIN, python_read
 from fxlab.torch_private import FakeTensor
 from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of, slots_of
@@ -103,31 +105,54 @@ class ModelNoted:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._noted = self._read()
+        self._own, self._read = self._now()
 
     def changed(self) -> list[str]:
-        """Return the paths of attributes, hooks, modules and tensors that are others now."""
-        return _different(self._noted, self._read())
+        """Return the paths of attributes, hooks, modules and tensors that are others now.
 
-    def _read(self) -> dict[str, object]:
+        What could not be read before, such as a file that was imported since, is no change by itself.
+        """
+        own, read = self._now()
+        changed = (path for path, old in self._read.items() if not _still_read(path, old, read.get(path, ())))
+        return [*_different(self._own, own), *changed]
+
+    def _now(self) -> tuple[dict[str, object], dict[str, tuple[object, ...]]]:
+        """Return what is of its modules and tensors, and what their code reads elsewhere."""
         modules = dict(self._model.named_modules())
         settings = _settings(self._model).items()
         found = {path: value for path, value in settings if path.rpartition(".")[2] != "training"}
         tensors = dict(named_tensors(self._model))
         for path, tensor in tensors.items():
             found |= {f"{path}.{name}": _setting(item, 1) for name, item in namespace_of(tensor).items()}
-        held = tensors | modules
-        read = {path: _settings_of(values) for path, values in python_read(self._model).items()}
-        return found | read | {path: _Identity(value) for path, value in held.items()}
+        found |= {path: _Identity(value) for path, value in (tensors | modules).items()}
+        read = python_read(self._model).items()
+        return found, {path: tuple(_setting(item, _DEEPEST) for item in values) for path, values in read}
+
+
+def _still_read(path: str, before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    """Tell whether all that stood under a path still does, whatever has come to it."""
+    if before == now:
+        return True
+    # Registries of an installed package grow by what others import.
+    package = sys.modules.get(path.partition(".")[0])
+    may_grow = is_installed(getattr(package, "__file__", None) or "")
+    left = [*now]
+    for old in before:
+        found = next((each for each in left if old == each or (may_grow and _has_grown(old, each))), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True
+
+
+def _has_grown(before: Any, now: Any) -> bool:
+    is_dict = isinstance(before, tuple) and isinstance(before[0], type) and issubclass(before[0], dict)
+    return is_dict and isinstance(now, tuple) and before[0] is now[0] and {*before[1]} <= {*now[1]}
 
 
 def _different(before: dict[str, object], now: dict[str, object]) -> list[str]:
     paths = {**before, **now}
     return [path for path in paths if before.get(path) != now.get(path)]
-
-
-def _settings_of(values: list[Any]) -> tuple[object, ...]:
-    return tuple(_setting(value, _DEEPEST) for value in values)
 
 
 def _settings(module: nn.Module) -> dict[str, object]:

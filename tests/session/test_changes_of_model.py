@@ -11,6 +11,7 @@ import pytest
 import read_elsewhere
 import torch
 from torch import nn
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, LlamaConfig, LlamaModel
 
 import fxlab
 
@@ -217,3 +218,13 @@ def test_what_a_run_of_the_model_sets_is_no_change():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session.verdict()
+
+
+def test_a_registry_of_a_package_grows_by_other_models_without_an_alarm():
+    config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    session = fxlab.Session(BertModel(BertConfig(vocab_size=50, **config)).eval())
+    DistilBertModel(DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16))
+    LlamaModel(LlamaConfig(vocab_size=50, **config))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert session.verdict()

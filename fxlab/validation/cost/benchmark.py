@@ -151,7 +151,7 @@ class Times(Result):
 
     @property
     def time(self) -> float:
-        """Seconds for one call: the median of the rounds."""
+        """The seconds of one call, the median of the rounds."""
         return float(self._table["time"].iloc[-1])
 
     @property

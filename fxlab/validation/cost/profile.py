@@ -35,7 +35,7 @@ from fxlab.values.tensors import tensor_leaves
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
-    """The result of :func:`model_cost`: what one call takes, and a ``table`` of where."""
+    """The result of :func:`fxlab.validation.model_cost`: what one call takes, and a ``table`` of where."""
 
     flops: float
     """Floating-point operations that are known; see :func:`fxlab.profile`."""
