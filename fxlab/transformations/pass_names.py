@@ -36,9 +36,9 @@ def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_pr
     if found:
         raise ValueError(f"{argument}: {name!r} may be {', '.join(found)}. Write the whole name.")
     close = difflib.get_close_matches(wanted, spellings.values(), n=1)
-    near = [other for other, spelling in spellings.items() if spelling in close] or _sharing_words(
-        name, known
-    )
+    begun = [other for other, spelling in spellings.items() if wanted and spelling.startswith(wanted)]
+    near = begun or [other for other, spelling in spellings.items() if spelling in close]
+    near = near or _sharing_words(name, known)
     if name[:1].isupper() and name.isalnum():  # as the classes are called
         near = ["".join(part[0].upper() + part[1:] for part in other.split("-")) for other in near]
     meant = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""

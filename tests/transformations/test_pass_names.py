@@ -34,6 +34,11 @@ def test_a_prefix_counts_where_it_is_asked_for_alone():
         find_name("Fuse_Bias", NAMES)
 
 
+def test_all_that_begin_like_a_name_may_be_meant():
+    with pytest.raises(ValueError, match="Did you mean 'fuse-a-in-b' or 'fuse-a-in-c'"):
+        find_name("fuse-a", ["fuse-a-in-b", "fuse-a-in-c", "fuse-b"])
+
+
 def test_sessions_benchmarks_and_the_command_line_understand_all_spellings():
     session = Session(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2))), torch.ones(1, 2))
     for spelling in ("FuseBiasInLinear", "fuse_bias_in_linear", "Fuse bias in linear"):
