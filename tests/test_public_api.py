@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,10 @@ MEMBERS = [f"{name}.{member}" for name, members in ENTRIES for member in filter(
 def named(full_name: str):
     value = fxlab
     for part in full_name.removeprefix("fxlab.").split("."):
-        value = inspect.getattr_static(value, part) if isinstance(value, type) else getattr(value, part)
+        if inspect.ismodule(value) and not hasattr(value, part):  # nothing has imported it yet
+            value = import_module(f"{value.__name__}.{part}")
+        else:
+            value = inspect.getattr_static(value, part) if isinstance(value, type) else getattr(value, part)
     return value.__func__ if isinstance(value, classmethod | staticmethod) else value
 
 
