@@ -14,6 +14,7 @@ from types import TracebackType
 
 _FXLAB = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = sysconfig.get_paths()["stdlib"] + os.sep
+_INSTALLED = sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]
 _PACKAGES = os.sep + "site-packages" + os.sep
 _CELL = re.compile(r"ipykernel_\d+[/\\]\d+\.py$|^<ipython-input-")
 """How Jupyter names the files of cells."""
@@ -73,12 +74,12 @@ def is_author_code(filename: str) -> bool:
     """Tell whether a file is neither fxlab's, torch's nor Python's own; other packages have authors too."""
     if filename.startswith((_FXLAB, *_torch(), "<frozen ", "<eval_with_key>")):
         return False
-    return not filename.startswith(_PYTHON) or is_installed(filename)
+    return not filename.startswith(_PYTHON) or _PACKAGES in filename
 
 
 def is_installed(filename: str) -> bool:
-    """Tell whether a file is of an installed package."""
-    return _PACKAGES in filename
+    """Tell whether a file is of a package that is installed, and nobody's who works here."""
+    return filename.startswith(_INSTALLED)
 
 
 def levels_to_author() -> int:
@@ -104,6 +105,12 @@ def error_words(error: BaseException) -> str:
     except Exception:
         words = ""
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def placed_words(error: BaseException) -> str:
+    """Return an exception in words, with the author's line that it came through."""
+    line = author_line(error)
+    return error_words(error) + (f" ({line.place})" if line else "")
 
 
 def stretches(error: BaseException) -> list[Stretch]:

@@ -40,7 +40,7 @@ def python_read(model: nn.Module) -> dict[str, list[Any]]:
     """
     walk = _Walk()
     modules = list(model.modules())
-    for cls in dict.fromkeys(cls for module in modules for cls in type(module).__mro__):
+    for cls in classes_of(model):
         walk.names_of(cls, is_of_module=True)
     walk.use(("forward",))
     for module in modules:
@@ -48,6 +48,12 @@ def python_read(model: nn.Module) -> dict[str, list[Any]]:
         walk.ahead.extend((f"{type(module).__qualname__}.{name}", item, False) for name, item in own)
     walk.go()
     return walk.found
+
+
+def classes_of(model: nn.Module) -> list[type]:
+    """Return the classes of a model's modules, and those that these inherit from."""
+    kinds = dict.fromkeys(map(type, model.modules()))
+    return [*dict.fromkeys(cls for kind in kinds for cls in kind.__mro__)]
 
 
 class _Walk:

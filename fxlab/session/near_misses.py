@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 
-from fxlab.author_frames import author_line, error_words
+from fxlab.author_frames import placed_words
 from fxlab.checks import described
 from fxlab.graphs.unfolded import unfolded
 from fxlab.node_info import nodes_at, unknown_node
@@ -84,9 +84,7 @@ def of_all(
         try:
             tables[name] = ask(pass_)
         except Exception as error:
-            line = author_line(error)
-            place = f" ({line.place})" if line else ""
-            tables[name] = failed(name, Reason.PASS_FAILS(error=error_words(error) + place))
+            tables[name] = failed(name, Reason.PASS_FAILS(error=placed_words(error)))
     return concat([table.assign(**{"pass": name}) for name, table in tables.items()])
 
 

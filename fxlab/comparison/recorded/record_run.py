@@ -16,7 +16,7 @@ from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab._version import __version__
-from fxlab.author_frames import author_line, error_words
+from fxlab.author_frames import placed_words
 from fxlab.checks import described, flag, path_text
 from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.recorded.recorder import Recorder
@@ -117,8 +117,7 @@ def record_run(
         record(run, model, inputs, backward=backward, measure=measure)
     except BaseException as error:
         if run.model:
-            line = author_line(error)
-            run.error = f"{error_words(error)}{f' ({line.place})' if line is not None else ''}"
+            run.error = placed_words(error)
             write_run(run, path)
             error.add_note(f"fxlab: the run up to here is in {file}.")
         raise

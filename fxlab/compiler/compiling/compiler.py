@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.author_frames import author_line, error_words, from_author_on
+from fxlab.author_frames import from_author_on, placed_words
 from fxlab.compiler.code.hooks import generating
 from fxlab.compiler.compiling.hooks import compile_once, unfrozen
 from fxlab.compiler.graphs.flat import Frame
@@ -193,7 +193,4 @@ def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _failure(name: str, error: Exception) -> RuntimeError:
-    line = author_line(error)
-    place = f" ({line.place})" if line else ""
-    words = f"Compiling {name} failed, and nothing was changed."
-    return RuntimeError(f"{words} {error_words(error)}{place}")
+    return RuntimeError(f"Compiling {name} failed, and nothing was changed. {placed_words(error)}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from fxlab.models.python_read import classes_of
 from fxlab.values.containers import is_a
 
 
@@ -20,11 +21,6 @@ def files_of(model: nn.Module) -> list[ModuleType]:
     names = {*map(file_of, classes_of(model))}
     files = [sys.modules.get(name) for name in sorted(names) if not is_torch(name)]
     return [file for file in files if is_a(file, ModuleType)]
-
-
-def classes_of(model: nn.Module) -> set[type]:
-    """Return the classes of a model's modules, and those that these inherit from."""
-    return {cls for kind in {*map(type, model.modules())} for cls in kind.__mro__}
 
 
 def file_of(cls: type) -> str:

@@ -11,7 +11,6 @@ import functools
 import gc
 import logging
 import sys
-import sysconfig
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -24,8 +23,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from fxlab.author_frames import is_installed
 from fxlab.exchanged import ABSENT, set_name
-from fxlab.tracing.model_code.model_files import classes_of, file_of, files_of, names_in
+from fxlab.models.python_read import classes_of
+from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
 from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
 
 _NUMBERS = frozenset({bool, int, float, complex, str})
@@ -270,10 +271,7 @@ def _is_installed(owner: Any) -> bool:
     """Tell whether a file or class is of a package that is installed, and nobody's who works here."""
     file = owner if is_a(owner, ModuleType) else sys.modules.get(file_of(owner))
     path = names_in(file).get("__file__") if is_a(file, ModuleType) else None
-    return type(path) is str and path.startswith(_INSTALLED)
-
-
-_INSTALLED = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"])
+    return type(path) is str and is_installed(path)
 
 
 def _is_as_it_was(now: dict[Any, Any], before: dict[Any, Any]) -> bool:

@@ -59,9 +59,8 @@ class _Adoption:
     ) -> None:
         paths = dict(graph_module.named_modules(remove_duplicate=False))
         held = {f"{path} {name}": v for path, m in paths.items() for name, v in tensors_in(m).items()}
-        elsewhere = copies.get(
-            id(copies), ()
-        )  # copied although outside of the tree, as a module that is checked
+        # Copies note what they are of: also what is outside of the tree, such as a module that a check asks.
+        elsewhere = copies.get(id(copies), ())
         originals = [*paths.values(), *held.values(), *elsewhere]
         self._originals = {id(copies[id(each)]): each for each in originals if id(each) in copies}
         self._by_path: Mapping[str, Any] = paths | held if by_path else {}
