@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import isroutine, signature
 from pathlib import Path
@@ -24,6 +25,15 @@ from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, call_arguments, given_arguments, given_inputs, taken_of_batch
 from fxlab.models.step_record import step_record
+from fxlab.named_models import (
+    built,
+    configuration,
+    has_weights,
+    is_named_in_code,
+    made_in_code,
+    model_class,
+    pretrained,
+)
 
 if TYPE_CHECKING:
     from fxlab.tracing import CapturedGraph
@@ -125,40 +135,34 @@ def _of_transformers(model: Any) -> Source | None:
         return Source(model.model, pipeline=model)
     if not names & {"PreTrainedConfig", "PretrainedConfig"}:
         return None
-    cls = model_class(getattr(model, "architectures", None) or ())
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        made = cls(model) if cls is not transformers.AutoModel else cls.from_config(model)
-    return Source(made.eval())
+    return Source(built(model_class(getattr(model, "architectures", None) or ()), model, 0))
 
 
 def _of_place(model: Any) -> Source | None:
     """Return the model in a folder, of a configuration or in Python code, as the command takes them."""
-    if not isinstance(model, str | os.PathLike) or Path(model).suffix == ".pt2":
+    if not isinstance(model, str | os.PathLike):
         return None
-    # A room above, found when somebody asks for it.
-    loader = import_module("fxlab.command_line.model_source")
     path, text = Path(model), os.fspath(model)
-    is_config = path.suffix == ".json" and path.is_file()
-    if not (is_config or (path / "config.json").is_file() or loader.is_named_in_code(text)):
+    if is_named_in_code(text) and not path.exists():
+        with torch.random.fork_rng():
+            return source_made(made_in_code(text, 0))
+    if not ((path.suffix == ".json" and path.is_file()) or (path / "config.json").is_file()):
         return None
-    options = import_module("fxlab.command_line.main").command_parser().parse_args(["trace", "--", text])
-    try:
-        found = loader.loaded(options)
-    except import_module("fxlab.command_line.exit_code").CommandError as error:
-        raise ValueError(f"model: {error}") from error
-    return Source(found.model, found.inputs)
+    config = configuration(path)
+    cls = model_class(getattr(config, "architectures", None) or ())
+    if not has_weights(path):
+        return Source(built(cls, config, 0))
+    module, warning = pretrained(cls, text, config)
+    if warning:
+        warnings.warn(f"{text}: {warning}", stacklevel=2)
+    return Source(module)
 
 
-def model_class(names: Iterable[str]) -> Any:
-    """Return the first class of transformers that these names are, or ``AutoModel``."""
-    import transformers
-
-    for name in names:
-        cls = getattr(transformers, name, None)
-        if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
-            return cls
-    return transformers.AutoModel
+def source_made(made: Any) -> Source:
+    """Return the source of what Python code has made: a model in any form, or a model and its inputs."""
+    model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    found = source_of(model)
+    return found if inputs is None else replace(found, inputs=inputs)
 
 
 def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

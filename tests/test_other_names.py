@@ -664,7 +664,7 @@ def test_a_model_is_named_as_on_the_command_line(tmp_path, monkeypatch):
     made = f"{tmp_path.name.replace('-', '_')}.py"  # Python imports a name once
     (tmp_path / made).write_text("import torch\nmodel = torch.nn.Linear(4, 2), torch.ones(3, 4)\n")
     assert fxlab.Session(f"{made}:model").verdict()
-    with pytest.raises(ValueError, match=r"model: .*there is no nothing in"):
+    with pytest.raises(ValueError, match=r"there is no nothing in"):
         fxlab.Session(f"{made}:nothing")
     with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module"):
         fxlab.Session("no such folder")

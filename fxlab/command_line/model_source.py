@@ -3,88 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import json
 import logging
-import os
 import pickle
 import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fxlab.author_frames import author_line, error_words
 from fxlab.command_line.exit_code import CommandError, ExitCode, ends_with
+from fxlab.named_models import (
+    built,
+    configuration,
+    has_weights,
+    is_named_in_code,
+    made_in_code,
+    model_class,
+    pretrained,
+)
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 
-_NAME_IN_CODE = re.compile(r"(?P<code>.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*(\.[^\W\d]\w*)*)")
-
-
-def is_named_in_code(text: str) -> bool:
-    """Whether a text is of the form ``package.module:name`` or ``file.py:name``."""
-    return _NAME_IN_CODE.fullmatch(text) is not None
-
-
-def made_in_code(text: str, seed: int, *, calls: bool = True) -> Any:
-    """Import the code that a text names, and return the object there, or what it returns if it is called.
-
-    ``text``: the module, looked for in the working directory first, or its file; after a colon, the name
-    there. A class or a function is called without arguments; a module of ``torch`` is taken as it is.
-    ``seed``: of the random numbers that are drawn when the code is imported, and when it is called.
-    ``calls``: whether a class or a function is called. Raises CommandError if the code cannot be imported,
-    has no such name, or raises.
-    """
-    import torch
-
-    found = _NAME_IN_CODE.fullmatch(text)
-    assert found is not None
-    try:
-        torch.manual_seed(seed)
-        value: Any = _imported(found["code"])
-        for part in found["name"].split("."):
-            if not hasattr(value, part):
-                raise CommandError(f"{text}: there is no {part} in {found['code']}.")
-            value = getattr(value, part)
-        if isinstance(value, torch.nn.Module) or not callable(value) or not calls:
-            return value
-        torch.manual_seed(seed)
-        return value()
-    except CommandError:
-        raise
-    except Exception as error:
-        line = author_line(error)
-        place = f" (at {line.place})" if line else ""
-        raise CommandError(f"{text}: {error_words(error)}{place}") from error
-
-
-def _imported(code: str) -> ModuleType:
-    """Import a module as a script beside it would; what it imports later is found as well."""
-    file = Path(code) if code.endswith(".py") else None
-    if file is not None and not file.is_file():
-        raise CommandError(f"{code}: there is no such file.")
-    folder, name = (str(file.resolve().parent), file.stem) if file else (os.getcwd(), code)
-    if folder not in sys.path and not sys.flags.safe_path:
-        sys.path.insert(0, folder)
-    module = importlib.import_module(name)
-    origin = getattr(module, "__file__", None)
-    if file is not None and (origin is None or not file.samefile(origin)):
-        raise CommandError(
-            f"{code}: Python has another module {name}, {origin or 'its own'}. Rename the file."
-        )
-    return module
-
-
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-_WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model.bin.index.json")
 _SIZES = re.compile(r"\d+(x\d+)*(,\d+(x\d+)*)*")
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 _MAY_RUN_CODE = (
@@ -155,7 +101,8 @@ def given_inputs(
         generator = torch.Generator().manual_seed(0)
         return tuple(torch.randn(one, generator=generator, device="cpu").to(device) for one in sizes)
     if is_named_in_code(str(path)):
-        given = made_in_code(str(path), 0)
+        with ends_with(ExitCode.BAD_USAGE, ValueError):
+            given = made_in_code(str(path), 0)
         return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), given)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({option} {path})"):
         if path.suffix == ".safetensors":
@@ -199,20 +146,18 @@ def _refuse_changes(kind: str, options: argparse.Namespace) -> None:
 def _of_python(path: Path, options: argparse.Namespace) -> Source:
     import torch
 
-    from fxlab.sources import source_of
+    from fxlab.sources import source_made
 
     _refuse(
         "code that makes a model chooses this itself", options, "architecture", "attention", "random_weights"
     )
     device = torch.device("meta") if options.meta else device_of(options)
-    with torch.random.fork_rng(), device:
+    with ends_with(ExitCode.BAD_USAGE, ValueError), torch.random.fork_rng(), device:
         made = made_in_code(options.model, options.seed)
-    model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({options.model})"):
-        found = source_of(model)
+        found = source_made(made)
         module = _as_asked(found.module, options, device)
-    words = f"{type(module).__name__}, {options.model}"
-    return Source(module, words, found.inputs if inputs is None else inputs)
+    return Source(module, f"{type(module).__name__}, {options.model}", found.inputs)
 
 
 def _exported_program(path: Path, options: argparse.Namespace) -> Source:
@@ -278,31 +223,28 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     if not sys.stderr.isatty():
         transformers.utils.logging.disable_progress_bar()
-    config = _configuration(path, options)
+    is_local = path.exists()
+    with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="" if is_local else f"({options.model})"):
+        if is_local:
+            config = configuration(path)
+        else:
+            config = transformers.AutoConfig.from_pretrained(options.model, trust_remote_code=False)
     cls = _model_class(config, options.architecture)
     if options.attention:
         config._attn_implementation = options.attention
-    dtype = _dtype_of(options)
-    device = device_of(options)
-    is_local = path.exists()
-    has_weights = not is_local or (path.is_dir() and any(any(path.glob(name)) for name in _WEIGHTS))
-    words = f"{cls.__name__}, {options.model}"
-    build = transformers.AutoModel.from_config if cls is transformers.AutoModel else cls
+    device, dtype, warning = device_of(options), _dtype_of(options), ""
     with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({options.model})"):
         if options.meta:
             with torch.device("meta"):
-                model, words = build(config), f"{words}, no weights"
-        elif options.random_weights or not has_weights:
-            with torch.random.fork_rng():
-                torch.manual_seed(options.seed)
-                model, words = build(config), f"{words}, random weights (seed {options.seed})"
+                model, more = built(cls, config, options.seed), ", no weights"
+        elif options.random_weights or (is_local and not has_weights(path)):
+            model, more = built(cls, config, options.seed), f", random weights (seed {options.seed})"
         else:
-            model, found = cls.from_pretrained(
-                options.model, config=config, dtype=dtype or "auto", output_loading_info=True
-            )
-            _warn_of_missing(found)
-    words = words.replace("AutoModel", type(model).__name__, 1)
-    return Source(_as_asked(model, options, device).eval(), words)
+            model, warning = pretrained(cls, options.model, config, dtype)
+            more = ""
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
+    return Source(_as_asked(model, options, device), f"{type(model).__name__}, {options.model}{more}")
 
 
 def _dtype_of(options: argparse.Namespace) -> torch.dtype | None:
@@ -316,31 +258,9 @@ def _as_asked(model: nn.Module, options: argparse.Namespace, device: torch.devic
     return model.to(device=None if options.meta else device, dtype=_dtype_of(options))
 
 
-def _configuration(path: Path, options: argparse.Namespace) -> Any:
-    from transformers import CONFIG_MAPPING, AutoConfig
-
-    if not path.exists():
-        with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint=f"({options.model})"):
-            return AutoConfig.from_pretrained(options.model, trust_remote_code=False)
-    file = path / "config.json" if path.is_dir() else path
-    with ends_with(ExitCode.BAD_USAGE, ValueError, OSError, RecursionError, hint=f"({file})"):
-        values = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
-        raise CommandError(f"{file}: expected a configuration of transformers, with a model_type.")
-    if values["model_type"] not in CONFIG_MAPPING:
-        raise CommandError(
-            f"{file}: transformers has no architecture {values['model_type']!r}. A model with code of its "
-            "own is loaded in Python and given to fxlab.Session."
-        )
-    with ends_with(ExitCode.BAD_USAGE, Exception, hint=f"({file})"):
-        return CONFIG_MAPPING[values["model_type"]].from_dict(values)
-
-
 def _model_class(config: Any, name: str | None) -> Any:
     """Return the class that is asked for, that the configuration names, or the base model of its kind."""
     import transformers
-
-    from fxlab.sources import model_class
 
     cls = model_class([name] if name else getattr(config, "architectures", None) or ())
     if name and cls is transformers.AutoModel:
@@ -356,13 +276,3 @@ def device_of(options: argparse.Namespace) -> torch.device:
         device = torch.device(options.device or "cpu")
         torch.empty(0, device=device)
     return device
-
-
-def _warn_of_missing(found: Mapping[str, Any]) -> None:
-    missing = sorted(found.get("missing_keys", ()))
-    if missing:
-        more = "" if len(missing) <= 3 else f" and {len(missing) - 3} more"
-        print(
-            f"warning: the checkpoint has no {', '.join(missing[:3])}{more}; these weights are random.",
-            file=sys.stderr,
-        )

@@ -111,7 +111,7 @@ def test_code_without_a_model_is_refused_in_words(fxlab, code, name, words):
     assert words in ended.err
     assert len(ended.err.strip().splitlines()) == 1
     if name == "raising":
-        assert ended.err.rstrip().endswith(f"(at {code.name}:25)")
+        assert ended.err.rstrip().endswith(f"({code.name}:25)")
 
 
 def test_options_that_are_not_of_code_are_refused(fxlab, code):
