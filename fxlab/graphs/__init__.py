@@ -1,1 +1,1 @@
-"""Facts about graphs that need no run: what became of each node, and the difference of two graphs."""
+"""Facts about graphs that need no run: the counterparts of each node, and the difference of two graphs."""

@@ -1,4 +1,4 @@
-"""Counts of what a pass has done: its rewrites, and the kinds of nodes that became others."""
+"""Counts of the changes of a pass: its rewrites, and the kinds of nodes that became others."""
 
 from collections import Counter
 from collections.abc import Container, Mapping
@@ -91,7 +91,7 @@ class Changes(Result):
 
 
 def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation | None = None) -> Changes:
-    """Count what a pass, or several, has done to the stage below it.
+    """Count the changes that a pass, or several, made to the stage below.
 
     The journal knows which nodes were replaced by which. Where a pass keeps none, the graphs are compared.
 

@@ -24,7 +24,7 @@ _COLOURS = {"removed": "rgba(220, 60, 50, 0.16)", "added": "rgba(40, 160, 90, 0.
 
 @dataclass(frozen=True, repr=False)
 class CodeDiff(Result):
-    """Two generated codes and what has happened to each of their lines; made by :func:`fxlab.code_diff`.
+    """Two generated codes and the change of each line; made by :func:`fxlab.code_diff`.
 
     Printed, it is a unified difference with equal stretches folded. In a notebook it is shown in colours.
     """
@@ -61,7 +61,7 @@ class CodeDiff(Result):
         return "\n".join(sign + text if sign else text for sign, text in self._signed())
 
     def __repr__(self) -> str:
-        """Return the difference, which is what one wants to see at a prompt."""
+        """Return the difference, so that a prompt shows it."""
         return str(self)
 
     def _repr_html_(self) -> str:
@@ -97,7 +97,7 @@ class CodeDiff(Result):
             i, j = i + old, j + new
 
     def _signed(self) -> Iterator[tuple[str, str]]:
-        """Yield a sign and a text for each line that is shown; what is folded has no sign."""
+        """Yield a sign and a text for each line that is shown; a folded stretch has no sign."""
         i = j = 0
         for place, run in enumerate(self.runs):
             old, new = self.before.lines[i : i + run.steps[0]], self.after.lines[j : j + run.steps[1]]
@@ -117,7 +117,7 @@ class CodeDiff(Result):
 
 
 def code_diff(original: Model, transformed: Model | None = None, inputs: Inputs | None = None) -> CodeDiff:
-    """Compare the Python that torch generates of two graphs, line by line.
+    """Compare the Python that torch generates from two graphs, line by line.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def code_diff(original: Model, transformed: Model | None = None, inputs: Inputs 
     transformed
         The model after, in any of these forms. Left out, a session is compared with its own original.
     inputs
-        What a module that is not traced yet is traced on, as for :func:`fxlab.symbolic_trace`.
+        Inputs to trace a module on that is not traced yet, as for :func:`fxlab.symbolic_trace`.
 
     Returns
     -------

@@ -43,7 +43,7 @@ def graph_diff(
     transformed
         The model after, in any of these forms. Left out, a session is compared with its own original.
     inputs
-        What a module that is not traced yet is traced on, as for :func:`fxlab.symbolic_trace`.
+        Inputs to trace a module on that is not traced yet, as for :func:`fxlab.symbolic_trace`.
 
     Returns
     -------
@@ -55,12 +55,12 @@ def graph_diff(
             ``added``, ``removed``, ``changed`` (it does something else) or ``rewired`` (it does the same, to
             other nodes); ``moved`` where the graphs differ in nothing but the order of their nodes.
         ``differs``
-            In what: a list of ``op``, ``target``, ``arguments``, ``values`` (of parameters, buffers and
+            A list of ``op``, ``target``, ``arguments``, ``values`` (of parameters, buffers and
             constants), ``settings`` (all else of a module) and ``inputs``; or ``order``.
         ``op_before``, ``op``, ``target_before``, ``target``, ``inputs_before``, ``inputs``
-            What it was and is; ``None`` where it is not. Inputs are the names of the nodes that it reads.
+            Its properties before and now; ``None`` in a graph without it. Inputs are names of nodes.
         ``module_path``
-            Where in the model it is.
+            The path of its module in the model.
         ``marked``
             Whether a pass accounts for it: by a mark that the original does not have, or an entry of its
             journal. A node that reads another one now, or is gone, needs none where a node beside it has one.
@@ -142,7 +142,7 @@ class _Difference:
 
 
 def changes_by_name(a: GraphModule, b: GraphModule) -> dict[str, str]:
-    """Return by name what became of the nodes in which two graphs differ, whatever they come from."""
+    """Return the change of each node in which two graphs of any origin differ, by its name."""
     return {difference.name: difference.change for difference in _differences_of(a, b, None)}
 
 

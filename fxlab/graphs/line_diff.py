@@ -31,7 +31,7 @@ class Run(NamedTuple):
 def line_runs(
     before: Sequence[str], after: Sequence[str], names: tuple[Sequence[Hashable], Sequence[Hashable]]
 ) -> list[Run]:
-    """Return what has happened to each line of both texts; lines of one of the ``names`` have changed."""
+    """Return the change of each line of both texts; lines with equal ``names`` count as changed."""
     runs: list[Run] = []
     everywhere = range(len(before)), range(len(after))
     kept = _with_neighbours(before, after, _matched(before, after, *everywhere))

@@ -32,10 +32,9 @@ class Lineage:
 def lineage(original: GraphModule, transformed: GraphModule) -> Lineage:
     """Find where the nodes of a graph come from in another capture of the same model.
 
-    What torch has noted in ``meta["from_node"]`` decides. Where it says nothing, calls are of one step if
-    they were made in the same call of a module by the same line; of several, those of one kind, in their
-    order. Two graphs of which one was made of the other by passes have a lineage only where names say
-    nothing.
+    Torch's note in ``meta["from_node"]`` decides. Without one, calls belong to one step if the same line made
+    them in the same call of a module; several calls of a step are paired by kind, in their order. If passes
+    made one graph from the other, the lineage matters only where names say nothing.
     """
     found = _by_ancestry(original, transformed)
     _by_place(original, transformed, found)
@@ -105,7 +104,7 @@ def _first_shared(nodes: dict[Node, list[Any]], shared: set[Any]) -> dict[Hashab
 
 
 def _grouped(before: dict[Hashable, list[Node]], after: dict[Hashable, list[Node]]) -> Lineage:
-    """Pair the last nodes of groups that stand for one another: what others read of the step."""
+    """Pair the last nodes of corresponding groups, which compute the result of the step."""
     found = Lineage()
     for key, nodes in after.items():
         if others := before.get(key):
@@ -131,7 +130,7 @@ def _by_place(original: GraphModule, transformed: GraphModule, found: Lineage) -
 
 
 def _steps(node: Node, whole: set[str]) -> list[Hashable]:
-    """Return what a node may be a step of, the closest first: the call of a module, or lines in one."""
+    """Return the steps to which a node may belong, closest first: the call of a module, or lines in one."""
     path = module_path(node)
     lines = [(path, frame["file"], frame["line"]) for frame in frames_of(node)]
     return [path, *lines] if path in whole else [*lines]
@@ -153,7 +152,7 @@ def _numbered(nodes: list[Node], modules: Mapping[str, nn.Module]) -> list[tuple
 def _align(
     before: list[Node], after: list[Node], modules: Sequence[Mapping[str, nn.Module]], found: Lineage
 ) -> None:
-    """Pair the calls of one step of one kind, in their order; what lies between stands for the same."""
+    """Pair calls of one step by kind, in their order; the calls between two pairs correspond as a group."""
     i = j = 0
     pairs = in_order(*map(_numbered, (before, after), modules))
     for next_i, next_j in [*pairs, (len(before), len(after))]:
@@ -168,7 +167,7 @@ def _align(
 
 
 def _by_path(original: GraphModule, transformed: GraphModule, found: Lineage) -> None:
-    """Match what reads the same parameter or buffer."""
+    """Match the nodes that read the same parameter or buffer."""
     paths = {str(node.target): node for node in reversed(original.graph.find_nodes(op="get_attr"))}
     for node in transformed.graph.find_nodes(op="get_attr"):
         if (other := paths.get(str(node.target))) is not None:

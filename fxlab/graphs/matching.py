@@ -41,8 +41,7 @@ class Matching:
     unchanged: frozenset[Node]
     """The nodes of the transformed graph that do the same as their originals, on the same values."""
     origins: Mapping[Node, Sequence[Node]] = field(default_factory=dict)
-    """Node of the transformed graph -> what it comes from, where the two are captures of one model in two
-    dialects.
+    """Node of the transformed graph -> its origins, if the two are captures of one model in two dialects.
     """
 
 
@@ -52,9 +51,9 @@ def matched(
     """Match the nodes of two graphs.
 
     Inputs match by their order (or as ``inputs`` says), other nodes by name; two captures of one model by
-    what torch has noted of them (:func:`lineage`). A node that was erased matches the one that is read in its
-    stead: where an unchanged reader, such as an activation, now reads ``conv`` and not ``norm`` any more, and
-    ``conv`` has changed, then ``conv`` computes what ``norm`` did, whether the pass keeps a journal or not.
+    torch's notes (:func:`lineage`). An erased node matches the one that is read in its stead: if an unchanged
+    reader, such as an activation, now reads ``conv`` instead of ``norm``, and ``conv`` has changed, then
+    ``conv`` computes the former result of ``norm``, with or without a journal.
     """
     named = {node.name: node for node in original.graph.nodes}
     if (known := _known_pairs(original, transformed)) is not None:
@@ -90,7 +89,7 @@ def matched(
     for node, others in read_instead.items():
         if len(others) == 1 and (other := next(iter(others))).name not in left:
             originals[node] = other
-    # What computes something else, and is read by nobody, may have taken over from anything or nothing.
+    # Without readers, nothing tells which node a changed one replaces, if any.
     originals = {node: other for node, other in originals.items() if node in alike or node.users}
     originals = _one_to_one(originals)
     other_bodies = {
@@ -156,7 +155,7 @@ def known_to_agree(original: GraphModule, transformed: GraphModule) -> frozenset
 
 
 def _known_pairs(original: GraphModule, transformed: GraphModule) -> tuple[KnownPairs, KnownPairs] | None:
-    """Return what an original and a graph that is transformed know of each other."""
+    """Return the pairs that an original and a transformed graph keep of each other."""
     of = {known.of: known for known in original.meta.get(_KEPT, ()) if not known.originals}
     pairs = ((of[known.of], known) for known in transformed.meta.get(_KEPT, ()) if known.of in of)
     return next((pair for pair in pairs if pair[0] != pair[1]), None)
@@ -231,7 +230,7 @@ class Provenance:
         self._positions = {name: position for position, name in enumerate(self._nodes)}
         self._records: dict[str, list[Record]] = {}
         self._replaced: dict[int, set[str]] = {}
-        """What records have replaced, by their ``id``: the journals do not change meanwhile."""
+        """Nodes replaced by each record, by its ``id``: the journals do not change meanwhile."""
         done_before = {(record.signature, record.marked) for record in Journal.of(original).records}
         for record in Journal.of(transformed).records:
             if (record.signature, record.marked) in done_before:
@@ -265,7 +264,7 @@ class Provenance:
         return self._replaced[id(record)]
 
     def _records_of(self, name: str) -> list[Record]:
-        """Return what was done to a node; what is opaque says less than a match does, if there is one."""
+        """Return the records of a node; opaque ones only without a match, which says more."""
         records = self._records.get(name, [])
         if not any(record.is_opaque for record in records) or name not in self._matched:
             return records
@@ -277,5 +276,5 @@ class Provenance:
 
     @cached_property
     def matching(self) -> Matching:
-        """The nodes that match, whatever the journals say."""
+        """The nodes that match, regardless of the journals."""
         return matched(self._original, self._transformed)

@@ -14,7 +14,7 @@ from fxlab.values.tensors import same_bits
 
 
 def what_differs(a: Node, b: Node, owner_of_a: GraphModule, owner_of_b: GraphModule) -> list[str]:
-    """Return in what two nodes differ apart from the nodes they read; in doubt they differ.
+    """Return the aspects in which two nodes differ, apart from the nodes they read; in doubt they differ.
 
     Some of ``"op"``, ``"target"``, ``"arguments"`` (other than nodes), ``"values"`` (parameters, buffers,
     constants) and ``"settings"`` (all else of the module that is called).
@@ -92,7 +92,7 @@ class _Differing:
 
 
 def _settings(module: torch.nn.Module) -> list[Any]:
-    """Return all but its tensors that decides what a module computes."""
+    """Return the state of a module, apart from its tensors, that decides its result."""
     settings: list[Any] = []
     for name, part in module.named_modules():
         settings += [name, type(part)]
@@ -112,5 +112,5 @@ def equal(a: Any, b: Any) -> bool:
     """Tell whether two values are equal; in doubt they are not."""
     try:
         return bool(a == b)
-    except Exception:  # whatever a class raises whose instances do not compare to one truth value
+    except Exception:  # instances of some classes, such as arrays, do not compare to one truth value
         return False

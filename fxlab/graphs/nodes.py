@@ -41,16 +41,16 @@ def nodes(
     target: Any = None,
     module: str | None = None,
 ) -> pd.DataFrame:
-    """Return a row for each node of a graph, in its order, with those of bodies behind the calls they are of.
+    """Return a row for each node of a graph, in its order; nodes of bodies follow the call of the body.
 
     Parameters
     ----------
     model
         A graph module; a session, of which the present one is described; or a module, which is traced.
     inputs
-        What a module is traced on. Left out, they are made from its configuration.
+        Inputs to trace a module on. Left out, they are made from its configuration.
     where
-        Which nodes to list: the name of a node, the path of a module, what nodes compute in words
+        Nodes to list: the name of a node, the path of a module, an operation in words
         (``"linear"``), a class of modules, an operator, or a function of a node. Left out, all.
     op, target, module
         Only nodes of this ``op``; of this ``target``, itself or in words; in the module at this path.
@@ -144,9 +144,9 @@ def chosen_nodes(
 def _meant(graph_module: GraphModule, where: Any) -> list[Node]:
     """Return the nodes that ``where`` means.
 
-    ``where``: the name of a node, the path of a module, or what nodes compute in words (``"linear"``,
-    ``"batch norm"``); a class of modules; a function or operator that nodes call; or a function of a node,
-    which is true of those. Raises ValueError if a text means none.
+    ``where``: the name of a node, the path of a module, or an operation in words (``"linear"``, ``"batch
+    norm"``); a class of modules; a function or operator that nodes call; or a predicate of a node. Raises
+    ValueError if a text means none.
     """
     graph, modules = graph_module.graph, modules_by_path(graph_module)
     if isinstance(where, str):

@@ -40,11 +40,11 @@ class NodeAtStage:
     nodes: tuple[str, ...] = ()
     """The names of the nodes of the stage that stand for it, the one of its own name first."""
     differs: tuple[str, ...] = ()
-    """In what the node of its name differs from what it was at first, as in :func:`fxlab.graph_diff`."""
+    """Aspects in which the node differs from the first one of its name, as in :func:`fxlab.graph_diff`."""
 
     @property
     def words(self) -> str:
-        """A sign for the change, in what the node differs, and an arrow to what else stands for it."""
+        """A sign for the change, the aspects that differ, and an arrow to other nodes that stand for it."""
         differs = ", ".join(part for part in self.differs if part != "inputs")
         arrow = "→" if self.others and self.change != "replaced" else ""
         return " ".join(filter(None, (_SIGNS[self.change], differs, arrow)))
@@ -59,18 +59,18 @@ class NodeAtStage:
 
 
 def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.DataFrame":
-    """Tell what each node of a session is at each stage, from the original to the last pass that is on.
+    """Follow each node of a session through its stages, from the original to the last pass that is on.
 
-    Which nodes stand for which in the stage above is known from the journals of the passes: a merged linear
-    stands for all that were merged. Where a pass keeps none, nodes are matched by their names and by what
-    reads them. From stage to stage that gives what has become of a node in the end. Nothing is run.
+    The journals of the passes tell which nodes of a stage stand for which of the stage below: a merged linear
+    stands for all that were merged. Without a journal, nodes are matched by their names and their users.
+    These steps are chained from the first stage to the last. Nothing is run.
 
     Parameters
     ----------
     session
         A :class:`fxlab.Session`.
     unchanged
-        Whether to list the nodes as well that are the same at every stage.
+        Whether to list also nodes that are the same at every stage.
 
     Returns
     -------
@@ -80,13 +80,13 @@ def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.Data
         passes that are on. Each cell is a :class:`~fxlab.graphs.nodes_by_stage.NodeAtStage`, with
         ``change``, ``nodes`` (the names of the nodes that stand for it there) and ``differs``. Printed,
         ``·`` is the same, ``≠ target`` changed in its target, ``⇄`` the same on other inputs,
-        ``→ merged`` replaced by ``merged``, ``+`` added, and ``—`` gone. A node is compared with what it was
-        at the first stage that has one of its name.
+        ``→ merged`` replaced by ``merged``, ``+`` added, and ``—`` gone. A node is compared with the node of
+        its name at the first stage that has one.
 
     Raises
     ------
     TypeError
-        If ``session`` is none.
+        If ``session`` is no session.
 
     Examples
     --------
@@ -112,12 +112,12 @@ def nodes_by_stage(session: SessionLike, *, unchanged: bool = False) -> "pd.Data
 
 
 def stage_names(session: SessionLike) -> list[str]:
-    """Return what the stages of a session are called in tables."""
+    """Return the names of the stages of a session in tables."""
     return ["original", *(p.name for p in session.applied)]
 
 
 class _Stage:
-    """A stage, and what its nodes have become of those of the stage below."""
+    """A stage, and the counterparts in it of the nodes of the stage below."""
 
     def __init__(self, graph_module: GraphModule, below: "_Stage | None") -> None:
         self.graph_module = graph_module

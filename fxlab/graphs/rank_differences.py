@@ -24,12 +24,12 @@ def compare_collectives(ranks: Sequence[Model] | Mapping[int, Model]) -> pd.Data
     """List the collectives in which the graphs of several ranks differ. Nothing is run.
 
     Ranks of a group have to call the same collectives in the same order, with the same shapes, dtypes and
-    reductions. Where one does not, all of them wait until a time-out, or exchange the wrong elements. The
-    first row of a rank is where that happens.
+    reductions. If one does not, all of them wait until a time-out, or exchange the wrong elements. The first
+    row of a rank is the place where that happens.
 
     Each rank is compared with the lowest that shares a group with it, in all groups that both use. Groups are
     the same if they have the same name in torch, as they have where all ranks make them in the same order.
-    What is sent from one rank to another is not compared.
+    Messages between two ranks are not compared.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def compare_collectives(ranks: Sequence[Model] | Mapping[int, Model]) -> pd.Data
     pandas.DataFrame
         A row for each difference, in columns ``rank``, ``group``, ``place`` (how many collectives in groups
         of both come before it), ``change`` (``changed``, ``missing`` or ``additional``), ``expected`` and
-        ``found`` (what the lower rank calls, and what this one does), ``node`` and ``expected_node``.
+        ``found`` (the calls of the lower rank and of this one), ``node`` and ``expected_node``.
         Empty if the ranks agree.
 
     Raises

@@ -41,9 +41,9 @@ def moved_nodes(original: GraphModule, transformed: GraphModule) -> tuple[str, .
 def reordering(original: GraphModule, transformed: GraphModule) -> Reordering | None:
     """Prove that two graphs differ in the order of their nodes alone, and compute the same; ``None`` if not.
 
-    Every node has a partner of its name that does the same to the same nodes. Each value is written as often
-    before a node reads it, and what writes, draws random numbers, has other effects or is unknown keeps its
-    order. What a collective is given is not written until it is waited for, as often as before.
+    Every node has a partner of its name that does the same to the same nodes. Each value has been written
+    equally often before a node reads it. Calls that write, draw random numbers, have other effects or are
+    unknown keep their order. A wait counts as a read of the collective's inputs.
     """
     ours = {node.name: node for node in original.graph.nodes}
     theirs = {node.name: node for node in transformed.graph.nodes}
@@ -88,7 +88,7 @@ class _Side:
 
 
 def _has_effect(node: Node, facts: GraphFacts) -> bool:
-    """Tell whether a node does more than compute a result of what it reads, or may do so."""
+    """Tell whether a node has, or may have, effects beyond a result computed from its inputs."""
     if node.op in ("placeholder", "get_attr", "output") or is_wait(node):
         return False
     if collective_kind(node):

@@ -43,7 +43,7 @@ def transformed_nodes(
         where known, the number of ``parameters`` that it holds, and the names of ``inputs`` and ``users``.
 
         With ``original``, ``before`` names the nodes that it stands for, and each of ``op``, ``target``,
-        ``shape``, ``dtype``, ``parameters`` and ``inputs`` has beside it what they had (``op_before``, ...).
+        ``shape``, ``dtype``, ``parameters`` and ``inputs`` has a column for theirs (``op_before``, ...).
         These are lists, as a merged linear stands for several; empty for a node that is all new.
 
     Raises

@@ -25,7 +25,7 @@ _PASS_ON = frozenset({
     "wrap", "tag_activation_checkpoint", "wrap_activation_checkpoint", "wrap_with_set_grad_enabled",
     "wrap_with_autocast",
 })  # fmt: skip
-"""Operators that are given bodies, and after them what they pass to each, in the order of its inputs."""
+"""Operators that take bodies and, after them, the arguments of each body in the order of its inputs."""
 _WITH_PATHS = ("get_attr", "call_module")
 
 
@@ -36,14 +36,14 @@ class BodyPlace:
     caller: str
     """The node of the outermost graph that calls the outermost body."""
     calls: tuple[tuple[str, str], ...]
-    """What becomes a group around it, outermost first: a path, and a word for what it is."""
+    """The groups around it, outermost first: a path, and a word for the kind."""
 
 
 def unfolded(graph_module: GraphModule) -> GraphModule:
-    """Return a graph to look at that has the nodes of bodies as its own; the module itself if it has none.
+    """Return a graph to look at, with the nodes of bodies inlined; the module itself if it has no bodies.
 
-    A node ``mm`` of a body ``true_graph_0`` is called ``true_graph_0/mm``. Inputs of a body read what the
-    call passes to them, where the two correspond one to one; the call reads the outputs of its bodies. The
+    A node ``mm`` of a body ``true_graph_0`` is called ``true_graph_0/mm``. Inputs of a body read the
+    arguments of the call, if the two correspond one to one; the call reads the outputs of its bodies. The
     journals of the bodies are joined to that of the graph. The result shares all modules and tensors, and
     cannot be run.
     """
@@ -62,9 +62,9 @@ def bare_name(node: Node) -> str:
 
 
 def to_look_at(graph: Graph, held: Mapping[str, Any], class_name: str) -> GraphModule:
-    """Return a graph module of a graph that cannot be run; ``held``: what it calls and reads, by targets."""
+    """Return a graph module that cannot be run; ``held``: the modules and tensors of the graph, by target."""
     carrier = Graph()
-    # What lies in a module that is called is there with it, and setting it would write into that module.
+    # A called module brings its parts along, and setting one of them would write into that module.
     outermost = {path: value for path, value in held.items() if held.keys().isdisjoint(parents_of(path)[1:])}
     for path in outermost:
         carrier.get_attr(path)
@@ -79,7 +79,7 @@ def to_look_at(graph: Graph, held: Mapping[str, Any], class_name: str) -> GraphM
 
 
 def held_by(graph: Graph, graph_module: GraphModule) -> dict[str, Any]:
-    """Return what the nodes of a graph call and read of a module, by their targets."""
+    """Return the parts of a module that the nodes of a graph call and read, by target."""
     targets = dict.fromkeys(
         str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr")
     )
@@ -92,7 +92,7 @@ class _Graph:
 
     module: GraphModule
     given: list[Any] = field(default_factory=list)
-    """What is passed to its inputs; empty where that is not known."""
+    """The arguments of its inputs; empty if unknown."""
     prefix: str = ""
     path: str = ""
     caller: str = ""
@@ -157,7 +157,7 @@ class _Unfolding:
 
 
 def passed_to(called: list[Body], body: Body, node: Node) -> list[Any]:
-    """Return what a call passes to the inputs of a body; nothing where that cannot be told from the graph."""
+    """Return the arguments that a call passes to a body; none if the graph does not tell."""
     leaves: list[Any] = []
     map_aggregate((node.args, node.kwargs) if body.reading is None else node.args, leaves.append)
     if body.reading is not None:

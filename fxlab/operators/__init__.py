@@ -1,8 +1,8 @@
-"""Facts about the operators that a graph calls: what they write, alias, draw, compute and return.
+"""Facts about the operators that a graph calls: writes, aliases, random draws, computation and results.
 
-They are read from torch's own schemas and tags. `python_functions.py` has what Python adds, and
-`exceptions.py` and `result_tables.py` where schemas are silent. The same questions are answered for torch's
-functions and methods, its modules, and ``aten`` overloads.
+They are read from torch's own schemas and tags. `python_functions.py` adds the functions of Python;
+`exceptions.py` and `results.py` add the facts on which schemas are silent. The same questions are answered
+for torch's functions and methods, its modules, and ``aten`` overloads.
 """
 
 from typing import TYPE_CHECKING

@@ -31,7 +31,7 @@ def _is_registered(overload: OpOverload, device: str) -> bool:
 
 
 class _FirstCallError(Exception):
-    """Says what an operator does first, and lets it do no more."""
+    """Reports the first call of an operator, and stops it there."""
 
     def __init__(self, casts_to: torch.dtype | None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class _FirstCallError(Exception):
 
 
 class _Watched(torch.Tensor):
-    """A tensor that is said to lie on a device, holds nothing, and stops whatever computes with it."""
+    """A tensor without data that claims to lie on a device, and stops every computation with it."""
 
     @staticmethod
     def __new__(cls, device: str) -> "_Watched":
@@ -66,7 +66,7 @@ def _is_lowered(overload: OpOverload, device: str) -> bool:
             overload(*args, **kwargs)
     except _FirstCallError as first:
         dtype = first.casts_to
-    except Exception:  # what an operator has against such arguments, or autocast against an operator
+    except Exception:  # an operator may refuse such arguments, and autocast an operator
         return False
     finally:
         torch.set_autocast_enabled(device, was_on)

@@ -40,7 +40,7 @@ def written_arguments(node: Node) -> list[Node]:
 
 
 def written_values(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments of a call that it may write in place, whatever they are."""
+    """Return the arguments of a call that it may write in place, tensors or not."""
     flag = WRITES_STATE.get(operator.name)
     if flag and argument_of(operator, args, kwargs, flag) not in (False, None):
         return [*args, *kwargs.values()]
@@ -56,7 +56,7 @@ def _writes_first(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def may_alias(node: Node) -> bool:
-    """Tell whether what a call returns may share memory with its arguments, or hold one of them."""
+    """Tell whether the result of a call may share memory with its arguments, or hold one of them."""
     if node.target is getattr:
         return _attribute(node) not in FACTS
     operator = operator_of(node)
@@ -64,7 +64,7 @@ def may_alias(node: Node) -> bool:
 
 
 def returns_number(node: Node) -> bool:
-    """Tell whether a call returns Python numbers or sizes, whatever it is given."""
+    """Tell whether a call returns Python numbers or sizes, for any arguments."""
     if node.target is getattr:
         return _attribute(node) in NUMBER_ATTRIBUTES
     operator = operator_of(node)
@@ -122,13 +122,13 @@ def why_not_pure(node: Node) -> Refusal | None:
 
 
 def argument(node: Node, name: str) -> Any:
-    """Return what a call is given for one of its operator's parameters, or the default of that."""
+    """Return the argument of a call for one of its operator's parameters, or the default."""
     operator = operator_of(node)
     return node.kwargs.get(name) if operator is None else argument_of(operator, node.args, node.kwargs, name)
 
 
 def argument_of(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Any:
-    """Return what an operator is given for one of its parameters, or the default of that."""
+    """Return the argument for one of an operator's parameters, or the default."""
     if name in kwargs:
         return kwargs[name]
     if name not in operator.parameters:

@@ -8,10 +8,10 @@ ALIASES = frozenset({
 """Operators that may return an argument or a view of it, and whose schema does not say so."""
 
 HOLDS_ARGUMENTS = ("_", "to_", "sparse_")
-"""How the names begin of composite operators that may return what they were given, or hold it."""
+"""Prefixes of composite operators that may return an argument, or hold it."""
 
 SHARES_OTHERS_MEMORY = frozenset({"set_", "set_data"})
-"""Operators that let what they write lie in the memory of another argument."""
+"""Operators that move the tensor they write into the memory of another argument."""
 
 WRITES_STATE = {
     "batch_norm": "training", "native_batch_norm": "training", "_batch_norm_impl_index": "training",
@@ -28,7 +28,7 @@ DRAWS = frozenset({
 """Functions in Python that draw random numbers, beside those whose operators are tagged."""
 
 PREFIXES = {"special_": "", "arc": "a"}
-"""How the names of second spellings begin, and what stands there in the first, where torch has that."""
+"""Prefixes of second spellings, and those of the first spellings, if torch has both."""
 
 SYNONYMS = {
     "absolute": "abs", "clip": "clamp", "concat": "cat", "concatenate": "cat", "det": "linalg_det",
@@ -44,4 +44,4 @@ SYNONYMS = {
 """Second names of operators, and the first."""
 
 UNINITIALISED = "empty"
-"""What is in the names of operators whose result is whatever was in memory."""
+"""Part of the names of operators that return uninitialised memory."""

@@ -41,11 +41,11 @@ _NUMBERS = _LISTS | {"int", "Optional[int]", "number", "Optional[number]"}
 
 @dataclass(frozen=True)
 class Operator:
-    """A function or method of torch or of Python, with what torch's dispatcher knows of it.
+    """A function or method of torch or of Python, with the dispatcher's facts about it.
 
-    ``name``: what it is called: that of torch's operator where there is one. ``function``: what a
-    ``call_function`` node calls, ``None`` for a method. ``overloads``: the operators of torch that it may be,
-    without those that write into an ``out`` argument.
+    ``name``: that of torch's operator, if there is one. ``function``: the target of a ``call_function`` node,
+    ``None`` for a method. ``overloads``: the operators of torch that it may be, without those that write into
+    an ``out`` argument.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Operator:
 
     @cached_property
     def may_alias(self) -> bool:
-        """Whether what it returns may share memory with an argument."""
+        """Whether its result may share memory with an argument."""
         if self.name in NUMBERS:
             return False
         if self.name in CASTS or self.name in VIEWS:
@@ -89,7 +89,7 @@ class Operator:
 
     @cached_property
     def returns_written(self) -> bool:
-        """Whether what it returns shares memory with arguments that it writes, and with no others."""
+        """Whether its results share memory with arguments that it writes, and with no others."""
         returned = [value.alias_info for overload in self.overloads for value in overload._schema.returns]
         return (
             bool(returned)
@@ -116,7 +116,7 @@ class Operator:
 
     @cached_property
     def returns_something(self) -> bool:
-        """Whether it returns a value; what returns none is called for what else it does."""
+        """Whether it returns a value; an operator without one is called for its effects."""
         return all(overload._schema.returns for overload in self.overloads)
 
     @cached_property
@@ -128,7 +128,7 @@ class Operator:
 
     @cached_property
     def is_known(self) -> bool:
-        """Whether torch's schemas or the tables of this package tell what it does."""
+        """Whether torch's schemas or the tables of this package describe it."""
         named = CASTS.keys() | VIEWS | IN_PLACE
         return bool(self.overloads) or self._only_computes or self.is_dropout or self.name in named
 

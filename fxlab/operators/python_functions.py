@@ -32,7 +32,7 @@ SYNTAX = {
     "__div__": "div", "__radd__": "add", "__rmul__": "mul", "__rsub__": "rsub", "__rand__": "and",
     "__ror__": "or", "__rxor__": "xor",
 }  # fmt: skip
-"""Methods of Python's syntax that ``operator`` has no function for, and what they compute."""
+"""Methods of Python's syntax without a function in ``operator``, and the operations they compute."""
 
 CONTAINER_WRITES = frozenset(
     {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault", "reverse"}

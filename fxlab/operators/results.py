@@ -39,7 +39,7 @@ STEPS = frozenset({"round", "floor", "ceil", "trunc", "sign", "sgn", "floor_divi
 """Operators whose floating-point results take isolated values, as integers do."""
 
 JUMPS = frozenset({"frac", "remainder", "fmod", "divmod"})
-"""Operators that return what such a step leaves over."""
+"""Operators that return the remainder of such a step."""
 
 WHOLE_NUMBERS = frozenset({"sym_int", "range", "builtins.int"})
 """Functions in Python that take integers, or make them."""
@@ -48,13 +48,13 @@ TRUTH_VALUES = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "isposinf", "isneginf", "isreal",
     "isclose", "isin", "signbit", "logical_not", "logical_and", "logical_or", "logical_xor",
 })  # fmt: skip
-"""Operators that return truth values, whatever dtypes they are given."""
+"""Operators that return truth values for arguments of any dtype."""
 
 INTEGERS = frozenset({"argmax", "argmin", "argsort", "argwhere", "nonzero", "bincount", "count_nonzero"})
-"""Operators that return integers of 64 bits, whatever dtypes they are given."""
+"""Operators that return integers of 64 bits for arguments of any dtype."""
 
 FILLED = {"zeros": 0.0, "ones": 1.0}
-"""What operators fill a new tensor with, also as ``new_zeros`` and ``zeros_like``."""
+"""Values with which operators fill a new tensor, also as ``new_zeros`` and ``zeros_like``."""
 
 
 def moves_elements(node: Node) -> bool:

@@ -13,7 +13,7 @@ from fxlab.operators.python_functions import ADDRESSES, DATA, LAYOUT
 
 
 def _getters(*names: str) -> Mapping[Any, str]:
-    """Return what reads attributes of tensors, each with the name."""
+    """Return the getters of attributes of tensors, with the names."""
     return {getattr(torch.Tensor, name).__get__: name for name in names}
 
 
@@ -29,7 +29,7 @@ DTYPE_READS = frozenset(
 """Calls that tell something of a dtype, beside those that return one."""
 
 GRADIENT_READS = _getters("requires_grad", "is_leaf", "grad_fn")
-"""What tells whether gradients are computed, and the name of each."""
+"""Getters that tell whether gradients are computed, with the names."""
 
 TEXT_READS = frozenset({"__repr__", "__format__"})
 """Calls that make a text of numbers."""
@@ -37,7 +37,7 @@ TEXT_READS = frozenset({"__repr__", "__format__"})
 NUMBER_OF: dict[str, Callable[[Any], Any]] = {
     "__bool__": bool, "__int__": int, "__float__": float, "__index__": operator.index,
 }  # fmt: skip
-"""Calls by which Python takes the one number out of a tensor, and what Python makes of it."""
+"""Methods by which Python takes the one number out of a tensor, and the functions that call them."""
 
 TELL_NO_DATA = DATA | LAYOUT_READS | {"data_ptr", "__hash__", "__dir__"}
 """Calls that give something else than tensors, and either no data or data that is held by other means."""

@@ -1,7 +1,7 @@
-"""Lists, dicts and the like that a model holds, read and written by the methods of the built-in classes.
+"""Containers that a model holds, read and written by the methods of the built-in classes.
 
-Their own classes may refuse to be written, count what is read or answer in other ways, as a frozen
-configuration does. Nor is an object asked for its class, which it may give wrongly.
+Classes of a model may refuse writes, count reads or answer in other ways, as a frozen configuration does. Nor
+is an object asked for its class, since its answer may be wrong.
 """
 
 import sys
@@ -21,7 +21,7 @@ _NOT_OF_MODELS = {"torch", *sys.stdlib_module_names} - {"__main__", "argparse", 
 
 
 def is_a(value: Any, *classes: type[_Class]) -> TypeGuard[_Class]:
-    """Tell whether a value is an instance of a class, whatever it says itself."""
+    """Tell whether a value is an instance of a class, regardless of its ``__class__``."""
     return issubclass(type(value), classes)
 
 
@@ -100,7 +100,7 @@ def namespace_of(value: Any) -> dict[str, Any]:
 
 
 def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the slots of an object that are filled, and what is in them."""
+    """Yield the slots of an object that are filled, and their values."""
     for cls in type(value).__mro__:
         names = type.__getattribute__(cls, "__dict__")
         for slot in names.values() if "__slots__" in names else ():
@@ -126,7 +126,7 @@ def _built_in(value: Any) -> type[Any] | None:
 def holds_attributes(value: Any) -> bool:
     """Tell whether a value is an object of a model's own, whose attributes a run may change.
 
-    What is made in another way, such as members of an enumeration or extensions in C, holds more.
+    Objects made in another way, such as members of an enumeration or extensions in C, hold more.
     """
     cls: Any = type(value)
     if cls is SimpleNamespace:

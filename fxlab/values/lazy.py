@@ -27,16 +27,15 @@ class Source(ABC):
 
     @abstractmethod
     def text(self) -> str:
-        """Return what tells the numbers from others, in the same words in every process."""
+        """Return a text that identifies the numbers, the same in every process."""
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let operations on lazy tensors give lazy tensors, which are computed whenever they are used.
+    """Let operations on lazy tensors return lazy tensors, which are computed at each use.
 
-    So does a pass that merges weights, and so do libraries that rename and convert what is in files. An
-    operation whose result is no tensor, or has a shape that depends on data, or draws random numbers, is
-    computed at once.
+    For passes that merge weights, and libraries that rename and convert weights of files. An operation is
+    computed at once if its result is no tensor, has a shape that depends on data, or draws random numbers.
     """
     global _depth
     with _lock:
@@ -51,14 +50,14 @@ def deferred() -> Iterator[None]:
 class LazyTensor(torch.Tensor):
     """A tensor without memory: each operation reads its numbers, and they are dropped with the result.
 
-    It says of itself that it lies on the CPU, and any code that computes with tensors takes it. Views of it
-    are lazy as well. What is written into it is kept, from then on in memory. ``source``: where the numbers
-    come from. ``like``: a tensor of its shape, strides and dtype, such as one on the meta device.
+    It claims to lie on the CPU, and any code that computes with tensors takes it. Views of it are lazy as
+    well. A write into it is kept in memory from then on. ``source``: where the numbers come from. ``like``: a
+    tensor of its shape, strides and dtype, such as one on the meta device.
     """
 
     _source: Source
     _whole: LazyTensor | None
-    """What it is a view of."""
+    """The tensor of which it is a view."""
 
     @staticmethod
     def __new__(
@@ -88,7 +87,7 @@ class LazyTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Read what an operation takes, or note the operation."""
+        """Read the arguments of an operation and run it, or note it."""
         kwargs = kwargs or {}
         written = _written(func, args, kwargs)
         if written:
@@ -101,9 +100,9 @@ class LazyTensor(torch.Tensor):
         return func(*_all_read(args), **_all_read(kwargs))
 
     def read(self) -> torch.Tensor:
-        """Return the numbers in a plain tensor, into which nothing is to be written.
+        """Return the numbers in a plain tensor, which must not be written.
 
-        They are those that the tensor stands for, whatever modes are on: a float64 run widens them later.
+        Modes that are on do not change them: a float64 run widens them later.
         """
         with torch.no_grad(), modes_disabled():
             return self._source.read()
@@ -118,7 +117,7 @@ class LazyTensor(torch.Tensor):
         return inside if self._source.name in _ITSELF else (*inside, self._source.view_text())
 
     def text(self) -> str:
-        """Return what tells its numbers from others, in the same words in every process."""
+        """Return a text that identifies its numbers, the same in every process."""
         return self._source.text()
 
     def snapshot(self) -> Source:
@@ -133,7 +132,7 @@ class LazyTensor(torch.Tensor):
         owner: LazyTensor = self
         while owner._whole is not None:
             owner = owner._whole
-        # A copy for each write: what was computed before it has the numbers of then.
+        # A copy for each write: results that were computed before keep the numbers of then.
         owner._source = _Held(owner.read().clone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LazyTensor:
@@ -152,7 +151,7 @@ class LazyTensor(torch.Tensor):
         return _rebuilt, (self.snapshot(), self._like(), self.requires_grad, is_parameter)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        """Say what it is, without reading it."""
+        """Describe it without reading it."""
         return f"LazyTensor({tuple(self.shape)}, {self.dtype}, {self.text()})"
 
     def _like(self) -> torch.Tensor:
@@ -165,7 +164,7 @@ def is_lazy(tensor: object) -> bool:
 
 
 def numbers_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor itself, or what a lazy one reads; for code that looks at it more than once."""
+    """Return a tensor itself, or the numbers of a lazy one; for code that looks at it more than once."""
     return tensor.read() if isinstance(tensor, LazyTensor) else tensor
 
 
@@ -214,12 +213,12 @@ class _Computed(Source):
         return f"{self.name}({', '.join(map(_leaf_text, leaves))})[{self.index}]"
 
     def view_text(self) -> str:
-        """Return what is told of a view beside what it is a view of."""
+        """Return the words for a view, apart from its base."""
         rest = pytree.tree_leaves((self.args[1:], self.kwargs))
         return f"{self.name}({', '.join(map(_leaf_text, rest))})[{self.index}]"
 
     def of_snapshots(self) -> _Computed:
-        """Return the same of what its tensors are now."""
+        """Return the same operation on snapshots of its tensors."""
         args, kwargs = pytree.tree_map_only(LazyTensor, LazyTensor.snapshot, (self.args, self.kwargs))
         return _Computed(self.name, args, kwargs, self.index)
 
@@ -311,7 +310,7 @@ def _noted(
     try:
         result = func(*meta_args, **meta_kwargs)
     except (NotImplementedError, RuntimeError):
-        return None  # computed at once, which tells what is wrong if anything is
+        return None  # computed at once, which raises the error if there is one
     kept: Any = args, kwargs
     if viewed is None:
         kept = pytree.tree_map_only(torch.Tensor, _kept, kept)
@@ -326,5 +325,5 @@ def _noted(
 
 
 def _kept(tensor: torch.Tensor) -> Any:
-    """Return what an operation that waits keeps of an argument: nobody else can write it."""
+    """Return the copy of an argument that a waiting operation keeps: nobody else can write it."""
     return tensor.snapshot() if isinstance(tensor, LazyTensor) else tensor.detach().clone()

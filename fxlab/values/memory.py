@@ -94,7 +94,7 @@ def _extents(tensor: torch.Tensor) -> Iterator[_Extent]:
 
 
 def _parts_with_memory(tensor: torch.Tensor) -> Iterable[torch.Tensor]:
-    """Return the plain tensors that hold what is in a tensor; none where no memory can be asked for."""
+    """Return the plain tensors that hold the data of a tensor; none if it has no memory to ask for."""
     if isinstance(tensor, LazyTensor | FakeTensor) or tensor.is_meta or tensor.is_nested:
         return ()
     if inner := inner_tensors(tensor):
@@ -110,7 +110,7 @@ def _has_address(tensor: torch.Tensor) -> bool:
 
 
 class _Picture:
-    """The memory around some extents, with a cell for what their elements can be apart."""
+    """The memory around some extents, in cells of the smallest distance between their elements."""
 
     def __init__(self, extents: Sequence[_Extent]) -> None:
         self._start = min(extent.start for extent in extents)

@@ -41,7 +41,7 @@ def is_object(value: Any) -> bool:
     cls: Any = type(value)
     if isinstance(value, nn.Module | type | Mapping) or callable(value):
         return False
-    # What is made in another way holds more: numbers, texts, members of an enumeration, extensions in C.
+    # Objects made in another way hold more: numbers, texts, members of an enumeration, extensions in C.
     is_plain = cls.__new__ is object.__new__ and cls.__reduce_ex__ is object.__reduce_ex__
     return bool(is_plain and hasattr(value, "__dict__") and cls.__module__.partition(".")[0] != "torch")
 
@@ -65,7 +65,7 @@ def _parted(value: Any, inside: frozenset[int]) -> Any:
 
 
 def put_together(value: Any) -> Any:
-    """Return a value with new objects in place of what :func:`parted` has made of them."""
+    """Undo :func:`parted`, with new objects."""
     if isinstance(value, ObjectParts):
         result: Any = object.__new__(value.cls)
         vars(result).update({str(name): put_together(item) for name, item in value.items()})
@@ -141,12 +141,12 @@ def has_parts(value: Any) -> bool:
 
 
 def name_of_part(name: str, path: Path) -> str:
-    """Write what lies inside a value the way Python would read it off."""
+    """Write a part of a value as Python would read it."""
     return "".join((name, *(f".{key}" if isinstance(key, Attribute) else f"[{key!r}]" for key in path)))
 
 
 def part_of(node: Node, path: Path) -> Node:
-    """Return a node that gives what lies inside of what another gives."""
+    """Return a node that computes a part of another node's value."""
     for step in steps_of(path):
         node = taken(node, step)
     return node
@@ -177,7 +177,7 @@ class PartOf:
         return str(self.path[-1])
 
     def __call__(self, value: Any) -> Any:
-        """Return what lies at the end of the path."""
+        """Return the value at the end of the path."""
         for key in self.path:
             value = getattr(value, key) if isinstance(key, Attribute) else value[key]
         return value
@@ -191,7 +191,7 @@ class TensorOf:
     dimensions: int | None = None
 
     def required(self) -> Iterator[tuple[str, Any, str]]:
-        """Yield what matters: the name of an attribute, its value, and words for a tensor that has it."""
+        """Yield each requirement: the name of an attribute, its value, and words for a tensor that has it."""
         if self.dtype is not None:
             yield "dtype", self.dtype, f"of dtype {self.dtype}"
         if self.dimensions is not None:
@@ -209,8 +209,8 @@ def is_same_constant(value: Any, other: Any) -> bool:
 class RequireParts:
     """The target of a node that raises ``AssertionError`` unless an input has certain parts.
 
-    ``name``: the name of the input. ``parts``: what :func:`parted` gives for it, with :class:`TensorOf` in
-    place of tensors. ``refusal``: how the message begins.
+    ``name``: the name of the input. ``parts``: the result of :func:`parted`, with :class:`TensorOf` in place
+    of tensors. ``refusal``: the beginning of the message.
     """
 
     name: str

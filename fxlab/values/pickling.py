@@ -15,7 +15,7 @@ _CONSTANTS = frozenset({str, int, float, bool, complex, bytes, type(None)})
 _LISTS = frozenset({tuple, list, immutable_list})
 _DICTS = frozenset({dict, immutable_dict})
 _DEEPEST = 20
-"""The depth to which containers are looked into; what goes on forever is pickled to see."""
+"""The depth to which containers are searched; deeper or endless ones are pickled instead."""
 
 
 class _Sink:
@@ -42,7 +42,7 @@ def is_picklable(value: object, protocol: int | None = None) -> bool:
         return False
     try:
         pickle.Pickler(_Sink(), protocol).dump(value)
-    except Exception:  # what an object raises that refuses to be pickled is not settled
+    except Exception:  # an object that refuses to be pickled may raise any exception
         return False
     return True
 
@@ -68,7 +68,7 @@ def _is_found(value: Any) -> bool:
 
 
 def for_protocol(value: Any, protocol: int) -> Any:
-    """Return a value, or what unpickles to it where the protocol cannot hold it, as 2 no memory format."""
+    """Return a value, or a stand-in that unpickles to it: protocol 2, say, cannot hold a memory format."""
     if is_picklable(value, protocol) or not is_picklable(value):
         return value
     return _Pickled(pickle.dumps(value))

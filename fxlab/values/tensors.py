@@ -70,7 +70,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def tensor_leaves(value: Any) -> list[torch.Tensor]:
-    """Return the tensors inside of what torch takes apart: lists, tuples, dictionaries and their like."""
+    """Return the tensors in containers that torch takes apart: lists, tuples, dictionaries and the like."""
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
@@ -102,9 +102,9 @@ def is_floating(tensor: torch.Tensor) -> bool:
 
 
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what a tensor holds as bytes, in the order of its elements: uint8, in one dimension.
+    """Return the data of a tensor as bytes, in the order of its elements: uint8, in one dimension.
 
-    Those of a wrapper, such as a quantized weight of torchao, are those of the tensors inside it.
+    The bytes of a wrapper, such as a quantized weight of torchao, are those of the tensors inside it.
     """
     if isinstance(tensor, LazyTensor):
         tensor = tensor.read()
@@ -126,7 +126,7 @@ def inner_tensors(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         return {}
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None:
-        # Beside tensors it may name what tells how they belong together, such as the mesh of a DTensor.
+        # Besides tensors it may name their layout, such as the mesh of a DTensor.
         held = {name: getattr(tensor, name) for name in flatten()[0]}
         return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
     if _has_memory(tensor):
@@ -166,12 +166,12 @@ def _same_inside(a: torch.Tensor, b: torch.Tensor) -> bool:
 def _bits_of_dense(tensor: torch.Tensor) -> torch.Tensor:
     with torch._C.DisableTorchFunctionSubclass():
         flat = tensor.as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous().flatten()
-    # A single element counts as contiguous whatever its stride, but is not viewed as bytes.
+    # A single element counts as contiguous with any stride, but is not viewed as bytes.
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return what a tensor is stored as: itself, or the plain tensors of a quantized or a sparse one."""
+    """Return the plain tensors that store a tensor: itself, or those of a quantized or a sparse one."""
     if tensor.is_quantized:  # torch crashes when it compares the bytes of one
         if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
             scale = torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64, device="cpu")
@@ -227,7 +227,7 @@ def walk(value: Any, path: str, inside: set[int]) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield what is inside a container: its items, and its attributes beside them."""
+    """Yield the items of a container, and its attributes besides."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
     items: dict[Any, Any] = {}
     if isinstance(value, Mapping):
@@ -286,7 +286,7 @@ _IMMUTABLE: dict[type, type] = {immutable_list: list, immutable_dict: dict}
 
 
 class PlainPart(NamedTuple):
-    """A part of a model's output apart from the numbers in it: the class, and what is in it."""
+    """A part of a model's output apart from its numbers: the class and its plain contents."""
 
     cls: type
     value: Any = None
@@ -302,10 +302,10 @@ class PlainPart(NamedTuple):
 
 
 def plain_parts(output: Any) -> dict[str, PlainPart]:
-    """Return what :func:`tensors_by_path` leaves out: classes, texts and other plain values, by path.
+    """Return the parts without tensors, by path: classes, texts and other plain values.
 
-    Tensors, parameters too, and numbers that it returns, count by their class alone. The path of the output
-    itself is empty.
+    Tensors, also parameters, and the numbers that it returns count by their class alone. The path of the
+    output itself is empty.
     """
     return {path: _plain_part(value) for path, value in walk(output, "", set())}
 
@@ -333,7 +333,7 @@ _WORD = 8
 
 
 def row_digests(tensor: torch.Tensor, dim: int = 0) -> list[int]:
-    """Return a number of 64 bits for what lies at each index of a dimension, also for its dtype and size."""
+    """Return a digest of 64 bits for the slice at each index of a dimension, its dtype and its size."""
     rows = tensor.detach().movedim(dim, 0)
     if not rows.numel():
         return [0] * len(rows)
