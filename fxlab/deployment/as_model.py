@@ -39,7 +39,7 @@ def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
 def twin_of(model: nn.Module) -> nn.Module:
     """Return a module of a model's own class that shares its registries of parameters, buffers and modules.
 
-    What is moved, loaded or replaced in one is so in both. Hooks of the module itself are its own.
+    A move, a load or a replacement in one shows in both. Hooks of the module itself are its own.
     """
     result: nn.Module = object.__new__(type(model))
     vars(result).update(vars(model))
@@ -56,7 +56,7 @@ class Followed:
         self._known = dict(vars(model))
 
     def changed(self) -> dict[str, Any]:
-        """Return what has been set since the last time, by name, and :data:`ABSENT` for what was deleted."""
+        """Return the attributes set since the last call, by name, with :data:`ABSENT` for deleted ones."""
         model = self._model()
         now = self._known if model is None else vars(model)
         names = {**self._known, **now}
@@ -101,7 +101,7 @@ class Forward:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
         if _is_traced_now():
-            # Whoever traces wants code, and no choice among graphs; Dynamo knows no bound methods made anew.
+            # A tracer needs the code, not a choice of graphs; Dynamo cannot trace a newly bound method.
             if self._own is not None:
                 return self._own(*args, **kwargs)
             return type(self._module).forward(self._module, *args, **kwargs)
@@ -161,11 +161,11 @@ class Forward:
         return Forward(module, own, self._passes, self._check)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """Return what a pickle holds: no graphs, and the passes that are on now."""
+        """Pickle no graphs, and the passes that are on now."""
         return self._module, self._own, self._passes.now(), self._check
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        """Take what a pickle holds."""
+        """Restore the state from a pickle."""
         self._module, self._own, passes, self._check = state
         self._followed = None
         self._passes = Switched(lambda: passes, lambda: passes)

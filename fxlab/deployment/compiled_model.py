@@ -27,7 +27,7 @@ COLUMNS = ("call", "mode", "runs", "hits", "nodes", "passes", "verdict", "reason
 
 
 def _call(module: nn.Module, own: Callable[..., Any] | None, args: Any, kwargs: Any) -> Any:
-    """Run a model; this is what is compiled."""
+    """Run a model; Dynamo compiles this function."""
     if own is not None:
         return own(*args, **kwargs)
     return type(module).forward(module, *args, **kwargs)
@@ -88,7 +88,7 @@ class CompiledModel:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError:
-            return self._eager(*args, **kwargs)  # which says what is wrong with these arguments
+            return self._eager(*args, **kwargs)  # which raises the model's own error for these arguments
         call = _Running(bound.arguments)
         if why := compiling.why_not_compiled():
             self._count(why, call)  # without a warning: the caller has asked for it
@@ -129,7 +129,7 @@ class CompiledModel:
             return self._compiled
 
     def _hold(self, captured: GraphModule, values: Sequence[Any]) -> Callable[..., Any]:
-        """Keep a graph that Dynamo has captured, and return what runs it."""
+        """Keep a graph that Dynamo has captured, and return a function that runs it."""
         call = self._running()
         modules = running_modules()
         inner = modules[modules.index(self._module) :] if self._module in modules else [self._module]
@@ -203,7 +203,7 @@ class _Backend:
 
 
 def _unguarded_state() -> Hashable:
-    """Return what Dynamo takes for granted of all modules: how they are called, and hooks on all of them."""
+    """Return the state of all modules that Dynamo does not guard: their ``__call__``, and global hooks."""
     of_torch = nn.modules.module
     hooks = (
         of_torch._global_forward_hooks,

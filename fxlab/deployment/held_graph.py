@@ -56,13 +56,13 @@ class Switched:
 class HeldGraph:
     """A graph of Dynamo, run with the passes that are on.
 
-    Dynamo guards on all that the graph was captured for, but not on the values of weights, which are inputs
-    of its graph. In what passes make of it they are attributes: it is made anew if the model has others.
+    Dynamo guards all conditions of the capture, but not the values of weights, which are inputs of its graph.
+    In the graph that passes transform they are attributes: it is built again if the model has others.
 
-    ``captured``: the graph, which runs where no pass changes it. ``lifted``: the same with weights as
-    attributes, or the reason why it is not there. ``words``, ``mode``: of the call that it was captured in.
-    ``ended_by``: what has ended it, if that is not the end of the model. ``say``: takes the reason for each
-    pass that is left off.
+    ``captured``: the graph, which runs if no pass changes it. ``lifted``: the same with weights as
+    attributes, or the reason for its absence. ``words``, ``mode``: of the call in which it was captured.
+    ``ended_by``: the reason for its end, if that is not the end of the model. ``say``: takes the reason for
+    each pass that is left off.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class TransformedGraph:
     passes: tuple[str, ...]
     """The names of the passes that have changed it."""
     verdict: str
-    """What comparing it with the untransformed graph came to."""
+    """The result of its comparison with the untransformed graph."""
     notes: tuple[str, ...]
     """Why passes were left off."""
     nodes: int

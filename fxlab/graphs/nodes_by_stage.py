@@ -140,7 +140,7 @@ class _Stage:
             )
 
     def differs(self, name: str, first: "_Stage", below: tuple[str, ...]) -> tuple[str, ...]:
-        """Return in what a node differs from what it was at first; ``below`` is that of the stage below."""
+        """Return the aspects in which a node differs from the first of its name; ``below``: a stage below."""
         if name in self.unchanged:
             found = [part for part in below if part != "inputs"]
         else:

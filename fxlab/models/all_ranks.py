@@ -1,4 +1,4 @@
-"""All ranks of a graph in one process: its nodes once for each rank, and collectives as what they compute."""
+"""All ranks of a graph in one process: its nodes once for each rank, and collectives as computations."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -116,7 +116,7 @@ def _members(collective: Collective) -> list[list[int]]:
 def _exchanged(
     graph: fx.Graph, collective: Collective, copies: Sequence[Mapping[fx.Node, Any]]
 ) -> dict[int, Any]:
-    """Return what a collective gives each rank."""
+    """Return the result of a collective for each rank."""
     node = collective.start
     # One that is written in place, and functions of Python, which return a handle.
     is_operator = isinstance(node.target, OpOverload | OpOverloadPacket)
@@ -135,7 +135,7 @@ def _exchanged(
 
 
 def _results(graph: fx.Graph, collective: Collective, given: Sequence[fx.Node]) -> list[fx.Node]:
-    """Return the result of each rank of a group, of what each gives."""
+    """Return the result for each rank of a group, from the contribution of each."""
     size, call, args = len(given), graph.call_function, collective.start.args
     name = _name(collective.start).removesuffix("_coalesced")
     if name == "all_gather_into_tensor":

@@ -19,7 +19,7 @@ _BACKWARD = "_backward"
 _SMALL = 2**26
 """How many scores take 256 MB in single precision."""
 _STATES = ("philox_seed", "philox_offset", "rng_state", "unused")
-"""What torch calls results of operators that are the state of a generator."""
+"""Torch's names for results that are the state of a generator."""
 
 
 def is_attention_kernel(func: Any, args: Any, kwargs: Any) -> bool:
@@ -36,10 +36,10 @@ def is_small(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 def in_steps(func: OpOverload, args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """Return what such a kernel returns, or its backward one, in the dtype of its inputs.
+    """Compute the results of such a kernel, or of its backward, in the dtype of its inputs.
 
-    Shapes and strides are those of the kernel, as later nodes may view its results. The state of generators,
-    which it returns as well, is zero: nothing is drawn.
+    Shapes and strides are those of the kernel, as later nodes may view its results. The generator states
+    among its results are zero: nothing is drawn.
     """
     named = _named(func, args, kwargs)
     attention = _Attention.of(named)

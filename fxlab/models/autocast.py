@@ -20,7 +20,7 @@ AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
 
 
 def autocast_state() -> AutocastState:
-    """Return what autocast is set to."""
+    """Return the settings of autocast."""
     return tuple((device, _dtype_of(device)) for device in _DEVICES if _is_on(device))
 
 

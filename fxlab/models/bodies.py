@@ -40,10 +40,10 @@ def bodies_called(node: Node, graph_module: GraphModule) -> list[Body]:
 
 
 def all_bodies(graph_module: GraphModule) -> dict[str, GraphModule]:
-    """Return the bodies in a graph module, also those in bodies, by what comes before names in them.
+    """Return the bodies in a graph module, also nested ones, by the prefix of names in them.
 
     The node ``mm`` of the body ``true_graph_0`` is called ``true_graph_0/mm``. A body that several nodes call
-    is there once.
+    is listed once.
     """
     if not _holds_graphs(graph_module) or graph_module.meta.get(UNFOLDED):
         return {}

@@ -42,7 +42,7 @@ class CallRecord:
     layouts: dict[str, Layout]
     """How the tensors in the output lie in memory, by path."""
     shared: frozenset[tuple[Place, Place]]
-    """Outputs, each with what it overlaps in memory: another output, an input or a tensor of the model."""
+    """Outputs, each with a place that shares its memory: an output, an input or a tensor of the model."""
     generators: Generators
     """The states of the random number generators afterwards."""
     draws: bool
@@ -57,7 +57,7 @@ class CallRecord:
         generators: Generators,
     ) -> CallRecord:
         """Record a call that has just ended; ``generators``: the states of the generators before it."""
-        # To ask a tensor for its memory is no call of the model, whoever watches these.
+        # Questions about memory are no calls of the model, and modes must not see them.
         with torch._C.DisableTorchFunction():
             outputs = {Place("output", path): tensor for path, tensor in tensors_by_path(output).items()}
             given = {Place("input", path): tensor for path, tensor in tensors_by_path(arguments).items()}
@@ -72,7 +72,7 @@ class CallRecord:
         return replace(self, shared=frozenset((one, name(other)) for one, other in self.shared))
 
     def of_numbers_alone(self) -> CallRecord:
-        """Return the record without what ties outputs to their places: of a call of another model."""
+        """Return the record without places of outputs, to compare it with a call of another model."""
         return replace(self, parts={}, layouts={}, shared=frozenset())
 
 

@@ -63,7 +63,7 @@ class Collective:
 
     @cached_property
     def bytes(self) -> int:
-        """The bytes of what is given to it, or of what it returns, if that is more."""
+        """The bytes of its inputs or of its result, whichever is more."""
         given = sum(tensor_bytes(known_result(node)) for node in self.start.all_input_nodes)
         return max(given, tensor_bytes(known_result(self.start)))
 
@@ -166,7 +166,7 @@ def _found(target: Any) -> _Called | None:
 
 
 def _called(node: fx.Node) -> _Called | None:
-    """Return what a node calls, if it is an operator or a function for communication."""
+    """Return the target of a node, if it is an operator or a function for communication."""
     return _found(node.target) if node.op == "call_function" else None
 
 

@@ -46,10 +46,10 @@ def _own_names() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def graph_module_of(held: Mapping[str, Any], graph: Graph, class_name: str) -> GraphModule:
-    """Return a graph module of a graph, and of what is at the paths that it names.
+    """Return a graph module of a graph and the values at the paths that it names.
 
-    ``held``: modules and attributes by their paths; more than the graph names, perhaps. ``graph``: the graph.
-    It becomes that of the module, and names :func:`free_paths`. ``class_name``: the name of the class.
+    ``held``: modules and attributes by their paths, maybe more than the graph names. ``graph``: becomes the
+    graph of the module, and names :func:`free_paths`. ``class_name``: the name of the class.
     """
     readers = [node for node in graph.nodes if node.op in ("get_attr", "call_module")]
     paths = free_paths(dict.fromkeys(str(node.target) for node in readers))

@@ -1,7 +1,7 @@
-"""The Python that torch generates of a graph, and the nodes that each line stands for.
+"""The Python that torch generates from a graph, and the nodes that each line stands for.
 
-Which node a line is generated from is known to torch alone, and kept in private attributes of what
-``Graph.python_code`` returns. They are read here and nowhere else.
+Only torch knows the node of a line, and keeps it in private attributes of the result of
+``Graph.python_code``. They are read here and nowhere else.
 """
 
 from collections.abc import Sequence

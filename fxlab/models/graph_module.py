@@ -40,7 +40,7 @@ HOOKS = (
 """Where a module keeps its own hooks, which ``GraphModule.__deepcopy__`` leaves behind."""
 
 _WITHOUT_PARTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Graph)
-"""What a deep copy shares, or copies without coming to a tensor of the model."""
+"""Types that a deep copy shares, or copies without reaching a tensor of the model."""
 
 
 def check_lints(graph_module: GraphModule, argument: str) -> None:
@@ -78,16 +78,16 @@ def share_tensors_copy(
     """Copy a module's structure, sharing its tensors.
 
     Every submodule, the graph, its metadata and ``graph_module.meta`` are copied; every parameter, buffer and
-    constant is the same object in both. What one copy's structure goes through, the other never sees.
-    ``own``: tells which tensors the copy gets copies of. Left out, none. ``memo``: where the copies are
-    noted, by the ``id`` of what they are of. Returns the copy, of the same class name.
+    constant is the same object in both. A change to the structure of one never shows in the other. ``own``:
+    tells which tensors are copied; left out, none. ``memo``: takes the copies, by the ``id`` of their
+    originals. Returns the copy, of the same class name.
     """
     memo = {} if memo is None else memo
     modules = [module for module in graph_module.modules() if id(module) not in memo]
     known: dict[int, bool] = {}
     plain = [
         module
-        for module in reversed(modules)  # what a module holds is there when others copy it
+        for module in reversed(modules)  # submodules first, so that their owners find the copies
         if _is_plain(type(module)) and not _holds_modules_elsewhere(module, known)
     ]
     tensors = _tensors_of(graph_module, {id(module) for module in plain})
@@ -183,12 +183,12 @@ def changed_copy(
 ) -> GraphModule:
     """Apply a change to a copy of a module; the module itself and its tensors stay as they are.
 
-    ``graph_module``: the module to copy; whatever ``change`` does or raises, it is not changed. ``change``:
-    takes the copy and returns the changed module. ``writes_tensors``: whether ``change`` may write into
-    tensors in place. If so it gets tensors of its own, and those that it leaves alone are replaced by the
-    originals afterwards, so that the two modules share them. ``code_when_asked``: whether code of the graph
-    that ``change`` generates waits until the module is called, or its code read; for a change that makes no
-    graph without code. Returns what ``change`` returned.
+    ``graph_module``: the module to copy; it is never changed, even if ``change`` raises. ``change``: takes
+    the copy and returns the changed module. ``writes_tensors``: whether ``change`` may write into tensors in
+    place. If so it gets tensors of its own, and those that it leaves alone are replaced by the originals
+    afterwards, so that the two modules share them. ``code_when_asked``: whether generating the code of the
+    changed graph waits until the module is called, or its code read; for a change that makes no graph without
+    code. Returns the result of ``change``.
     """
     with deferred():  # weights that are made of those in files wait until they are used
         if writes_tensors:
@@ -279,7 +279,7 @@ def sources_bounded() -> Iterator[list[GraphModule]]:
 
 
 def _waiting(graph_module: GraphModule) -> _CodeWhenAsked | None:
-    """Return what stands for the code of a graph module that was not asked for yet."""
+    """Return the stand-in for the code of a graph module, if the code was not asked for yet."""
     forward = vars(type(graph_module)).get("forward")
     return forward if isinstance(forward, _CodeWhenAsked) else None
 
@@ -530,7 +530,7 @@ def _fake_values_state(graph: Graph) -> bytes | None:
 
 
 def description(value: Any) -> object:
-    """Return what is equal for fake tensors that nothing tells apart, as torch is slow to make them again."""
+    """Return a key that is equal for indistinguishable fake tensors, as torch is slow to make them again."""
     if type(value) is not FakeTensor or value.layout is not torch.strided or value._is_view():
         return id(value)
     if value.constant is not None or value.real_tensor is not None:

@@ -1,4 +1,4 @@
-"""An order in which everything stands after what it reads."""
+"""An order in which every item follows its inputs."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar

@@ -33,16 +33,16 @@ _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 def state_kept(
     model: nn.Module, *, values: bool = True, watch: bool = True, parameters: Iterable[torch.Tensor] = ()
 ) -> AbstractContextManager[ModelState]:
-    """Return what puts a model back, at its end, into the state in which it is now.
+    """Return a context that restores the present state of a model at its end.
 
-    That is every attribute of each module, with the lists, dictionaries and objects in it; what tensors hold;
-    and random number generators. Buffers are copied at once. Parameters are copied only when a call of torch
-    is about to write into one, so that a large model is not copied to be run.
+    The state is every attribute of each module, with the lists, dictionaries and objects in it; the data of
+    tensors; and random number generators. Buffers are copied at once. A parameter is copied only when a call
+    of torch is about to write into it, so that a large model is not copied for a run.
 
-    ``model``: the module whose tree is kept. ``values``: whether to put back what tensors hold as well, for
-    runs that compute on real tensors. ``watch``: whether to look out for calls that write into parameters;
-    costs some microseconds for each call. ``parameters``: parameters that are known to be written, which are
-    copied at once. Gives a :class:`ModelState`, to be asked, before the end, what the run has written.
+    ``model``: the module whose tree is kept. ``values``: whether to restore the data of tensors as well, for
+    runs that compute on real tensors. ``watch``: whether to watch for calls that write into parameters; costs
+    some microseconds for each call. ``parameters``: parameters that are known to be written, which are copied
+    at once. The context gives a :class:`ModelState`, which tells before the end what the run has written.
     """
     return ModelState(model, values=values, parameters=parameters).put_back_after(watch=watch)
 
@@ -140,7 +140,7 @@ class ModelState:
         return {name: value for name, value in now if isinstance(value, torch.Tensor)}
 
     def written(self) -> dict[str, torch.Tensor]:
-        """Return copies of the tensors that are not what they were, by the names that they have."""
+        """Return copies of the tensors that have changed, by name."""
         found = {}
         for name, tensor in self._names.items():
             saved, now = self._saved.get(id(tensor)), value_at(self._model, name)
@@ -149,7 +149,7 @@ class ModelState:
         return found
 
     def written_arrays(self) -> list[str]:
-        """Return the paths of NumPy arrays that do not hold what they held."""
+        """Return the paths of NumPy arrays whose data have changed."""
         return [name for name, *_ in self._changed_arrays()]
 
     def _changed_arrays(self) -> Iterator[tuple[str, Any, Any]]:
@@ -157,14 +157,14 @@ class ModelState:
 
     def apart(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return tensors, of those that lie in memory that will be written back copies."""
-        # To be asked for its memory is no write: the mode that looks for writes would save what shares it.
+        # The mode that watches for writes would take these questions about memory for writes.
         with torch._C.DisableTorchFunction():
             kept = {memory_of(saved.tensor) for saved in self._saved.values()}
             shared = {path for path, tensor in tensors.items() if memory_of(tensor) in kept}
         return {path: tensor.clone() if path in shared else tensor for path, tensor in tensors.items()}
 
     def put_back(self) -> None:
-        """Put everything back that is not what it was."""
+        """Restore everything that has changed."""
         for namespace, before in self._namespaces:
             _put_back_namespace(namespace, before)
         for slot, owner, value in self._slots:
@@ -237,7 +237,7 @@ class ModelState:
             self._containers.append((value, before))
 
     def _keep(self, name: str, value: Any) -> None:
-        """Keep an attribute, and what is inside of it."""
+        """Keep an attribute and its contents."""
         if is_a(value, torch.Tensor):
             if self._values and _has_values(value):
                 self._names[name] = value
@@ -270,7 +270,7 @@ _ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(r
 
 
 def memory_of(tensor: torch.Tensor) -> object:
-    """Return what tensors have in common that lie in the same memory."""
+    """Return a key that is equal for tensors in the same memory."""
     try:
         return storage_of(tensor)
     except (NotImplementedError, RuntimeError):  # sparse tensors have none of their own
@@ -336,7 +336,7 @@ def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def value_at(model: nn.Module, name: str) -> Any:
-    """Return what is at a name such as ``layers.0.cache.keys``, ``None`` if there is nothing."""
+    """Return the value at a name such as ``layers.0.cache.keys``, ``None`` if there is none."""
     value: Any = model
     for part in name.split("."):
         if isinstance(value, dict):
@@ -373,7 +373,7 @@ def python_generators() -> dict[str, bytes]:
 
 
 def _state_of_generator(value: Any) -> tuple[Any, Callable[[Any], object]] | None:
-    """Return the state of a random number generator and what sets it, ``None`` if it is none."""
+    """Return the state of a random number generator and its setter; ``None`` for other values."""
     if is_a(value, torch.Generator):
         return value.get_state(), value.set_state
     if is_a(value, random.Random):

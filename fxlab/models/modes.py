@@ -29,15 +29,15 @@ class Requirement(nn.Module):
 
     _is_impure = True  # for torch.fx: kept although nothing reads it
     label: str
-    """What it is called in a graph module."""
+    """Its name in a graph module."""
 
 
 class RequireModes(Requirement):
     """Raises ``AssertionError`` unless modules are in the modes that a graph was made for.
 
-    ``required``: what each module is to be called, the module, and whether it is to be in training mode. A
+    ``required``: the name of each module, the module, and whether it must be in training mode. A
     :class:`Mode` stands for a module that the graph does not have. ``made``: how the graph came to depend on
-    the mode, such as ``"traced for"``. ``advice``: what to do in the other mode.
+    the mode, such as ``"traced for"``. ``advice``: the remedy in the other mode.
     """
 
     def __init__(self, required: Iterable[tuple[str, nn.Module, bool]], made: str, advice: str) -> None:

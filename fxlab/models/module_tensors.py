@@ -20,7 +20,7 @@ def tensors_of(module: GraphModule) -> Iterator[torch.Tensor]:
 
 
 def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what two tensors have in common that are the same memory, seen in the same way."""
+    """Return a key that is equal for two tensors with the same memory and layout."""
     if isinstance(tensor, LazyTensor):
         return (*tensor.place, tensor.dtype, tuple(tensor.shape))
     return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()

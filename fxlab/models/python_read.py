@@ -1,8 +1,8 @@
-"""The Python that the code of a model may read when it runs: what its functions name, and so on from there.
+"""The Python that a model's code may read in a run: the values that its functions name, and so on.
 
 A function reads global variables, those of functions around it and its default arguments; by a name such as
-``settings.scale`` it reads attributes of files, classes and objects. A method counts if some function that
-counts uses its name, or if a text that the model holds is its name, as it may be for ``getattr``.
+``settings.scale`` it reads attributes of files, classes and objects. A method counts if a function that
+counts uses its name, or if a text in the model is its name, as for ``getattr``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fxlab.values.containers import contents, is_a, namespace_of, slots_of
 _OF_OTHERS = frozenset({"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"})
 """Packages whose Python is nobody's model."""
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
-"""Classes of values that are nothing but what they show."""
+"""Classes of values without state beyond their text."""
 OF_EVERY_MODULE = vars(nn.Module()).keys()
 _AROUND_FUNCTIONS: tuple[type[Any], ...] = (
     *(MethodType, property, classmethod, staticmethod),
@@ -34,7 +34,7 @@ _NOT_RUN = frozenset({"__init__", "__repr__", "__getstate__", "__setstate__", "_
 
 
 def python_read(model: nn.Module) -> dict[str, list[Any]]:
-    """Return what the code of a model may read outside of its modules, by path.
+    """Return the values that the code of a model may read outside of its modules, by path.
 
     Several things may have one path, such as the variables of a decorator that was used more than once.
     """
@@ -57,7 +57,7 @@ def classes_of(model: nn.Module) -> list[type]:
 
 
 class _Walk:
-    """``found``: what was found, by path. ``ahead``: paths and values, and whether to note them as found."""
+    """``found``: values by path. ``ahead``: paths and values, and whether to note them as found."""
 
     def __init__(self) -> None:
         self.found: defaultdict[str, list[Any]] = defaultdict(list)
@@ -68,7 +68,7 @@ class _Walk:
         self._owners: set[int] = set()
 
     def use(self, names: Iterable[str]) -> None:
-        """Reach what has one of these names in a file or class."""
+        """Reach the values with one of these names in a file or class."""
         for name in names:
             if name not in self._used:
                 self._used.add(name)

@@ -52,9 +52,9 @@ def why_not_judged(module: torch.nn.Module) -> str:
 def ranks_together(*models: torch.nn.Module) -> Iterator[None]:
     """Make each run of these models in all ranks, or in none, until the block ends.
 
-    How many runs a comparison takes depends on what it finds, and may differ from rank to rank; a rank that
-    runs alone would wait for the others until a time-out. Raises ValueError if another rank has come to an
-    end without the run that this one needs.
+    The number of runs of a comparison depends on its findings, and may differ between ranks; a rank that runs
+    alone would wait for the others until a time-out. Raises ValueError if another rank has ended without a
+    run that this one needs.
     """
     if _IS_TOGETHER.get() or not any(map(communicates, models)):
         yield

@@ -25,13 +25,13 @@ from fxlab.values.tensors import refuse_fake
 _DERIVATIVES = (torch.autograd.grad, torch.autograd.backward, "backward", "requires_grad_")
 
 Inputs: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | list[Any] | torch.Tensor
-"""What a model is called with: keyword arguments, positional arguments, or one tensor."""
+"""Inputs of a model: keyword arguments, positional arguments, or one tensor."""
 
 T = TypeVar("T")
 
 
 _NEEDS_GRADIENTS = re.compile(r"requires?[ _]grad")
-"""In what torch raises where gradients are off."""
+"""Matches torch's errors about gradients that are off."""
 
 
 @contextmanager
@@ -130,11 +130,11 @@ def accelerators_in_use() -> list[torch.device]:
 def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: bool | None = None) -> Any:
     """Call a model on copies of its inputs with a fixed seed, and without gradients unless it needs them.
 
-    ``model``: the module, or what calls it, in the mode (training or not) that it is in. ``inputs``: keyword
+    ``model``: the module, or a function that calls it; it runs in its present mode. ``inputs``: keyword
     arguments (a mapping), positional arguments (a tuple or list) or one tensor. Tensors are cloned, so that a
     model that writes into its inputs does not change the next run. ``seed``: for dropout and the like; the
-    generators of the caller are left as they were. ``gradients``: whether to run with gradients, if that is
-    known. Raises TypeError if ``inputs`` is none of these. Returns the output of the model.
+    caller's generators are restored. ``gradients``: whether to run with gradients, if that is known. Raises
+    TypeError if ``inputs`` is none of these. Returns the output of the model.
     """
 
     def once(setting: AbstractContextManager[Any]) -> Any:
@@ -151,17 +151,17 @@ def run(model: Callable[..., Any], inputs: Inputs, *, seed: int = 0, gradients: 
 def with_gradients_if_needed(
     model: Any, call: Callable[[AbstractContextManager[Any]], T], beside: Any = None
 ) -> T:
-    """Call something that runs a model without gradients, and anew with them if it turns out to need them.
+    """Call a function that runs a model without gradients, and again with them if the model needs them.
 
-    ``call``: runs it in a context. ``beside``: what it is compared with, which may need gradients: Python may
-    compute something else with them.
+    ``call``: runs it in a context. ``beside``: the model it is compared with, which may need gradients:
+    Python may compute something else with them.
     """
     try:
         return call(gradients_for(model, beside))
     except RuntimeError as error:
         if not _NEEDS_GRADIENTS.search(str(error)):
             raise
-    # It takes derivatives of what it computes itself, as a force field does, or keeps them.
+    # It takes derivatives of its own results, as a force field does, or keeps them.
     return call(torch.enable_grad())
 
 
@@ -177,7 +177,7 @@ def needs_gradients(model: Any) -> bool:
 
 
 def takes_derivatives(node: Node) -> bool:
-    """Tell whether a node needs what it reads to have a history."""
+    """Tell whether a node needs inputs with a history of gradients."""
     return node.target in _DERIVATIVES
 
 
@@ -256,7 +256,7 @@ def _without_history(leaf: Any) -> Any:
 def once_each(
     change: Callable[[Any], Any], known: Iterable[tuple[torch.Tensor, torch.Tensor]] = ()
 ) -> Callable[[Any], Any]:
-    """Return what changes each tensor once, so that two inputs that are one tensor stay so."""
+    """Return a function that changes each tensor once, so that inputs that are one tensor stay so."""
     made: dict[int, tuple[Any, Any]] = {id(tensor): (tensor, changed) for tensor, changed in known}
 
     def changed(value: Any) -> Any:

@@ -37,7 +37,7 @@ _OF_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _OPERATORS = (OpOverload, HigherOrderOperator)
 _FIXED = custom_builtins.keys() | {"slice", "getattr", "range", "Ellipsis"}
-"""Names that torch writes into code without asking what else is called so."""
+"""Names that torch writes into code without checking for others of that name."""
 
 
 def protect(graph: Graph) -> Graph:
@@ -88,7 +88,7 @@ def _may_be_shadowed(nodes: list[Node], root: str) -> bool:
 
 
 def _parameter(node: Node) -> str:
-    """Return what the input of a graph is called where it is called by name."""
+    """Return the name by which the input of a graph is passed."""
     return str(node.target).replace("*", "")
 
 
@@ -129,7 +129,7 @@ def _is_found(target: Any) -> bool:
 
 
 def _at(qualified_name: str) -> Any:
-    """Return what a name that begins with ``torch`` stands for."""
+    """Return the value of a name that begins with ``torch``."""
     _, *names = qualified_name.split(".")
     found: Any = torch
     for name in names:
@@ -138,7 +138,7 @@ def _at(qualified_name: str) -> Any:
 
 
 def _is_opaque(value: object, *, is_in_dict: bool = False) -> bool:
-    """Tell whether an argument holds what its ``repr`` does not make again."""
+    """Tell whether an argument holds a value that its ``repr`` does not reproduce."""
     if isinstance(value, Node) or type(value) in _PRIMITIVE or isinstance(value, (*_OF_TORCH, *_SYMBOLIC)):
         return False
     if isinstance(value, tuple | list):
@@ -199,7 +199,7 @@ class _Writer:
         return code
 
     def _input(self, node: Node, parameters: list[str]) -> str:
-        """Add the parameter of an input, and return what makes a local variable of it, if it needs one."""
+        """Add the parameter of an input, and return the statement for its local variable, if it needs one."""
         name = _parameter(node)
         name = name if _is_name(name) else repr(node)
         stars = "*" * str(node.target).count("*")
@@ -257,7 +257,7 @@ class _Writer:
         return self._of_torch(name) if is_from_torch(target) else self._global(name, target)
 
     def _of_torch(self, text: str) -> str:
-        """Return what begins with ``torch``, by whatever name the code has for it."""
+        """Return a text that begins with ``torch``, with the code's own name for it."""
         return self._global("torch", torch) + text.removeprefix("torch")
 
     def _value(self, value: Any) -> str:
@@ -303,7 +303,7 @@ class _Writer:
         return name
 
     def _with_modules_of_pytrees(self, text: str) -> str:
-        """Return what torch writes for nested inputs and outputs, by names that nothing shadows."""
+        """Return torch's code for nested inputs and outputs, with names that nothing shadows."""
         for name in ("fx_pytree", "pytree") if isinstance(self._codegen, PyTreeCodeGen) else ():
             instead = self._global(name, custom_builtins[name].obj)
             text = re.sub(rf"(?<![\w.]){name}\.", f"{instead}.", text)
@@ -318,7 +318,7 @@ class _Text(str):
 
 def _hint(value: Any) -> str:
     """Return a name for an object that has none of its own."""
-    named = getattr(value, "func", value)  # what a functools.partial calls
+    named = getattr(value, "func", value)  # the function of a functools.partial
     name = getattr(named, "__name__", None)
     return str(name) if isinstance(name, str) and name != "<lambda>" else type(value).__name__
 

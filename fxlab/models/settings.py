@@ -21,7 +21,7 @@ from fxlab.exchanged import exchanged
 from fxlab.torch_private import DeviceContext, dispatch_modes, function_modes
 
 Setting: TypeAlias = tuple[str, Any, str]
-"""How Python reads a setting, its value, and ``file:line`` of what has read it."""
+"""The expression that reads a setting, its value, and ``file:line`` of its reader."""
 
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _TORCH = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
@@ -72,11 +72,11 @@ def _value_of(name: str) -> Any:
 
 @contextmanager
 def function_modes_hidden(*plain: type) -> Iterator[None]:
-    """Let Python that asks for overrides of torch functions hear what it hears where no mode is active.
+    """Let checks for overrides of torch functions answer as if no mode were active.
 
-    Modules of torch compute in another way under a ``TorchFunctionMode``: fast paths are left out. What else
-    of torch asks does so to show its calls to the mode, and hears of it. ``plain``: classes of tensors whose
-    own ``__torch_function__`` is to be hidden too.
+    Modules of torch compute in another way under a ``TorchFunctionMode``: they skip fast paths. Other parts
+    of torch ask in order to show their calls to the mode, and get the true answer. ``plain``: classes of
+    tensors whose own ``__torch_function__`` is to be hidden too.
     """
     own = overrides.has_torch_function_unary
 
@@ -107,7 +107,7 @@ _PRECISIONS = {
     "generic_all": "none", "cuda_all": "none", "cuda_matmul": "none", "cuda_conv": "tf32", "cuda_rnn": "tf32",
     "mkldnn_all": "none", "mkldnn_matmul": "none", "mkldnn_conv": "none", "mkldnn_rnn": "none",
 }  # fmt: skip
-"""The parts of torch that have a precision of products of their own, and what they begin with."""
+"""The parts of torch with their own precision of products, and its initial values."""
 
 _USUAL: dict[str, Any] = {
     "float32_matmul_precision": "highest",
@@ -124,17 +124,17 @@ _USUAL: dict[str, Any] = {
     **{f"{name}_fp32_precision": usual for name, usual in _PRECISIONS.items()},
     **{f"{backend}_autocast": False for backend in ("cpu", "cuda", "mps", "xpu")},
 }
-"""What torch begins with, of the settings that people change."""
+"""Torch's initial values of the settings that people change."""
 
 
 @dataclass(frozen=True)
 class NumericSettings:
-    """The settings of one moment. What was computed under others may not be compared with what is now."""
+    """The settings of one moment. Results computed under different settings may not be compared."""
 
     values: tuple[tuple[str, str], ...]
     """Names and values, in words."""
     unusual: tuple[str, ...]
-    """Those that torch does not begin with, in words, and the names of modes that are on."""
+    """Those that differ from torch's initial values, in words, and the names of modes that are on."""
     modes: tuple[Any, ...]
     """The modes of torch that see each call."""
 

@@ -47,13 +47,13 @@ class _Objects(NamedTuple):
 
 
 class StepRecord:
-    """The values that a step was traced on, and the objects that it was traced of.
+    """The values on which a step was traced, and the objects from which it was traced.
 
     Copies of the graph share it, and pickles of the graph lose it.
 
     ``inputs``: values by the names of placeholders. Parameters, buffers and state share memory with the
-    user's. ``outputs``: what a training loop writes. ``autocast``: the autocast regions around the trace.
-    ``key``: all that the graph holds for.
+    user's. ``outputs``: the values that a training loop writes. ``autocast``: the autocast regions around the
+    trace. ``key``: all conditions under which the graph holds.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ _DEEPEST = 4
 
 @dataclass(frozen=True, eq=False)
 class TensorState:
-    """A tensor at one moment; what is written through ``tensor.data`` or NumPy has no version."""
+    """A tensor at one moment; writes through ``tensor.data`` or NumPy change no version."""
 
     tensor: torch.Tensor
     version: int
@@ -108,16 +108,16 @@ class ModelNoted:
         self._own, self._read = self._now()
 
     def changed(self) -> list[str]:
-        """Return the paths of attributes, hooks, modules and tensors that are others now.
+        """Return the paths of attributes, hooks, modules and tensors that have changed.
 
-        What could not be read before, such as a file that was imported since, is no change by itself.
+        A value that could not be read before, such as a file that was imported since, is no change by itself.
         """
         own, read = self._now()
         changed = (path for path, old in self._read.items() if not _still_read(path, old, read.get(path, ())))
         return [*_different(self._own, own), *changed]
 
     def _now(self) -> tuple[dict[str, object], dict[str, tuple[object, ...]]]:
-        """Return what is of its modules and tensors, and what their code reads elsewhere."""
+        """Return the state of its modules and tensors, and the values that their code reads elsewhere."""
         modules = dict(self._model.named_modules())
         settings = _settings(self._model).items()
         found = {path: value for path, value in settings if path.rpartition(".")[2] != "training"}
@@ -130,7 +130,7 @@ class ModelNoted:
 
 
 def _still_read(path: str, before: tuple[object, ...], now: tuple[object, ...]) -> bool:
-    """Tell whether all that stood under a path still does, whatever has come to it."""
+    """Tell whether all values under a path are still there; additions do not matter."""
     if before == now:
         return True
     # Registries of an installed package grow by what others import.
@@ -204,7 +204,7 @@ def _setting(value: Any, depth: int) -> object:
 
 
 class _Identity:
-    """Equal to itself alone, and holds what it is of, so that nothing else takes its identity."""
+    """Equal to itself alone, and holds its object, so that no other object gets the same ``id``."""
 
     def __init__(self, value: object) -> None:
         self._value = value

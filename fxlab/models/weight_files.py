@@ -52,7 +52,7 @@ def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.Pat
 
 
 def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """Return lazy tensors of a model on the meta device by name; what transformers computes is in memory."""
+    """Return lazy tensors of a model on the meta device by name; computed ones are in memory."""
     if not isinstance(path, str | os.PathLike):
         raise unexpected("weights", "the path of a folder", path)
     held = {name: tensor for name, tensor in _named(model).items() if tensor.is_meta}
@@ -223,7 +223,7 @@ def _as_pretrained(model: Any, in_files: Mapping[str, torch.Tensor], path: Path)
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let transformers print no report and no progress: what is missing becomes an error here."""
+    """Silence the reports and progress of transformers: a missing weight becomes an error here."""
     from transformers.utils import logging
 
     level, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -42,7 +42,7 @@ class Imports:
         """A name in the code -> the module and the name in it that it is imported from."""
 
     def name_of(self, module: str, name: str) -> str:
-        """Import a class or function, and return what the code calls it."""
+        """Import a class or function, and return its name in the code."""
         outer, dot, rest = name.partition(".")
         alias, number = outer, 1
         origin = (module, outer)
@@ -77,9 +77,9 @@ class Imports:
 
 
 def stack_code(transformations: Sequence[Transformation]) -> str:
-    """Return code that applies transformations to a ``model`` with ``inputs``, in a new session.
+    """Return code that applies transformations to a ``model`` with ``inputs`` in a new session.
 
-    What cannot be written as code, such as a transformation with a lambda, is an assertion that says so.
+    A transformation that cannot be written as code, such as one with a lambda, becomes a failing assertion.
     """
     imports = Imports()
     passes: list[str] = []
@@ -201,7 +201,7 @@ def _written(value: Any, imports: Imports) -> str:
 
 
 def _named(value: Any, imports: Imports) -> str:
-    """Return the name by which a class or a function is found, and note what to import for it."""
+    """Return the name by which a class or a function is found, and note its import."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     found: Any = None
     if module:

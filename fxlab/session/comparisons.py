@@ -31,8 +31,8 @@ class NothingToRunError(ValueError):
 class Comparisons:
     """Results about stages.
 
-    ``original``: what stages are compared with. ``after_run``: called after each: a run writes buffers of the
-    original, and puts them back.
+    ``original``: the model that stages are compared with. ``after_run``: called after each run, which writes
+    buffers of the original and restores them.
     """
 
     def __init__(self, original: GraphModule, after_run: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class Comparisons:
         """The stage whose outputs were compared last, to be judged without another run."""
 
     def forget_inputs(self) -> None:
-        """Forget what was found on the session's inputs."""
+        """Forget results on the session's inputs."""
         self._results = {key: result for key, result in self._results.items() if key[0] not in _ON_INPUTS}
         self._reference = self._latest = None
 
@@ -76,11 +76,11 @@ class Comparisons:
         return self.remembered(kind, stack, run)
 
     def evaluation(self, stack: Stack) -> Evaluation | None:
-        """Return what a data set has told of a stage, if it is known."""
+        """Return the evaluation of a stage on a data set, if it is known."""
         return self._results.get(("evaluation", stack, ""))
 
     def note_evaluation(self, stack: Stack, found: Evaluation) -> None:
-        """Keep what a data set has told of a stage."""
+        """Keep the evaluation of a stage on a data set."""
         self._results["evaluation", stack, ""] = found
         self._after_run()
 

@@ -16,7 +16,7 @@ from fxlab.transformations.signature import arguments_of
 
 
 def definition_of(pass_: Transformation) -> tuple[object, ...]:
-    """Return what a transformation is made of, by name: its class, functions and other arguments."""
+    """Return the parts of a transformation by name: its class, functions and other arguments."""
     cls = type(pass_)
     arguments = {name: _named(value) for name, value in sorted(arguments_of(pass_).items())}
     return f"{cls.__module__}.{cls.__qualname__}", repr(arguments)
@@ -30,7 +30,7 @@ def newest(pass_: Transformation) -> Transformation:
     for name, value in arguments_of(pass_).items():
         object.__setattr__(other, name, _newest_in(value))
     for name in [name for name in vars(other) if name not in arguments_of(other)]:
-        del vars(other)[name]  # what was computed from the former definition
+        del vars(other)[name]  # computed from the former definition
     return other
 
 

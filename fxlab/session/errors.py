@@ -9,20 +9,20 @@ from fxlab.transformations import Transformation
 
 
 class TransformationError(RuntimeError):
-    """A transformation raised; the session that ran it is as it was before.
+    """A transformation raised; the session that ran it is unchanged.
 
     Attributes
     ----------
     pass_ : Transformation
-        The one that failed. What it raised is the ``__cause__``, whose traceback begins with the first line
-        that is not fxlab's or torch's.
+        The one that failed. Its error is the ``__cause__``, whose traceback begins with the first line that
+        is not fxlab's or torch's.
     pass_name : str
         Its name.
     line
-        The innermost line of the pass's own code that the error came through, with ``file``, ``line`` and
-        ``code``; ``None`` if there is none.
+        The innermost line of the pass's own code in the traceback, with ``file``, ``line`` and ``code``;
+        ``None`` if there is none.
     node
-        The name of the node that this line had at hand; empty if there is none.
+        The name of the node that this line handled; empty if there is none.
 
     Examples
     --------

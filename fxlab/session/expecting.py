@@ -31,7 +31,7 @@ def expect(pass_: Transformation, model: ModelLike, inputs: Inputs | None, expec
 
     The graph is compared in canonical text: a line for each call, ``%0 = relu(x)``, which is the same for all
     spellings of a call. With the environment variable ``FXLAB_UPDATE_EXPECT=1`` the text in the test's file
-    is replaced by what the pass makes.
+    is replaced by the result of the pass.
 
     Parameters
     ----------
@@ -41,13 +41,13 @@ def expect(pass_: Transformation, model: ModelLike, inputs: Inputs | None, expec
         As of :class:`Session`.
     expected
         The whole text; or lines ``CHECK: ...`` and ``CHECK-NOT: ...`` as of LLVM's FileCheck, which must, or
-        must not, be parts of lines in this order. ``[[X:%[0-9]+]]`` captures what a regular expression
-        matches, and ``[[X]]`` is the same again.
+        must not, be parts of lines in this order. ``[[X:%[0-9]+]]`` captures the match of a regular
+        expression, and ``[[X]]`` is the same again.
 
     Raises
     ------
     AssertionError
-        If the text is another, or the verdict is that results have changed.
+        If the text differs, or the verdict is that results have changed.
 
     Examples
     --------

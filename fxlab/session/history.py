@@ -24,7 +24,7 @@ class Switches:
     excluded: frozenset[tuple[str, Candidate]] = frozenset()
     """Names of transformations, and candidates that they exclude."""
     options: tuple[tuple[str, Any], ...] = ()
-    """Settings of what makes the stages that are other than at first, where there is such a thing."""
+    """Changed settings of the compiler of the stages, if there is one."""
 
     def without(self, name: str) -> Switches:
         """Return the same without a transformation."""
@@ -37,7 +37,7 @@ class Switches:
         return tuple(sorted(candidate for other, candidate in self.excluded if other == name))
 
     def stack(self, *, below: str | None = None) -> Stack:
-        """Return the stack of what is on, or the part of it below a transformation."""
+        """Return the stack of passes that are on, or the part of it below a transformation."""
         names = itertools.takewhile(lambda name: name != below, self.offered)
         return tuple((name, self.excluded_from(name)) for name in names if name in self.on)
 
@@ -60,7 +60,7 @@ class History:
         return self.entries[: self.position + 1]
 
     def then(self, switches: Switches) -> History:
-        """Return the history with one more entry; what was taken back is forgotten."""
+        """Return the history with one more entry; undone entries are forgotten."""
         return History((*self.past, switches), self.position + 1)
 
     def at(self, position: int) -> History:

@@ -27,10 +27,10 @@ def load_session(
     passes: Iterable[Transformation] | None = None,
     weights: str | os.PathLike[str] | None = None,
 ) -> Session:
-    """Make a session with the choices of one that was saved: what is on, in which order, what is excluded.
+    """Make a session with the choices of a saved one: the passes that are on, their order and exclusions.
 
-    The file has no weights and no code; the model is yours. It need not be the one that the session was of:
-    what is different is a warning, which names it.
+    The file has no weights and no code; the model is yours. It need not be the saved session's model: a
+    warning names each difference.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def load_session(
 
 
 def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str]:
-    """Let the choices of a saved session be those that a new one begins with; return what is different.
+    """Apply the choices of a saved session to a new one, which cannot undo them; return the differences.
 
     Raises ValueError if a pass is missing or has other arguments; ``name`` is that of the file;
     TransformationError if a pass raises on this model.

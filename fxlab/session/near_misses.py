@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _COLUMNS = 7
-"""What of an attempt is in the table."""
+"""The number of fields of an attempt in the table."""
 
 
 def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str | None) -> pd.DataFrame:
@@ -73,9 +73,9 @@ def of_all(
     ask: Callable[[Transformation], pd.DataFrame],
     failed: Callable[[str, Refusal], pd.DataFrame],
 ) -> pd.DataFrame:
-    """Return what each pass answers, with a column ``pass``; of one that raises, a table that says so.
+    """Return the answers of all passes, with a column ``pass``; for one that raises, a table that says so.
 
-    A pass may be somebody's, and must not keep the others from their words.
+    A user's pass may raise, which must not hide the answers of the others.
     """
     from pandas import concat
 

@@ -48,9 +48,9 @@ class Offer:
         pass_
             The transformation.
         history
-            The history; what is offered no longer is known as long as undo can bring it back.
+            The history; a pass that is no longer on offer is known as long as undo can bring it back.
         argument
-            The name of the argument that an error speaks of.
+            The name of the argument for error messages.
         """
         switches, name, signature = history.now, str(pass_.name), pass_.signature
         kept = {other for entry in history.past for other in entry.offered}
@@ -116,16 +116,16 @@ class Offer:
     def limited(self, name: str, excluded: tuple[Candidate, ...]) -> Transformation:
         """Return a transformation that excludes candidates."""
         nodes = [node for candidate in excluded for node in candidate]
-        # What is a candidate depends on what is on below, so that there may be none of a name now.
+        # Candidates depend on the passes below, so an excluded one may not exist now.
         return self._passes[name].exclude(*nodes, missing_ok=True) if nodes else self._passes[name]
 
 
 def candidates_by_node(
     pass_: Transformation, below: GraphModule, above: GraphModule
 ) -> Callable[[str], set[Candidate]]:
-    """Return a function that finds candidates by what they have become, or by what they are.
+    """Return a function that finds candidates by their nodes, before or after the rewrite.
 
-    ``below``: the module that it is, or would be, applied to. ``above``: the module with all that is on.
+    ``below``: the module that it is, or would be, applied to. ``above``: the module with all that are on.
     """
     if not isinstance(pass_, CandidatePass):
         raise not_limitable(pass_, pass_.name)

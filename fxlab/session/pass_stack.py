@@ -78,7 +78,7 @@ class PassStack:
 
     @property
     def history(self) -> tuple[tuple[str, ...], ...]:
-        """The names of what was on at first and after each change, up to the present one."""
+        """The names of passes that were on at first and after each change, up to the present one."""
         return tuple(tuple(name for name, _ in entry.stack()) for entry in self._history.past)
 
     @property
@@ -114,10 +114,10 @@ class PassStack:
 
     @in_turn
     def reload(self) -> tuple[str, ...]:
-        """Take the newest definitions of the classes and functions that transformations are made of.
+        """Take the newest definitions of the classes and functions of the transformations.
 
         A class or function is looked up by its name in its module, which is imported again if its file has
-        changed. What is on is applied anew; exclusions and places stay.
+        changed. Passes that are on are applied again; exclusions and places stay.
 
         Returns
         -------
@@ -182,7 +182,7 @@ class PassStack:
 
     @change
     def move(self, pass_: PassOrName, place: int) -> None:
-        """Give a transformation another place in the stack; what is on is applied in the new order.
+        """Move a transformation in the stack; passes that are on are applied in the new order.
 
         Parameters
         ----------
@@ -384,8 +384,8 @@ class PassStack:
     def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
         """Exclude some candidates of a transformation; if it is on, they are reverted.
 
-        The transformation keeps its name and its place. Exclusions are remembered while it is off, and are
-        ended by :meth:`include`, or by :meth:`undo` as every change.
+        The transformation keeps its name and its place. Exclusions are remembered while it is off;
+        :meth:`include` ends them, and :meth:`undo` like every change.
 
         Parameters
         ----------
@@ -393,7 +393,7 @@ class PassStack:
             The transformation.
         *nodes
             Nodes of the present model that it has changed, or its candidates, as :meth:`explain` names them;
-            or paths of modules with such nodes. What was changed together is excluded together.
+            or paths of modules with such nodes. Nodes that were changed together are excluded together.
 
         Raises
         ------
@@ -497,10 +497,10 @@ class PassStack:
     def apply_up_to(self, pass_: PassOrName, count: int) -> None:
         """Keep the first rewrites of a transformation that is on, and exclude those after them.
 
-        What it excludes at the end of :meth:`rewrites` is included again as far as ``count`` reaches; other
-        exclusions stay. ``count``: the number of entries of :meth:`rewrites` to keep. Raises TypeError if it
-        does not tell its candidates apart, or ``count`` is no integer; ValueError if it is off, or has not so
-        many; TransformationError if it, or one above it, raises. The session is as it was.
+        Exclusions at the end of :meth:`rewrites` are lifted as far as ``count`` reaches; other exclusions
+        stay. ``count``: the number of entries of :meth:`rewrites` to keep. Raises TypeError if it does not
+        tell its candidates apart, or ``count`` is no integer; ValueError if it is off, or has fewer rewrites;
+        TransformationError if it, or one above it, raises. The session is as it was.
 
         Examples
         --------
@@ -565,10 +565,10 @@ class PassStack:
     def refresh(self) -> None:
         """Build all stages anew from the original.
 
-        A session does so by itself when it sees that the original has changed: when it is used next after
-        ``load_state_dict``, a step of an optimizer, another write in place, a parameter that was replaced or
-        moved, or a change of mode. Torch does not count what is written through ``parameter.data`` or a
-        NumPy array that shares memory; after such a write, call this.
+        A session does so by itself on its next use after the original has changed: after ``load_state_dict``,
+        a step of an optimizer, another write in place, a parameter that was replaced or moved, or a change of
+        mode. Torch does not count writes through ``parameter.data`` or a NumPy array that shares memory;
+        after such a write, call this.
 
         Examples
         --------

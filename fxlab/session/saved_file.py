@@ -1,4 +1,4 @@
-"""The file of a session: its choices, and what they were made on, without weights."""
+"""The file of a session: its choices, and facts about the model they were made for, without weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_BYTES = 50_000_000
 
 
 def facts_of(original: GraphModule, transformed: GraphModule) -> dict[str, Any]:
-    """Return what a session is of, in a few words and digests that are equal in every process."""
+    """Describe the model of a session by a few words and digests that are equal in every process."""
     return {
         "made_with": {"fxlab": __version__, "torch": torch.__version__},
         "model": {
@@ -35,7 +35,7 @@ def facts_of(original: GraphModule, transformed: GraphModule) -> dict[str, Any]:
 
 
 def write(path: str | os.PathLike[str], facts: dict[str, Any], passes: list[dict[str, Any]]) -> Path:
-    """Write a file: facts, and for each pass its name, signature, whether it is on and what it excludes."""
+    """Write a file: facts, and for each pass its name, signature, whether it is on and its exclusions."""
     file = Path(path)
     saved = {"format": FORMAT, **facts, "passes": passes}
     file.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
@@ -43,7 +43,7 @@ def write(path: str | os.PathLike[str], facts: dict[str, Any], passes: list[dict
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return what a file holds; every field is checked, as a file may be anybody's.
+    """Return the contents of a file; every field is checked, as its origin is unknown.
 
     Raises OSError if it cannot be read; ValueError if it is no saved session.
     """

@@ -48,23 +48,22 @@ class Session(Shortcuts, PassStack):
     """A traced model and transformations that are switched on and off, in any order and exactly.
 
     Each transformation that is on works on a copy of the stage below it, which shares that stage's tensors.
-    The original is never touched, so whatever a transformation does or raises, switching it off gives back
-    the very same module and parameters.
+    The original is never touched, so switching a transformation off, also one that raised, gives back the
+    very same module and parameters.
 
     Parameters
     ----------
     model
-        A module or function, which is traced with :func:`fxlab.symbolic_trace`, a pipeline of transformers,
-        of which the model is; a folder with a ``config.json``, or ``file.py:name``, as the command takes
-        them; or what is a graph already and taken as it is: a graph module of any kind, a
+        A module or function, which is traced with :func:`fxlab.symbolic_trace`; a pipeline of transformers,
+        whose model is traced; a folder with a ``config.json``, or ``file.py:name``, as the command takes
+        them; or a graph, which is taken as it is: a graph module of any kind, a
         ``torch.export.ExportedProgram``, the path of one that ``torch.export.save`` wrote (``.pt2``), or a
         graph of a :class:`fxlab.Capture`.
     inputs
-        What to trace and to compare outputs with: keyword arguments (a mapping), positional arguments (a
+        Inputs for tracing and for comparing outputs: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor; the text for a pipeline; or a ``DataLoader`` or a list of inputs, of which the
-        first are taken, and which is the data of :meth:`evaluate`. Left out, they are those that a program
-        was exported with or a graph captured with; for a model of transformers they are made from its
-        configuration.
+        first is taken, and which is the data of :meth:`evaluate`. Left out, they are those of an exported
+        program or a captured graph; for a model of transformers they are made from its configuration.
     *more
         More positional inputs: ``Session(model, x, y)`` is ``Session(model, (x, y))``.
     passes
@@ -73,8 +72,8 @@ class Session(Shortcuts, PassStack):
     weights
         For a model on the meta device: a folder of safetensors files (``model.safetensors``, or shards with
         ``model.safetensors.index.json``) or one such file. The weights are named, converted and tied as
-        ``from_pretrained`` does it. Each is read when a node uses it and dropped after it, so is each that a
-        pass makes of them; the graph itself needs none of them.
+        ``from_pretrained`` does it. Each is read when a node uses it and dropped afterwards, as is each that
+        a pass computes; the graph itself needs none of them.
     **arguments
         Inputs by name, such as those of a tokenizer: ``Session(model, **encoding)``; or options of
         :func:`fxlab.symbolic_trace`: ``Session(model, inputs, dynamic=False)``.
@@ -159,7 +158,7 @@ class Session(Shortcuts, PassStack):
     def compare_outputs(self, *, atol: float = 0.0, rtol: float = 0.0) -> pd.DataFrame:
         """Measure how far the outputs are from the original's, as :func:`compare_outputs` does.
 
-        Whether that matters is what :meth:`verdict` tells.
+        :meth:`verdict` tells whether that matters.
 
         Raises
         ------
@@ -206,7 +205,7 @@ class Session(Shortcuts, PassStack):
         """Warn if the model's Python would read something else now than when it was traced."""
         if self._noted is None:
             return
-        # What a run of the model sets by itself is told by the trace.
+        # The trace tells which attributes a run of the model sets by itself.
         findings = getattr(self.original.meta.get("trace"), "findings", ())
         of_run = {found.what for found in findings if found.kind == "attribute"}
         changed = [
@@ -292,7 +291,7 @@ class Session(Shortcuts, PassStack):
 
     @in_turn
     def reference_run(self) -> Reference:
-        """Return the original as stages are judged against it; what it computes is computed once.
+        """Return the original as the reference of verdicts; it is run once.
 
         Raises
         ------
@@ -305,7 +304,7 @@ class Session(Shortcuts, PassStack):
     def transformed_nodes(self, pass_: PassOrName | None = None) -> pd.DataFrame:
         """List the nodes of the present model that a transformation, or any, has changed.
 
-        Beside each stands what the original has in its place; see :func:`transformed_nodes`.
+        Each comes with its counterparts in the original; see :func:`transformed_nodes`.
         """
         from fxlab.graphs.transformed_nodes import transformed_nodes
 
@@ -319,7 +318,7 @@ class Session(Shortcuts, PassStack):
 
     @in_turn
     def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
-        """Tell what a transformation changes, and what not and why, on the stage that it is applied to.
+        """Tell which candidates a transformation changes, and why not the others, on the stage below it.
 
         Left out, all that are on offer are explained, in a table with a column ``pass``.
         """
@@ -336,7 +335,7 @@ class Session(Shortcuts, PassStack):
 
     @in_turn
     def why_not(self, pass_: PassOrName | None = None, node: Node | str | None = None) -> pd.DataFrame:
-        """Tell where a transformation does not apply, or not at a node, and why; what came furthest first.
+        """Tell why a transformation does not apply, anywhere or at a node; the nearest misses first.
 
         Parameters
         ----------
@@ -432,13 +431,13 @@ class Session(Shortcuts, PassStack):
     def changes(self, pass_: PassOrName | None = None) -> Changes:
         """Count what a transformation has changed, or would change if it was switched on.
 
-        Left out, what all that are on have changed together.
+        Left out, the changes of all that are on together.
 
         Returns
         -------
         Changes
-            The rewrites, and the kinds of nodes that became others; as text, a sentence. Where there are
-            none, the nearest place, and why it stays.
+            The rewrites, and the kinds of nodes that became others; as text, a sentence. Without rewrites,
+            the nearest place, and why it stays.
 
         Raises
         ------
@@ -486,7 +485,7 @@ class Session(Shortcuts, PassStack):
         return other
 
     def to_python(self) -> str:
-        """Return code that makes a session of ``model`` and ``inputs`` with what is on here.
+        """Return code that makes a session of ``model`` and ``inputs`` with the passes that are on here.
 
         Examples
         --------
@@ -513,13 +512,13 @@ class Session(Shortcuts, PassStack):
 
     @in_turn
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write what is on, in which order, and what is excluded to a small JSON file, without weights.
+        """Write the passes that are on, their order and exclusions to a small JSON file, without weights.
 
         A name that ends in ``.html``, ``.svg``, ``.png``, ``.pdf``, ``.dot``, ``.pt2`` or ``.onnx`` is
         written by :meth:`report`, :meth:`draw` or :meth:`export`.
 
-        :func:`fxlab.load_session` makes a session of it again, and says what is different there: the file
-        names versions, and has digests of the model's graph and of what the passes made of it.
+        :func:`fxlab.load_session` makes a session of it again, and reports differences: the file names
+        versions, and has digests of the model's graph and of the transformed graph.
 
         Returns
         -------
@@ -549,17 +548,17 @@ class Session(Shortcuts, PassStack):
         """Return a module of the model's own class that shares its parameters and runs graphs.
 
         It generates, trains and fits into pipelines like the model. Dynamo captures a graph when it is first
-        needed, which is transformed with the passes that are on in this session and compared with what was
-        captured. A pass that is switched later acts on the next call, and so does a change of the model:
-        Dynamo's guards decide which graph holds. What cannot be captured runs as the model's own code; where
-        that is a whole call, a ``RuntimeWarning`` says why.
+        needed; the passes that are on in this session transform it, and the two are compared. A pass that is
+        switched later acts on the next call, and so does a change of the model: Dynamo's guards decide which
+        graph holds. Code that cannot be captured runs as the model's own; for a whole call, a
+        ``RuntimeWarning`` says why.
 
         Parameters
         ----------
         check
-            Whether a transformed graph is used only if its outputs for the first arguments, and gradients
-            where they are wanted, are those of the captured graph, up to rounding (see :meth:`verdict`). If
-            not, passes may change results.
+            Whether a transformed graph is used only if its outputs for the first arguments, and gradients if
+            wanted, equal those of the captured graph, up to rounding (see :meth:`verdict`). If not, passes
+            may change results.
 
         Returns
         -------

@@ -51,11 +51,11 @@ _OF_GRAPHS = {
     *("buffers", "children", "get_buffer", "get_parameter", "get_submodule", "meta", "modules", "training"),
     *("named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "state_dict"),
 }
-"""What a session has from its present graph: what reads it, nothing that writes."""
+"""Names that a session takes from its present graph: those that read it, none that write."""
 
 
 def _as_file(write: Callable[[str], Any], suffix: str, path: str | os.PathLike[str] | None = None) -> Any:
-    """Write a file, or return what it would hold."""
+    """Write a file, or return its contents."""
     if path is not None:
         write(os.fspath(path))
         return Path(path)
@@ -72,7 +72,7 @@ def _public() -> set[str]:
 
 
 class Shortcuts:
-    """Methods that call the function of the same name with the session, and what one looks for on a graph."""
+    """Methods that call the function of the same name with the session, and names of a graph module."""
 
     graph_module: GraphModule
     original: GraphModule
@@ -115,7 +115,7 @@ class Shortcuts:
         return self.graph_module(*args, **kwargs)
 
     def summary(self) -> str:
-        """Return in a few lines the model and what each pass that is on has changed."""
+        """Describe in a few lines the model and the changes of each pass that is on."""
         counts = [len(each.graph.nodes) for each in (self.original, self.graph_module)]
         nodes = f"{counts[0]:,} nodes" + (f", now {counts[1]:,}" if counts[0] != counts[1] else "")
         session: Any = self
@@ -146,7 +146,7 @@ class Shortcuts:
         return self.node(name)
 
     def value(self, node: str, *, inputs: Inputs | None = None) -> Any:
-        """Return what a node of the present graph computes on the inputs of the session, or on others.
+        """Return the value of a node of the present graph on the inputs of the session, or on others.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Shortcuts:
         return self._values(self.node(node), inputs)[1]
 
     def values(self, *, inputs: Inputs | None = None) -> dict[str, Any]:
-        """Return what each node of the present graph computes, by its name; all of them are in memory."""
+        """Return the values of all nodes of the present graph by name; all of them are in memory."""
         return self._values(None, inputs)[0]
 
     def _values(self, last: Node | None, inputs: Inputs | None) -> tuple[dict[str, Any], Any]:

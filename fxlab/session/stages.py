@@ -32,7 +32,7 @@ class Stages:
         self.forget()
 
     def of(self, stack: Stack) -> dict[Stack, GraphModule]:
-        """Return the stages of what is on, made anew if a change of the original has made them stale."""
+        """Return the stages of the passes that are on, rebuilt if the original has changed since."""
         if stack not in self._made:
             self.keep(self.built(stack))
             self.note_state()
@@ -102,7 +102,7 @@ class Stages:
                 )
         except Exception as error:
             failure = TransformationError(pass_, error)
-            # What the author of the pass can change comes first, and not what called it.
+            # The traceback begins with the pass author's own lines, without fxlab's callers.
             raise failure from error.with_traceback(from_author_on(error))
         note_below(stage, below)
         return stage

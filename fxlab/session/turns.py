@@ -95,14 +95,14 @@ S = TypeVar("S", bound=TakesTurns)
 
 
 def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Let a method run in one thread at a time, on stages of what the original is now."""
+    """Let a method run in one thread at a time, on stages of the present original."""
 
     @functools.wraps(method)
     def run(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return cast(T, as_table(self._turns.take(lambda: fitted(method, (self, *args), kwargs))))
         except TransformationError as error:
-            # How the session came to run the pass is of no use to who reads what the pass has raised.
+            # The session's own frames do not help a reader of the pass's error.
             raise error.with_traceback(None)  # noqa: B904
 
     return run  # type: ignore[return-value]

@@ -52,7 +52,7 @@ class _Case:
 
 
 def written_test(pass_: Transformation, below: GraphModule, node: str) -> str:
-    """Return a test of what a pass does at a node of the stage below it.
+    """Return a test of a pass at a node of the stage below it.
 
     Raises ValueError if the pass says nothing of the node.
     """
@@ -172,7 +172,7 @@ def _alone(pass_: Transformation, below: GraphModule, names: set[str], code: str
 
 
 def _tried(pass_: Transformation, case: _Case, code: str | None) -> _Case:
-    """Return a model at which a pass does what is expected of it."""
+    """Return a model on which a pass behaves as expected."""
     model, inputs = compiled(with_imports(case.source, f"case = {case.model}, {case.inputs}"), "case")
     if code is not None:
         expect_no_match(pass_, model, inputs, code=code or None)
@@ -189,7 +189,7 @@ def _tried(pass_: Transformation, case: _Case, code: str | None) -> _Case:
 
 
 def _case(graph_module: GraphModule, nodes: set[Node]) -> _Case:
-    """Write a model of some nodes; what they read are its inputs and weights."""
+    """Write a model of some nodes; values that they read become its inputs and weights."""
     ordered = [node for node in graph_module.graph.nodes if node in nodes and not is_guard(node)]
     source = Source(GraphFacts(graph_module), ordered)
     function = source.written("computed")

@@ -56,7 +56,7 @@ class Replicas:
 
 
 def fsdp_units(model: nn.Module) -> list[FsdpUnit]:
-    """Return what ``fully_shard`` was called on; TraceError if a step of it cannot be recorded."""
+    """Return the units of ``fully_shard``; raises TraceError if a step of them cannot be recorded."""
     fsdp_module = getattr(dist.fsdp, "FSDPModule", None) if _is_there(model) else None
     if fsdp_module is None:
         return []

@@ -20,12 +20,12 @@ _WITH_PATHS = ("get_attr", "call_module")
 def joined_step(
     forward: fx.GraphModule, backward: fx.GraphModule, parameters: Mapping[str, str] | None = None
 ) -> fx.GraphModule:
-    """Join the forward and the backward graph that AOTAutograd has compiled apart into one graph.
+    """Join the separate forward and backward graphs of AOTAutograd into one graph.
 
-    What the forward graph saves for the backward graph becomes a line between the two. The result takes what
-    the forward graph takes and the gradients of its outputs (``tangents_1``, ...), and returns a dictionary:
-    ``output 0``, ... and ``grad of ...`` for each input that has a gradient. It is shown as steps of
-    :func:`fxlab.trace_step` are, its memory over both passes too.
+    Values that the forward graph saves for the backward graph become lines between the two. The result takes
+    the inputs of the forward graph and the gradients of its outputs (``tangents_1``, ...), and returns a
+    dictionary: ``output 0``, ... and ``grad of ...`` for each input with a gradient. It is shown like a step
+    of :func:`fxlab.trace_step`, with its memory over both passes.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def joined_step(
         The graphs that a ``fw_compiler`` and a ``bw_compiler`` were given for one model; neither is changed.
         They may have gone through passes since that keep the order of inputs and outputs.
     parameters
-        Names of inputs of the forward graph -> the parameters that they are, which AOTAutograd does not note.
-        They are shown in their modules then, and name the gradients.
+        Names of inputs of the forward graph -> their parameters, which AOTAutograd does not note. They are
+        then shown in their modules, and name the gradients.
 
     Raises
     ------
@@ -89,14 +89,14 @@ def joined_step(
 
 
 class _Joining:
-    """A graph of the nodes of several, and what they read."""
+    """A graph of the nodes of several, with the modules and tensors that they read."""
 
     def __init__(self) -> None:
         self._graph = fx.Graph()
         self._held: dict[str, Any] = {}
 
     def copy(self, module: fx.GraphModule, known: dict[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:
-        """Copy the nodes of a graph, but those that are known; return what each has become."""
+        """Copy the nodes of a graph except those that are known; return the copy of each."""
         values = dict(known)
         first = next((node for node in self._graph.nodes if node.op != "placeholder"), None)
         for node in module.graph.nodes:

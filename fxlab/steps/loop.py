@@ -22,7 +22,7 @@ from fxlab.validation import verdict
 
 @dataclass
 class _Held:
-    """A traced step, and what passes make of it."""
+    """A traced step, and the result of the passes on it."""
 
     step: fx.GraphModule
     record: StepRecord
@@ -177,7 +177,7 @@ class StepLoop:
 
 
 def _beside(parameter: nn.Parameter, part: torch.Tensor) -> torch.Tensor:
-    """Return what belongs to a parameter as it does: spread over ranks, if it is."""
+    """Spread a tensor that belongs to a parameter over ranks, if the parameter is."""
     layout = layout_of(parameter)
     if layout is None or part.shape != local_part(parameter).shape:
         return part

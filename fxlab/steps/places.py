@@ -21,13 +21,12 @@ _Stack = dict[str, tuple[str, str]]
 
 
 class Places:
-    """Writes into ``node.meta`` of new nodes which module call is going on.
+    """Writes the current module call into ``node.meta`` of new nodes.
 
-    Forward nodes get ``nn_module_stack``. Nodes that autograd adds get ``autograd_backward``, and
-    ``fwd_nn_module_stack`` of the operator that they are the derivative of, found by the sequence number that
-    autograd gives it. What a checkpoint computes again in the backward pass gets both
-    ``nn_module_stack`` and ``autograd_backward``, and ``recomputed``:
-    the call that the checkpoint is around.
+    Forward nodes get ``nn_module_stack``. Nodes that autograd adds get ``autograd_backward``, and the
+    ``fwd_nn_module_stack`` of the operator whose derivative they are, found by autograd's sequence number.
+    Nodes that a checkpoint computes again in the backward pass get both ``nn_module_stack`` and
+    ``autograd_backward``, and ``recomputed``: the call that the checkpoint wraps.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -56,7 +55,7 @@ class Places:
 
     @contextmanager
     def inside(self, name: str, class_name: str) -> Iterator[None]:
-        """Let what is recorded within the block belong to a box of its own."""
+        """Put nodes that are recorded within the block into a box of their own."""
         before = self._stack
         self._enter({**before, name: (name, class_name)})
         try:
@@ -65,7 +64,7 @@ class Places:
             self._enter(before)
 
     def rest_is(self, name: str) -> None:
-        """Put what the model itself has done since it called its last module into a box."""
+        """Put the model's own nodes since the last call of a module into a box."""
         for node in self._since_last_module:
             node.meta["nn_module_stack"] = {**node.meta["nn_module_stack"], name: (name, "")}
         place = next(
@@ -76,7 +75,7 @@ class Places:
 
     @contextmanager
     def backward_from(self, loss: torch.Tensor) -> Iterator[None]:
-        """Let what autograd records within the block belong to the operators of the forward pass."""
+        """Let nodes that autograd records within the block belong to the operators of the forward pass."""
         self._enter({})
         self._is_backward = True
         self._calls.clear()
@@ -189,7 +188,7 @@ def place_update(nodes: Sequence[fx.Node], inputs: Iterable[fx.Node], class_name
         around[node] = stacks.get(owner) if owner else None
     for node in nodes:
         around[node] = _same(around.get(read) for read in node.all_input_nodes)
-    for node in reversed(nodes):  # what is made of no parameter lies where it is read
+    for node in reversed(nodes):  # values made of no parameter lie beside their reader
         around[node] = around[node] or _same(around.get(user) for user in node.users)
     for node in nodes:
         calls = (around[node] or {}).items()
@@ -209,7 +208,7 @@ def _stack_of_reader(parameter: fx.Node) -> _Stack:
 
 
 def with_places(module: fx.GraphModule) -> Callable[..., Any]:
-    """Return a function that runs a graph; what is recorded of it has the places of its nodes."""
+    """Return a function that runs a graph; nodes recorded of it get the places of the graph's nodes."""
 
     class Run(fx.Interpreter):
         def run_node(self, n: fx.Node) -> Any:

@@ -99,7 +99,7 @@ def _line(node: fx.Node) -> str:
 
 
 def without_dead_code(graph: fx.Graph) -> None:
-    """Remove what nothing reads, but guards, and draws, which move the generators on."""
+    """Remove unused nodes except guards, and random draws, which advance the generators."""
 
     def is_kept(node: fx.Node) -> bool:
         is_end = node.op in ("placeholder", "output")
@@ -109,7 +109,7 @@ def without_dead_code(graph: fx.Graph) -> None:
 
 
 def functional(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that returns what its arguments, which it leaves alone, hold at the end."""
+    """Return a function that returns the final values of its arguments, and does not write into them."""
 
     def run(*tensors: torch.Tensor) -> Any:
         wrapped = [_wrapped(tensor) for tensor in tensors]

@@ -58,7 +58,7 @@ def compared_steps(plain: StepLoop, transformed: StepLoop, batches: Sequence[Inp
 
 
 def _digests(loop: StepLoop, batches: Sequence[Inputs]) -> Iterator[dict[str, bytes]]:
-    """Yield what tells the bits of all tensors after each step."""
+    """Yield digests of the bits of all tensors after each step."""
     with generators_kept(), state_kept(loop.model), _rest_kept(loop.model, loop.optimizer):
         seed_generators(0)
         for batch in batches:
@@ -81,7 +81,7 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[
 
 @contextmanager
 def _rest_kept(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
-    """Put back what belongs to parameters: gradients, and the state of an optimizer."""
+    """Restore the state that belongs to parameters: gradients, and the state of an optimizer."""
     gradients = [(each, None if each.grad is None else each.grad.clone()) for each in model.parameters()]
     states = optimizer.state if optimizer is not None else {}
     kept = {parameter: copy.deepcopy(state) for parameter, state in states.items()}

@@ -25,7 +25,7 @@ def _waited(start: torch.Tensor) -> torch.Tensor:
 
 
 def _averaged(group: str, size: int, gradient: torch.Tensor) -> torch.Tensor:
-    """Average a gradient as DistributedDataParallel does: what it multiplies is rounded before the sum."""
+    """Average a gradient as DistributedDataParallel does: the products are rounded before the sum."""
     return _waited(_EXCHANGES.all_reduce.default(gradient * (1.0 / size), "sum", group))
 
 
@@ -71,12 +71,12 @@ class Sharding:
         return bool(self.layouts)
 
     def held(self, name: str, part: torch.Tensor) -> torch.Tensor:
-        """Return what the model holds for the part of a tensor that is on this rank."""
+        """Return the model's tensor for the part of it on this rank."""
         layout = self.layouts.get(name)
         return part if layout is None or name in self._of_fsdp else layout.whole(part)
 
     def buffer(self, value: torch.Tensor) -> torch.Tensor:
-        """Return what the forward pass begins with of a buffer."""
+        """Return the value of a buffer at the beginning of the forward pass."""
         if self._replicas is None or not self._replicas.broadcasts:
             return value
         return _waited(_EXCHANGES.broadcast.default(value, 0, self._replicas.group.group_name))
@@ -127,7 +127,7 @@ class _Gathering:
 
     @contextmanager
     def of_unit(self, unit: FsdpUnit, twin_of: Callable[[nn.Module], nn.Module]) -> Iterator[None]:
-        """Let modules read the parameters of a unit gathered, and cast what it says."""
+        """Let modules read the gathered parameters of a unit, and cast inputs and outputs as it says."""
         classes: dict[nn.Module, type] = {}
         handles = []
         try:
@@ -193,7 +193,7 @@ class _Gathering:
         return whole
 
     def pack(self, tensor: torch.Tensor) -> Any:
-        """Return what is saved of a tensor for the backward pass."""
+        """Return the value to save for the backward pass in place of a tensor."""
         known = None
         if layout_of(tensor) is None and tensor.layout is torch.strided:
             known = self._storages.get(tensor.untyped_storage()._cdata)

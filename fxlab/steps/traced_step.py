@@ -236,7 +236,7 @@ class _Joined:
             self._outputs[name] = node
 
     def _add(self, module: fx.GraphModule, inputs: list[fx.Node]) -> list[fx.Node]:
-        """Add the nodes of a recorded graph; return what it returns."""
+        """Add the nodes of a recorded graph; return its outputs."""
         known = dict(zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True))
         for node, mine in known.items():
             mine.meta = {**node.meta, **mine.meta}
@@ -304,7 +304,7 @@ def check_step(
 
 
 def _eager(forward: Forward, passes: Recorded, update: Update | None) -> dict[str, torch.Tensor]:
-    """Return what an eager step computes, by the names of the results of a graph."""
+    """Return the results of an eager step, by the names of those of a graph."""
     with generators_kept():
         loss, gradients, buffers = forward(
             passes.parameters,

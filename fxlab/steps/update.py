@@ -33,10 +33,10 @@ class Group:
 
 
 class Update:
-    """An optimizer, to be run on tensors that are given.
+    """An optimizer that can be run on given tensors.
 
     ``optimizer``: the optimizer, which is only read. ``model``: the model whose parameters it has. Raises
-    TypeError or ValueError if it is no optimizer of this model, or does what cannot be recorded.
+    TypeError or ValueError if it is no optimizer of this model, or cannot be recorded.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
@@ -184,8 +184,8 @@ def recorded_update(
 
     It is recorded on fake tensors: numbers that an optimizer reads, such as the count of steps, become
     symbols, so that the graph computes with them as the optimizer's own Python does. Of parameters that are
-    ``spread`` over ranks it has the parts of this one. Raises TraceError if the optimizer decides something
-    by what it reads.
+    ``spread`` over ranks it has the parts of this rank. Raises TraceError if the optimizer branches on values
+    that it reads.
     """
     state, slots = update.state(), list[Slot]()
     gradients = {name: parameters[name] for name in have_gradients}  # of the same shapes and dtypes
@@ -304,7 +304,7 @@ _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 
 @contextmanager
 def _fused_kernels_apart() -> Iterator[None]:
-    """Let fused kernels return what they write, as torch makes no values of writes to empty lists."""
+    """Let fused kernels return their written lists: torch does not functionalize writes to empty ones."""
 
     def made(name: str) -> Callable[[Any], Any]:
         apart = getattr(torch.ops.aten, name.removesuffix("_"))

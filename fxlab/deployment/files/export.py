@@ -30,7 +30,7 @@ class ExportedFile(OtherNames):
     outputs: tuple[str, ...]
     """The names of its outputs."""
     conditions: tuple[str, ...]
-    """What the graph refuses other inputs for, in words; the file takes them without a word."""
+    """The graph's conditions on inputs, in words, which the file does not check."""
 
 
 @overload
@@ -52,20 +52,20 @@ def export(
 ) -> ExportedFile | ExportedProgram:
     """Write the present model of a session as a program of ``torch.export`` or as ONNX, and judge the file.
 
-    The file takes and returns tensors alone, one where the model returns one: caches and other objects are
-    taken apart, with names such as ``past_key_values_layers_0_keys``. Numbers and other arguments are held as
-    they are in the session's inputs.
+    The file takes and returns only tensors, a single one if the model does: caches and other objects are
+    taken apart, with names such as ``past_key_values_layers_0_keys``. Numbers and other arguments are fixed
+    to those of the session's inputs.
 
     Parameters
     ----------
     session
         The session.
     path
-        The file. Its suffix says what is written: ``.pt2`` or ``.onnx``. Left out, the program is returned,
-        and not judged.
+        The file. Its suffix is the format: ``.pt2`` or ``.onnx``. Left out, the program is returned, and not
+        judged.
     dynamic
-        Whether sizes that the graph follows are followed by the file; if not, it is for the sizes of the
-        session's inputs alone.
+        Whether dynamic sizes of the graph stay dynamic in the file; if not, it takes only the sizes of the
+        session's inputs.
     check
         Whether to run the file and judge it.
 
@@ -77,8 +77,7 @@ def export(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what is expected, the model has no weights, or it writes into its inputs or
-        buffers.
+        If an argument is invalid, the model has no weights, or it writes into its inputs or buffers.
     ImportError
         If ONNX is asked for and onnxscript is not installed.
     ExportError
@@ -88,8 +87,8 @@ def export(
 
     Notes
     -----
-    A graph refuses inputs that it was not traced for. In a file the conditions on sizes are left, as far as
-    the format knows them; those on data, modes and settings of torch are not, and are ``conditions`` here.
+    A graph refuses inputs that it was not traced for. A file keeps its conditions on sizes, as far as the
+    format knows them; it loses those on data, modes and settings of torch, which ``conditions`` lists.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The verdict on a file: what runs it, judged by the model without passes."""
+"""The verdict on a file: the program that it holds, compared with the model without passes."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ from fxlab.validation.verdicts.runs import Runs
 
 
 def file_verdict(session: SessionLike, path: str | os.PathLike[str]) -> Verdict | None:
-    """Judge a file of the present model of a session; ``None`` if what runs the file is not installed.
+    """Judge a file of the present model of a session; ``None`` if no runtime for it is installed.
 
-    A program of ``torch.export`` is judged as any model. What onnxruntime computes has no float64 run, so
-    that the graph that was written is judged first, and then whether the file rounds about as well.
+    A program of ``torch.export`` is judged like any model. Onnxruntime has no float64 run, so the written
+    graph is judged first, and then whether the file rounds about as well.
     """
     inputs = inputs_or_examples(session.inputs, session.original)
     graph = tensor_graph(session.graph_module, inputs)

@@ -51,10 +51,10 @@ if __name__ == "__main__":
 
 
 def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None = None) -> Path:
-    """Write a script that runs one graph, as it is and compiled, and needs nothing but torch.
+    """Write a script that runs one graph, eager and compiled, and needs only torch.
 
-    It has the generated code of the graph, its weights and inputs; if these are large, they stand in a file
-    beside it, with the suffix ``.pt``. The guards that fxlab has added are left out.
+    It has the generated code of the graph, its weights and inputs; large ones go to a file beside it, with
+    the suffix ``.pt``. The guards that fxlab has added are left out.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     path
         The script, ending in ``.py``.
     inputs
-        What the graph is called with. Left out, those of the session.
+        The inputs of the graph. Left out, those of the session.
 
     Returns
     -------
@@ -74,8 +74,8 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what is expected, the model has no weights, or the graph calls something that
-        no package has under a name.
+        If an argument is invalid, the model has no weights, or the graph calls a function that cannot be
+        imported by name.
     OSError
         If the script cannot be written.
 
@@ -118,7 +118,7 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
 
 
 def _without_guards(graph_module: GraphModule) -> GraphModule:
-    """Return a copy without calls of fxlab's own, and without what only they read."""
+    """Return a copy without fxlab's own calls, and without the nodes that only they read."""
     copy = share_tensors_copy(graph_module)
     read = set[Node]()
     for node in reversed(copy.graph.nodes):
@@ -131,7 +131,7 @@ def _without_guards(graph_module: GraphModule) -> GraphModule:
 
 
 def _held(graph_module: GraphModule) -> nn.Module:
-    """Return modules that hold what the graph reads, under its names, and nothing else."""
+    """Return modules with only the parts that the graph reads, under its names."""
     root = nn.Module()
     for node in graph_module.graph.nodes:
         if node.op not in ("get_attr", "call_module"):

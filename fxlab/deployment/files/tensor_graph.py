@@ -31,7 +31,7 @@ class TensorGraph:
     output_names: tuple[str, ...]
     """Such as ``logits`` and ``past_key_values_layers_0_keys_out``; none is that of an input."""
     conditions: tuple[str, ...]
-    """What the graph refuses in words, and a file takes without a word."""
+    """The graph's conditions on inputs, in words, which a file does not check."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Rebuilt:
     """The target of a node that puts an input together from its tensors."""
 
     parts: Any
-    """What :func:`parted` gives for it."""
+    """Its parts, as :func:`parted` returns them."""
     only_reads = True
 
     @property
@@ -137,7 +137,7 @@ def _flatten_outputs(graph: Graph, output: Any, input_names: list[str]) -> tuple
 
 
 def _without_guards(module: GraphModule) -> tuple[str, ...]:
-    """Take guards out that are not of sizes alone; return what they hold for."""
+    """Remove guards on anything but sizes; return their conditions."""
     conditions: dict[str, None] = {}
     for node in reversed(list(module.graph.nodes)):
         is_assert = node.op == "call_function" and node.target is torch._assert

@@ -94,7 +94,7 @@ def _write_onnx(program: ExportedProgram, graph: TensorGraph, path: Path) -> Non
 
 
 def read_file(path: str | os.PathLike[str], graph: TensorGraph) -> nn.Module | None:
-    """Return a module that runs a file; ``None`` if what runs it is not installed."""
+    """Return a module that runs a file; ``None`` if no runtime for it is installed."""
     if Path(path).suffix == ".pt2":
         from fxlab.tracing import from_exported
         from fxlab.tracing.exported.saved_program import load_program
@@ -118,7 +118,7 @@ class OnnxModule(nn.Module):
         providers = ["CPUExecutionProvider"]
         try:
             self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=providers)
-        except Exception as error:  # classes of its own, for what it has no kernel for
+        except Exception as error:  # its own classes, for operators without a kernel
             raise ExportError(f"onnxruntime refuses the file: {_first_line(error)}") from error
         self._names, self._outputs = graph.input_names, graph.output_names
 
@@ -149,7 +149,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep exporters from writing to the screen what is raised anyhow, or concerns torch alone."""
+    """Keep exporters from printing errors that are raised anyway, or notes that concern torch alone."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
