@@ -178,7 +178,7 @@ def _settings(module: nn.Module) -> dict[str, object]:
 
 
 def _setting(value: Any, depth: int) -> object:
-    """Return what is equal as long as a value is: numbers and texts, what holds them, others by identity."""
+    """Return a key that is equal while a value is: numbers, texts and containers, others by identity."""
     kind = type(value)
     if kind in PLAIN:
         return kind, repr(value) if kind in (float, complex) else value

@@ -1,4 +1,4 @@
-"""The base classes: what every transformation of a graph module offers."""
+"""The base classes of all transformations of a graph module."""
 
 import copy
 import re
@@ -20,7 +20,7 @@ from fxlab.transformations.marks import add_mark, marks, remove_mark
 from fxlab.transformations.signature import HELD, arguments_of, code_of, digest
 
 _OTHER_NAMES = "__call__", "apply", "call", "run"
-"""What other libraries call the method of a pass."""
+"""Names that other libraries give the method of a pass."""
 
 
 class _OfClass:
@@ -65,7 +65,7 @@ class Transformation(ABC):
         A short name for people: that of the class, in kebab case, unless a subclass or an instance has its
         own.
     description : str
-        What it does, for people: the docstring of the class, unless a subclass or an instance has its own.
+        Its effect in words: the docstring of the class, unless a subclass or an instance has its own.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class Transformation(ABC):
                     del cls.__call__
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse a class without :meth:`transform`, and say what it needs."""
+        """Refuse a class without :meth:`transform`, and name the missing methods."""
         if missing := sorted(getattr(cls, "__abstractmethods__", ())):
             raise TypeError(
                 f"{cls.__name__} is abstract and has to implement {' and '.join(missing)}. The least is "
@@ -300,9 +300,9 @@ class Transformation(ABC):
     def signature(self) -> str:
         """A digest of the class and the arguments, the same in every process.
 
-        It contains the code of a class of your own and of what that calls in its module, so that a class
-        which is defined anew makes other transformations. What a transformation notes in its own attributes
-        while it runs does not change it.
+        It contains the code of a class of your own and of the functions that it calls in its module, so a
+        class that is redefined makes other transformations. Attributes that a transformation sets on itself
+        while it runs do not change it.
         """
         held_for, signature = vars(self).get(HELD, (None, ""))
         if held_for == id(self):  # it is running; a copy made by now is not
@@ -339,16 +339,16 @@ class Transformation(ABC):
         return [node for module in graphs for node in module.graph.nodes if signature in marks(node)]
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
-        """Tell what the transformation would change in a module, what it would not, and why. Changes nothing.
+        """Tell which nodes the transformation would change in a module, and why not others. Changes nothing.
 
         Returns
         -------
         pandas.DataFrame
             A row for each node of each candidate, indexed by ``node`` (its name), in columns ``matched``
-            (whether it would be changed), ``reason`` (what would be done with it, or why it is left alone),
-            ``code`` (which tells reasons to leave it alone apart, and is empty where it matches) and
-            ``candidate`` (the number of the candidate, as several nodes may be one). Empty for a
-            transformation that does not describe its candidates.
+            (whether it would be changed), ``reason`` (the change in words, or why it is left alone), ``code``
+            (of this reason, empty if it matches) and ``candidate`` (the number of the
+            candidate, as several nodes may be one). Empty for a transformation that does not describe its
+            candidates.
         """
         self._check_graph_module(graph_module)
         return explanation(())
@@ -451,7 +451,7 @@ class ReversibleTransformation(Transformation):
 
 
 def explanation(rows: Iterable[tuple[str, bool, str, str, int]]) -> "pd.DataFrame":
-    """Return what :meth:`Transformation.explain` does, made of rows of its index and columns."""
+    """Return the table of :meth:`Transformation.explain`, made of rows of its index and columns."""
     frame = pd.DataFrame(list(rows), columns=["node", "matched", "reason", "code", "candidate"])
     types = {"node": object, "matched": bool, "reason": object, "code": object, "candidate": int}
     return frame.astype(types).set_index("node")

@@ -31,8 +31,8 @@ def compose(*passes: Any, inplace: bool = True) -> Transformation:
     -------
     Transformation
         A :class:`ReversibleTransformation` if all of them are; reversing takes the last one back first. The
-        nodes that it changed are those that any of them changed. When one of them raises, the module is put
-        back to what it was before the first.
+        nodes that it changed are those that any of them changed. When one of them raises, the module is
+        restored to its state before the first.
 
     Raises
     ------

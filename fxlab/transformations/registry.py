@@ -24,7 +24,7 @@ GROUP = "fxlab.transformations"
 def available() -> list[type[Transformation]]:
     """Return the classes of fxlab's own passes that the inspector offers, in the order of their application.
 
-    What other packages offer is in :func:`installed`.
+    Passes of other packages are in :func:`installed`.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def _loaded(entry_point: EntryPoint) -> Transformation:
 
 
 def _names(transformation: Transformation) -> Iterator[str]:
-    """Yield what a session knows a transformation by."""
+    """Yield the texts by which a session knows a transformation."""
     yield str(transformation.name)
     yield transformation.signature
 

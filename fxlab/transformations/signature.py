@@ -1,4 +1,4 @@
-"""A digest of any value that is the same in every process: what tells one transformation from another."""
+"""A digest of any value that is the same in every process and tells transformations apart."""
 
 import copyreg
 import dataclasses
@@ -25,7 +25,7 @@ def digest(value: object) -> str:
 
 
 def arguments_of(instance: object) -> dict[str, object]:
-    """Return what an instance was made with, by name: its dataclass fields and its plain attributes.
+    """Return the arguments of an instance by name: its dataclass fields and its plain attributes.
 
     Class variables, fields that do not take part in comparison and values cached by
     :class:`functools.cached_property` say nothing about the instance and are left out.
@@ -46,9 +46,9 @@ def arguments_of(instance: object) -> dict[str, object]:
 
 
 def code_of(cls: type) -> tuple[object, ...]:
-    """Return the methods of a class of somebody else's, and what they call in its module; empty for fxlab's.
+    """Return the methods of a foreign class and the functions they call in its module; empty for fxlab's.
 
-    A class that is defined anew with another body differs by it; marks of fxlab's outlive a new version.
+    So a class that is redefined with another body differs; marks of fxlab's passes outlive a new version.
     """
     if cls not in _CODES:
         _CODES[cls] = _code_of(cls)
@@ -140,7 +140,7 @@ def _written(value: object, around: dict[int, int]) -> bytes:
 
 
 def _content(value: Any) -> str | bytes | Iterable[object]:
-    """Return what a value is told by beside its type: a text, bytes, or other values."""
+    """Return the content that identifies a value besides its type: a text, bytes, or other values."""
     if isinstance(value, _TOLD_BY_THEIR_TEXT):
         return str(value)
     if isinstance(value, float):
@@ -186,11 +186,11 @@ def _tensor(value: torch.Tensor) -> Iterator[object]:
 
 
 def _reduced(value: object) -> Iterator[object]:
-    """Yield what ``pickle`` would rebuild a value from; nothing when it cannot."""
+    """Yield the parts from which ``pickle`` would rebuild a value; none if it cannot."""
     registered = copyreg.dispatch_table.get(type(value))
     try:
         reduced = value.__reduce_ex__(4) if registered is None else registered(value)
-    except Exception:  # what an object raises that refuses to be pickled is not settled
+    except Exception:  # an object that refuses to be pickled may raise anything
         return
     for part in (reduced,) if isinstance(reduced, str) else reduced:
         yield list(part) if isinstance(part, Iterator) else part

@@ -35,7 +35,7 @@ from fxlab.transformations.journal.module_tree import find_module, split_path
 from fxlab.values.tensors import storage_of
 
 _IMMUTABLE = (int, float, complex, str, torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool)
-"""What nobody can write in place, and what holds no memory of a tensor; a ``bool`` is an ``int``."""
+"""Types that cannot be written in place and hold no memory of a tensor; a ``bool`` is an ``int``."""
 
 
 class Writes:
@@ -71,7 +71,7 @@ class Writes:
         return next(counts) == next(counts)
 
     def is_written(self, value: Node) -> bool:
-        """Tell whether a value, or what may share memory with it, is written anywhere in the graph."""
+        """Tell whether a value, or one that may share memory with it, is written anywhere in the graph."""
         return bool(self._writes_to(value))
 
     def may_share_memory(self, value: Node, other: Node) -> bool:
@@ -92,18 +92,18 @@ class Writes:
         return bool(self._state_changes)
 
     def is_tensor_written(self, tensor: torch.Tensor) -> bool:
-        """Tell whether the graph reads a parameter or buffer, and writes it or what shares memory with it."""
+        """Tell whether the graph reads a parameter or buffer, and writes it or a tensor in its memory."""
         holder = self._holders.get(storage_of(tensor)) if tensor.layout is torch.strided else None
         return holder is not None and self.is_written(holder)
 
     @cached_property
     def returned(self) -> frozenset[Node]:
-        """The classes of what the graph returns."""
+        """The classes of the returned values."""
         output = self._graph_module.graph.output_node()
         return frozenset(self._class_of(value) for value in output.all_input_nodes)
 
     def is_returned(self, value: Node) -> bool:
-        """Tell whether the graph returns a value, or what may share memory with it."""
+        """Tell whether the graph returns a value, or one that may share memory with it."""
         return self._class_of(value) in self.returned
 
     @cached_property
@@ -224,7 +224,7 @@ def _may_be_sequence(value: Any) -> bool:
 
 
 def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
-    """Return the inputs that a node may write in place: of a higher-order operator, what its bodies write."""
+    """Return the inputs that a node may write in place; a higher-order operator writes if its bodies do."""
     if node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
         bodies = bodies_called(node, graph_module)
         is_of_torch = type(node.target).__module__.startswith("torch.")
@@ -240,7 +240,7 @@ def _writes(body: Body) -> bool:
 
 
 def _storage(node: Node, graph_module: GraphModule) -> int | None:
-    """Return what tells the memory of an attribute, which each reading of it names by a node of its own."""
+    """Return a key of the memory of an attribute: each reading of it is a node of its own."""
     parent, name = split_path(str(node.target))
     value = getattr(find_module(graph_module, parent), name, None)
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -255,7 +255,7 @@ def keeps_state(module: nn.Module) -> bool:
 
 
 def _may_write(module: nn.Module) -> bool:
-    """Tell whether a module may write what it reads; one of one's own, or with hooks, may do anything."""
+    """Tell whether a module may write its inputs; one that is not torch's, or has hooks, may do anything."""
     everywhere = torch.nn.modules.module
     hooks = (
         *(module._forward_hooks, module._forward_pre_hooks),

@@ -20,7 +20,7 @@ _LOGIC = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "bitwise_
 
 @dataclass(frozen=True)
 class FirstColumn:
-    """All numbers that are in the first place of a last dimension, and what they were read from."""
+    """All numbers at index 0 of the last dimension, and the nodes they were read from."""
 
     values: torch.Tensor
     readings: tuple[Node, ...] = ()
@@ -38,7 +38,7 @@ def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> FirstColumn |
     if value.op not in ("call_function", "call_method") or value.kwargs.get("out") is not None:
         return None
     fill, dtype = filled_with(value), known_dtype(value)
-    if isinstance(fill, int | float):  # in its own dtype: what follows computes otherwise on bools
+    if isinstance(fill, int | float):  # in its own dtype: later operators compute otherwise on bools
         return None if dtype is None else FirstColumn(torch.tensor([fill], dtype=dtype, device="cpu"))
     source = next((each for each in value.args if isinstance(each, Node)), None)
     is_kept = _keeps_first_column(value)
@@ -70,7 +70,7 @@ def _of_triangle(node: Node, column: FirstColumn) -> FirstColumn | None:
 
 
 def _computed(node: Node, column: FirstColumn) -> FirstColumn | None:
-    """Return what a cast, or an elementwise call on a tensor and numbers, makes of its first column."""
+    """Return the first column of a cast, or of an elementwise call on a tensor and numbers."""
     if casts(node):
         dtype = known_dtype(node)
         return None if dtype is None else FirstColumn(column.values.to(dtype), column.readings)
@@ -83,7 +83,7 @@ def _computed(node: Node, column: FirstColumn) -> FirstColumn | None:
 
 
 def _keeps_first_column(node: Node) -> bool:
-    """Tell whether the first column of a view, a copy or a part is in the first column of what it is of."""
+    """Tell whether the first column of a view, a copy or a part lies in the first column of its source."""
     name, source = computes(node), node.args[0] if node.args else None
     shape = known_shape(source) if isinstance(source, Node) else None
     if name in _WHOLE_ROWS:

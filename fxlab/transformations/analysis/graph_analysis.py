@@ -30,7 +30,7 @@ class GraphFacts:
     """
 
     prefix: str = ""
-    """What comes before the names of the nodes of a body: ``"true_graph_0/"``."""
+    """The prefix of names of nodes of a body: ``"true_graph_0/"``."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         self.graph_module = graph_module
@@ -53,7 +53,7 @@ class GraphFacts:
         return find_module(self.graph_module, str(node.target)) if node.op == "call_module" else None
 
     def attribute(self, node: Node) -> Any:
-        """Return what a node reads from the module; ``None`` for a node that reads nothing, or is broken.
+        """Return the attribute that a node reads from the module; ``None`` if it reads none, or is broken.
 
         An input of a body may be a tensor of the model, which the call reads and passes on.
         """
@@ -64,7 +64,7 @@ class GraphFacts:
         return attribute_at(owner, str(reading.target), None)
 
     def tensor(self, node: Node) -> torch.Tensor | None:
-        """Return the tensor that a node reads, or what is known of one of fixed sizes that is an input."""
+        """Return the tensor that a node reads, or the known result of an input of fixed sizes."""
         value = self.attribute(node)
         if value is None and node.op == "placeholder":
             value = node.meta.get("val")
@@ -90,7 +90,7 @@ class GraphFacts:
 
     @cached_property
     def why_body_stays(self) -> Refusal | None:
-        """Why a body that writes what it is given is left alone: calls may pass one tensor twice."""
+        """Why a body that writes its inputs is left alone: calls may pass one tensor twice."""
         inputs = self.graph_module.graph.find_nodes(op="placeholder") if self.is_body else ()
         written = next((node for node in inputs if self.writes.is_written(node)), None)
         return None if written is None else Reason.BODY_WRITES_INPUTS(value=f"{self.prefix}{written.name}")
@@ -212,7 +212,7 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 def rounding_readers(graph_module: GraphModule) -> dict[Node, Node]:
     """Return, for each value that is rounded to integers, a node that does it.
 
-    Values count of which only what is computed of them, element by element, is rounded.
+    Values also count if only a result computed from them, element by element, is rounded.
     """
     readers: dict[Node, Node] = {}
     for node in reversed(graph_module.graph.nodes):

@@ -28,7 +28,7 @@ def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module])
     Parameters
     ----------
     facts
-        What is known of the graph module.
+        The facts about the graph module.
     path
         The path of the module.
     expected
@@ -47,7 +47,7 @@ def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module])
 
 
 def why_not_plain(module: nn.Module, expected: type[nn.Module]) -> Refusal | None:
-    """Return why a module may not compute what its class does; ``None`` if it does."""
+    """Return why a module may compute something else than its class; ``None`` if it does not."""
     if torch.nn.utils.parametrize.is_parametrized(module):
         return Reason.PARAMETRIZED()
     if type(module) is not expected:
@@ -132,7 +132,7 @@ def _why_tensors_not_plain(module: nn.Module) -> Refusal | None:
 
 
 def why_holds_more(holder: nn.Module, tensors: Collection[str]) -> Refusal | None:
-    """Return what a module holds beside the tensors of one call; ``None`` if nothing."""
+    """Refuse a module that holds more, or less, than the tensors of one call; ``None`` if it does not."""
     held = [
         *(name for name, value in holder._parameters.items() if value is not None),
         *(name for name in holder._buffers if name != "num_batches_tracked"),

@@ -16,7 +16,7 @@ _NUMBER_TYPES = (bool, int, float, complex)
 
 
 _LIKE: weakref.WeakKeyDictionary[Graph, dict[object, torch.Tensor]] = weakref.WeakKeyDictionary()
-"""Fake tensors that were made for a graph, by what they are like: torch takes a while for each."""
+"""Fake tensors that were made for a graph, by their description: torch takes a while for each."""
 
 
 def with_last_size(node: Node, size: int) -> dict[str, torch.Tensor]:
@@ -47,7 +47,7 @@ def are_same_sizes(a: Sequence[Any] | None, b: Sequence[Any] | None) -> bool:
 
 
 def known_dtype(node: Node) -> torch.dtype | None:
-    """Return the dtype of a node's result, where it is known or told by what the node calls."""
+    """Return the dtype of a node's result, if it is known or follows from the call."""
     dtype = getattr(known_result(node), "dtype", None)
     return dtype if isinstance(dtype, torch.dtype) else told_dtype(node)
 

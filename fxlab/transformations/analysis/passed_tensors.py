@@ -14,7 +14,7 @@ from fxlab.models.bodies import bodies_called
 from fxlab.node_info import attribute_at
 
 _CONSTANTS_AT = {"cond": 3, "while_loop": 3, "scan": 3, "map_impl": 2}
-"""Operators whose argument there holds what all runs of a body are given alike, as its last inputs."""
+"""Operators whose argument at this index is the same for all runs of a body, as its last inputs."""
 _CONSTANTS_FROM = {"wrap": 1, "tag_activation_checkpoint": 1, "wrap_with_set_grad_enabled": 2}
 """Operators whose arguments from there on are the inputs of their body."""
 

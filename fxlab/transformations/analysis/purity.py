@@ -38,8 +38,8 @@ def why_drops(node: Node) -> Refusal | None:
 def why_impure(node: Node, facts: GraphFacts) -> Refusal | None:
     """Return why running a node may do more than compute its result; ``None`` if it is known not to.
 
-    A node that is pure gives the same result whenever its inputs hold the same. What is not known to be pure
-    is not: a function of somebody's own, or one that this module has not heard of.
+    A pure node gives the same result whenever its inputs hold the same. A node that is not known to be pure
+    is not: a user's own function, or one that this module does not know.
     """
     if node.op in ("placeholder", "output"):
         return Reason.INPUT_OR_OUTPUT(kind="input" if node.op == "placeholder" else "output")

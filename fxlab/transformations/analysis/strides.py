@@ -1,7 +1,7 @@
 """Uses that accept a slice of a larger result in place of a contiguous tensor.
 
-The slice has the same values, but not the same strides: ``view`` may fail on it, and what ``reshape`` returns
-may no longer share its memory.
+The slice has the same values, but not the same strides: ``view`` may fail on it, and the result of
+``reshape`` may no longer share its memory.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
 
 
 def layout_matters(node: Node, graph_module: GraphModule) -> bool:
-    """Tell whether what reads a node may depend on its result being contiguous."""
+    """Tell whether users of a node may depend on its result being contiguous."""
     pending, seen = [node], {node}
     while pending:
         for user in pending.pop().users:
@@ -55,7 +55,7 @@ def layout_matters(node: Node, graph_module: GraphModule) -> bool:
 
 
 def is_known_contiguous(node: Node) -> bool:
-    """Tell whether a result is known to lie in memory row by row, whatever its sizes are."""
+    """Tell whether a result is known to be contiguous for all sizes."""
     result = node.meta.get("val")
     if not isinstance(result, torch.Tensor) or result.layout is not torch.strided:
         metadata = node.meta.get("tensor_meta")
@@ -69,8 +69,8 @@ def is_known_contiguous(node: Node) -> bool:
 
 
 def _aliases(user: Node, facts: GraphFacts) -> bool:
-    """Tell whether a user may return memory of what it reads, so that strides matter to it or beyond it."""
-    if user.op == "output":  # whoever called the graph may view what it returns
+    """Tell whether a user may return memory of its input, so that strides matter to it or downstream."""
+    if user.op == "output":  # the caller of the graph may view its outputs
         return True
     return reads_layout(user) or may_return_view(user, facts.graph_module)
 
@@ -90,7 +90,7 @@ def _is_view_within(user: Node, value: Node, size: int) -> bool:
 
 
 def _trailing_sizes(view: Node) -> tuple[object, ...]:
-    """Return what is known of the last sizes that a view asks for."""
+    """Return the known last sizes of a view's result."""
     if (shape := known_shape(view)) is not None:
         return shape
     sizes: object = view.args[1] if len(view.args) == 2 else view.args[1:]

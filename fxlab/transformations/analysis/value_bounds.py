@@ -14,11 +14,11 @@ _COMBINES = {"where": 3, "masked_fill": 3, "mul": 2, "add": 2, "sub": 2, "rsub":
 """Operators whose result is bounded by bounds of their arguments, and how many these are."""
 _DEPTH = 40
 _POSITIVE = ("mul", "div", "sqrt", "sym_float", "sym_sqrt", "float")
-"""What makes positive numbers of positive numbers."""
+"""Operators that map positive numbers to positive numbers."""
 
 
 def largest_magnitude(value: Any, facts: GraphFacts, depth: int = 0) -> float:
-    """Return a bound of the absolute values of a number or of what a node computes; infinite if unknown."""
+    """Return a bound of the absolute values of a number or of a node's result; infinite if unknown."""
     if isinstance(value, bool | int | float):
         return abs(value) if math.isfinite(value) else math.inf
     if not isinstance(value, Node) or depth > _DEPTH or facts.writes.is_written(value):
@@ -63,9 +63,9 @@ def _of_attribute(node: Node, facts: GraphFacts) -> float:
 
 
 def _largest(dtype: torch.dtype | None) -> float:
-    """Return up to where a dtype holds what arithmetic says; casts to one that is not known may overflow.
+    """Return up to which number a dtype neither overflows nor wraps around; an unknown dtype may at any.
 
-    Whole numbers wrap around above their largest one, and those without a sign below zero: -1 becomes 255.
+    Integers wrap around above their largest one, and unsigned ones below zero: -1 becomes 255.
     """
     if dtype is None:
         return 0.0

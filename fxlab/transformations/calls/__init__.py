@@ -1,1 +1,1 @@
-"""Calls in one canonical form, whatever dialect they are written in."""
+"""Calls in one canonical form for all dialects."""

@@ -1,4 +1,4 @@
-"""One canonical form of a call, whatever dialect it is written in.
+"""One canonical form of a call for all dialects.
 
 A call is a :class:`Term`: the one name of its operator, and its arguments by the names of its schema, without
 defaults. Modules are read as their functions, indexing as slices, decomposed layers as layers, quotients as
@@ -87,9 +87,9 @@ class Term:
 class Calls:
     """The calls of a graph in their canonical form, each read once.
 
-    ``module_of``: returns the module that a node calls, if it computes what its class does. Copies of values
-    that ``is_written`` are no identities. ``is_pattern``: shapes are unknown and modules have any settings.
-    ``only_casts``: casts are seen through, and nothing else.
+    ``module_of``: returns the module that a node calls, if it computes the same as its class. Copies of
+    values that ``is_written`` are no identities. ``is_pattern``: shapes are unknown and modules have any
+    settings. ``only_casts``: casts are seen through, and nothing else.
     """
 
     module_of: Callable[[Node], nn.Module | None]
@@ -137,7 +137,7 @@ class Calls:
         return None if shape is None else len(shape)
 
     def seen_through(self, value: Any) -> Iterator[Any]:
-        """Yield a value, and what it is a copy of, nearest first."""
+        """Yield a value, and the values it is a copy of, nearest first."""
         while True:
             yield value
             term = self.term(value)
@@ -505,7 +505,7 @@ class Calls:
         return not self.is_written(node) and not (isinstance(value, Node) and self.is_written(value))
 
     def _is_same(self, node: Node, value: Any) -> bool:
-        """Tell whether what keeps all numbers in their order keeps the shape as well."""
+        """Tell whether a call that keeps all numbers in their order keeps the shape as well."""
         return are_same_sizes(self.shape(node), self.shape(value)) and self._is_kept(node, value)
 
     def _convolution(self, name: str, given: dict[str, Any], node: Node, rank: int | None) -> Term | None:
@@ -530,7 +530,7 @@ class Calls:
 
 
 def _of_addmm(calls: Calls, node: Node) -> Term | None:
-    """Read a product with a transposed matrix, and what is added, as a linear layer."""
+    """Read a product with a transposed matrix and an added bias as a linear layer."""
     if len(node.args) != 3 or node.kwargs:
         return None
     bias, value, matrix = node.args
@@ -548,7 +548,7 @@ def _transposed_weight(calls: Calls, matrix: Any) -> tuple[Any, Node] | None:
 
 
 def _of_view(calls: Calls, node: Node) -> Term | None:
-    """Read what a linear layer or a product of batches is decomposed to, which ends with a view."""
+    """Read a decomposed linear layer or product of batches, which ends with a view."""
     inner = node.args[0]
     if not isinstance(inner, Node) or len(inner.users) != 1:
         return None

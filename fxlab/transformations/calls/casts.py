@@ -18,7 +18,7 @@ def is_cast(node: Node) -> bool:
 
 
 def uncast(value: Any) -> tuple[Any, tuple[Node, ...]]:
-    """Return what is cast, perhaps several times, and the casts, last first."""
+    """Return the value before casts, and the casts, last first."""
     found: list[Node] = []
     while isinstance(value, Node) and is_cast(value):
         found.append(value)

@@ -52,7 +52,7 @@ class GraphIndex:
         return module
 
     def key(self, value: Any) -> Any:
-        """Return what two values have in common that are the same tensor, or copies of it."""
+        """Return a key that is equal for values that are the same tensor, or copies of it."""
         if isinstance(value, Weight):
             return "weight", value.path
         if not isinstance(value, Node):
@@ -61,7 +61,7 @@ class GraphIndex:
         return ("weight", str(last.target)) if isinstance(last, Node) and last.op == "get_attr" else last
 
     def readers(self, node: Node) -> list[Node]:
-        """Return the users of a node, without guards and assertions, and what is computed for these alone."""
+        """Return the users of a node, without guards, assertions, and nodes that only these read."""
         return [user for user in node.users if not _only_checks(user) and not _is_unused_item(user)]
 
 

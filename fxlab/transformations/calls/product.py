@@ -10,7 +10,7 @@ from fxlab.transformations.analysis.node_shape import are_same_sizes
 
 _ATEN = torch.ops.aten
 _KEEP_ELEMENTS = (_ATEN.view.default, _ATEN.expand.default, _ATEN.clone.default)
-"""What a product of batches is decomposed to, beside the product: all elements stay, in their order."""
+"""The parts of a decomposed product of batches besides the product; they keep all elements in order."""
 
 
 def operands_of_batches(node: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
@@ -42,7 +42,7 @@ def operands_of_batches(node: Node) -> tuple[Node, Node, tuple[Node, ...]] | Non
 
 
 def _seen_whole(operand: Any, inner: list[Node]) -> Node | None:
-    """Return what an operand is one view or copy of, in order; a second view would be the model's own."""
+    """Return the source of an operand past one view and copies; a second view is the model's own."""
     while isinstance(operand, Node) and operand.target in _KEEP_ELEMENTS and _keeps_elements(operand):
         if operand.target is _ATEN.view.default and any(node.target is operand.target for node in inner):
             break

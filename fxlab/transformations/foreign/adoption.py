@@ -1,4 +1,4 @@
-"""Making a graph module what a changed copy of it is, and leaving alone what is the same in both."""
+"""Turning a graph module into a changed copy of it, while equal parts stay the same objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,11 +20,11 @@ TENSORS = ("_parameters", "_buffers")
 
 
 def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, Any], *, is_copy: bool) -> None:
-    """Make a graph module what another is that was made of a copy of it, and is of no use afterwards.
+    """Turn a graph module into one that was made of a copy of it, which is unusable afterwards.
 
-    Tensors, modules and attributes that are the same in both, bit for bit, stay the very objects that they
-    were. ``copies``: the copies of its parts, by the ``id`` of each. Unless the other module ``is_copy``,
-    parts that have the same path are compared as well, and nodes of one name keep metadata that it has lost.
+    Tensors, modules and attributes that are bit-identical in both stay the very same objects. ``copies``: the
+    copies of its parts, by the ``id`` of each. Unless the other module ``is_copy``, parts that have the same
+    path are compared as well, and nodes of one name keep metadata that it has lost.
     """
     adoption = _Adoption(graph_module, other, copies, by_path=not is_copy)
     adoption.share_tensors()
@@ -59,7 +59,7 @@ class _Adoption:
     ) -> None:
         paths = dict(graph_module.named_modules(remove_duplicate=False))
         held = {f"{path} {name}": v for path, m in paths.items() for name, v in tensors_in(m).items()}
-        # Copies note what they are of: also what is outside of the tree, such as a module that a check asks.
+        # Copies note their originals, also those outside of the tree, such as a module that a check asks.
         elsewhere = copies.get(id(copies), ())
         originals = [*paths.values(), *held.values(), *elsewhere]
         self._originals = {id(copies[id(each)]): each for each in originals if id(each) in copies}
@@ -132,7 +132,7 @@ class _Adoption:
         return all(self._is_same(ours[name], theirs[name]) for name in ours.keys() - skipped)
 
     def _is_same(self, ours: Any, theirs: Any) -> bool:
-        """Tell whether an attribute is what it was, where modules and tensors in it stand for originals."""
+        """Tell whether an attribute is unchanged, if modules and tensors in it stand for originals."""
         if isinstance(theirs, nn.Module):
             path = self._paths.get(id(theirs))
             return (self._elsewhere(theirs) if path is None else self.kept(path, theirs)) is ours
@@ -183,7 +183,7 @@ def tensors_in(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """Tell whether an attribute is what it was: the same objects, or equal copies of them."""
+    """Tell whether an attribute is unchanged: the same objects, or equal copies of them."""
     if isinstance(a, torch.Tensor | nn.Module) or isinstance(b, torch.Tensor | nn.Module) or a is b:
         return a is b
     if isinstance(a, bool | int | float | str | tuple):

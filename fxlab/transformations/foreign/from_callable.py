@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class CallableTransformation(JournaledTransformation):
     """A function as a transformation; made by :func:`from_callable`.
 
-    What it changes is found by comparing. The nodes that are new or do something else are marked, and those
-    that read another node although that one is not marked; where only the order changes, those that moved.
-    Reversing puts back the nodes, modules and tensors that were there before.
+    Its changes are found by comparison. Marked are nodes that are new or do something else, and those that
+    read another node although that one is not marked; if only the order changes, those that moved. Reversing
+    restores the former nodes, modules and tensors.
     """
 
     function: Callable[..., Any]
@@ -60,7 +60,7 @@ class CallableTransformation(JournaledTransformation):
             result.graph.lint()
             adopt(graph_module, result, copies, is_copy=result is copied)
         record = snapshot.difference(self.signature)
-        # What transformations inside the function have written down is part of what it has changed.
+        # The records of transformations inside the function are part of its change.
         journal.keep_in(graph_module)
         if record is not None:
             self._write_down(graph_module, journal, record, snapshot)
@@ -84,7 +84,7 @@ class CallableTransformation(JournaledTransformation):
         return explanation([*changed, *told(len(names), near_misses(tried, there, words))])
 
     def tried(self, graph_module: GraphModule) -> "Tried":
-        """Return the patterns of Inductor that the function tries on a copy, and what comes of each."""
+        """Return the patterns of Inductor that the function tries on a copy, and the outcome of each."""
         return self._tried_on_copy(graph_module)[1]
 
     def _tried_on_copy(self, graph_module: GraphModule) -> "tuple[GraphModule, Tried]":
@@ -125,7 +125,7 @@ class CallableTransformation(JournaledTransformation):
 
 
 def _is_report(result: object) -> bool:
-    """Tell whether a function returns what it has done to the module that it was given."""
+    """Tell whether the result of a function only reports its changes to the given module."""
     if isinstance(result, list):  # as torch.fx.replace_pattern
         return all(isinstance(item, Match | ReplacedPatterns) for item in result)
     return isinstance(result, int)  # as Graph.eliminate_dead_code, and passes that count
@@ -140,28 +140,27 @@ def from_callable(
 ) -> CallableTransformation:
     """Make a reversible transformation of any function of a graph module, such as another library's pass.
 
-    What the function changes is found by comparing the module before and after. Nodes that are new or do
-    something else are marked. Reversing puts back what was there: the same parameters and modules, nodes
-    with the same names in the same order. If the function fails, the module is as it was.
+    The changes are found by comparing the module before and after. Nodes that are new or do something else
+    are marked. Reversing restores the same parameters and modules, and nodes with the same names in the same
+    order. If the function fails, the module is unchanged.
 
     Parameters
     ----------
     function
         Takes a ``torch.fx.GraphModule``. It changes that one and returns nothing, a bool or a count of
-        what it has changed, or the matches that it has replaced; or it returns a graph module (the one
-        given then becomes what that one is) or a ``PassResult``. Passes of other projects are taken as they
-        are: one with an argument ``example_inputs`` gets the inputs that the graph was made for, one whose
-        first argument is annotated ``torch.fx.Graph``, or a ``CustomGraphPass`` of Inductor, gets the graph,
-        one whose first argument is annotated ``torch.fx.Node`` is called with each node, and a
-        ``PatternMatcherPass`` is applied. Where the patterns of one do not match, ``session.why_not``
-        says why.
+        changes, or the matches that it has replaced; or it returns a graph module (the given one then takes
+        its content) or a ``PassResult``. Passes of other projects need no change: one with an argument
+        ``example_inputs`` gets the inputs that the graph was made for, one whose first argument is annotated
+        ``torch.fx.Graph``, or a ``CustomGraphPass`` of Inductor, gets the graph, one whose first argument is
+        annotated ``torch.fx.Node`` is called with each node, and a ``PatternMatcherPass`` is applied. Where
+        the patterns of one do not match, ``session.why_not`` says why.
     name
         A short name for people; that of the function if left out.
     preserves_computation
         Whether the function promises that the module computes the same, up to rounding.
     writes_tensors
-        Whether the function may write into parameters and buffers in place. They are copied before it
-        runs then, and what it has written becomes a new parameter. ``False`` saves the copy.
+        Whether the function may write into parameters and buffers in place. They are then copied before it
+        runs, and a written copy becomes a new parameter. ``False`` saves the copy.
 
     Raises
     ------
@@ -201,7 +200,7 @@ def check_promises(name: object, **flags: object) -> None:
 
 
 def check_callable(given: object, argument: str) -> None:
-    """Refuse what cannot be called, and what is called to make something."""
+    """Refuse values that cannot be called, and classes."""
     if isinstance(given, Transformation):
         raise TypeError(f"{argument}: expected a function, but {given.name} is a transformation already.")
     if isinstance(given, type) or not callable(given):
@@ -226,10 +225,10 @@ def is_pattern_matcher(value: object) -> bool:
 
 
 def call_pass(function: Any, graph_module: GraphModule) -> Any:
-    """Call somebody's pass with what it takes: a graph module, its graph, or example inputs as well.
+    """Call a foreign pass with its arguments: a graph module, its graph, or example inputs as well.
 
     Example inputs are those that the graph was made for (``meta["val"]``), as compilers pass them. Raises
-    ValueError if the function takes example inputs, and the graph does not say what they are.
+    ValueError if the function takes example inputs, and the graph does not have them.
     """
     if is_pattern_matcher(function):
         return function.apply(graph_module)

@@ -1,8 +1,7 @@
-"""A graph module as it was, and what a function that knows nothing of fxlab has made of it.
+"""A graph module before a function that knows nothing of fxlab, and the change that it makes.
 
-The function runs on a copy, and what it leaves alone is put back as the objects that were there
-(``adoption.py``). So the difference between before and after is made of references, and taking it back is
-putting references back.
+The function runs on a copy, whose unchanged parts are replaced by the original objects (``adoption.py``). So
+the difference is made of references, and to revert it is to restore references.
 """
 
 from dataclasses import replace
@@ -30,7 +29,7 @@ class Snapshot:
         self._attributes = {id(module): attributes_of(module) for module in self._modules.values()}
 
     def difference(self, signature: str) -> Record | None:
-        """Return what has changed since, in a form that can be taken back, or ``None`` if nothing has."""
+        """Return the changes since, in a form that can be reverted; ``None`` if there are none."""
         record = Record(signature, mode=self._graph_module.training, is_opaque=True)
         self._compare_root(record)
         self._compare_modules("", record)
@@ -80,7 +79,7 @@ class Snapshot:
             for old, new in pairs
             if not old.is_same(new)
         ]
-        # Taken back last first: what was removed comes back in order, then what it feeds, then the new go.
+        # Reverted last first: removed nodes come back in order, then their users change, then new nodes go.
         record.nodes = [*added, *replaced, *reversed(removed)]
         common = [name for name in self._nodes if name in now]
         if common != [name for name in now if name in self._nodes]:
@@ -104,7 +103,7 @@ class Snapshot:
         ]
 
     def _calls_something_else(self, state: NodeState, record: Record) -> bool:
-        """Tell whether another object is what an unchanged node calls or gets."""
+        """Tell whether an unchanged node calls or gets another object than before."""
         if state.op not in ("call_module", "get_attr"):
             return False
         if any(_is_at_or_below(change.at, str(state.target)) for change in record.modules):

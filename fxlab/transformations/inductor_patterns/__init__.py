@@ -1,4 +1,4 @@
-"""Patterns of the compiler's passes: where each was tried, how far the match came, and what failed."""
+"""Patterns of the compiler's passes: where each was tried, how far the match came, and why it failed."""
 
 from fxlab.transformations.inductor_patterns.attempt import Attempt, Outcome, Pattern
 from fxlab.transformations.inductor_patterns.tables import (

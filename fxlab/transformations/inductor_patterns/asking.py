@@ -1,9 +1,9 @@
 """The private hooks of torch's pattern matcher, by which it tells of matches that fail; all in this file.
 
-What its patterns are made of is known to ``expressions.py`` alone.
+Only ``expressions.py`` knows the parts of its patterns.
 
-While a pass of patterns runs, copies of its entries stand in their place that do what they do, and tell what
-came of it. The answers are the compiler's own, given at the moment that it asked, on the graph as it was.
+While a pass of patterns runs, copies replace its entries, which do the same and report the outcome. The
+answers are the compiler's own, given when it asked, on the graph of that moment.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Asking:
         patches.around(f"{matcher}:MatchContext.match", self.step, lost)
 
     def pass_(self, call: Call) -> Any:
-        """Hear of ``PatternMatcherPass.apply``: copies of its entries tell what comes of them."""
+        """Hear of ``PatternMatcherPass.apply``: copies of its entries report their outcomes."""
         patterns = call.given(0)
         own = getattr(patterns, "patterns", None)
         if not isinstance(own, dict) or self._asks or not self._is_heard():
@@ -95,7 +95,7 @@ class Asking:
         return found
 
     def _copy(self, entry: Any) -> Any:
-        """Return an entry that does what another one does, and tells of it."""
+        """Return an entry that does the same as another one, and reports it."""
         try:
             if id(entry) not in self._known:
                 self._known[id(entry)] = entry, _described(entry)
@@ -153,7 +153,7 @@ class Asking:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        # Without asking its check, torch discards what spans writes or streams.
+        # Torch discards a match that spans writes or streams before it asks its check.
         outcome = Outcome.STREAM if pending.has_streams else Outcome.WRITE
         found = ""
         if pending.is_checked:
@@ -221,13 +221,13 @@ class _Trial:
         return tuple(self._passed.values())
 
     def enter(self, pattern: Any, node: Any) -> None:
-        """Begin with a part: what is around it has an operator, users and arguments that match."""
+        """Begin with a part: the operator, users and arguments of the part around it match."""
         if self._around:
             self._pass(*self._around[-1])
         self._around.append((pattern, node))
 
     def leave(self, pattern: Any, node: Any, found: Any) -> None:
-        """Note what has come of a part."""
+        """Note the outcome of a part."""
         self._around.pop()
         if found:
             self._pass(pattern, node)
@@ -244,14 +244,14 @@ class _Trial:
 
 
 class _Words:
-    """Writes down what has failed where a part of a pattern does not match; what repeats is written once."""
+    """Words for parts of patterns that do not match; repeated ones are made once."""
 
     def __init__(self) -> None:
         self._operators: dict[int, tuple[Any, str]] = {}
         self._targets: dict[Any, str] = {}
 
     def failure(self, pattern: Any, node: Any, failed: Any) -> _Failure:
-        """Return what has failed where a part of a pattern does not match a node."""
+        """Return the failure of a part of a pattern that does not match a node."""
         words = str(getattr(failed, "format_string", ""))
         at = node.name if isinstance(node, Node) else ""
         if words.startswith("function_mismatch"):
@@ -332,7 +332,7 @@ def _described(entry: Any) -> Pattern:
 
 
 def pattern_name(entry: Any) -> str:
-    """Return what a pattern is called: by itself, or by the function that it searches or that replaces it."""
+    """Return the name of a pattern: its own, or that of the function that it searches or that replaces it."""
     searched = held_by_closure(getattr(entry, "extra_check", None)).get("search_fn")
     function = getattr(entry, "handler", None) or searched
     name = getattr(entry, "pattern_name", None) or (_name_of(function) if function is not None else "")

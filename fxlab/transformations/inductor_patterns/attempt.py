@@ -48,9 +48,9 @@ class Pattern:
     """A pattern that is registered with a pass."""
 
     name: str
-    """Its own name, or that of the function that is searched for or that replaces what it finds."""
+    """Its own name, or that of the function that is searched for or that replaces a match."""
     begins: tuple[str, ...]
-    """The operators at which a match begins: the last ones of what it replaces."""
+    """The operators at which a match begins: the last ones of the replaced nodes."""
     operators: tuple[str, ...]
     """All its operators, inputs first."""
     place: str
@@ -91,7 +91,7 @@ class Attempt:
 
     @property
     def is_matched(self) -> bool:
-        """Whether the pattern has matched. What replaces it may have left it as it was."""
+        """Whether the pattern has matched. Its replacement may have changed nothing."""
         return self.outcome is Outcome.MATCHED
 
     @property

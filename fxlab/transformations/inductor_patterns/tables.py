@@ -27,7 +27,7 @@ class Tried:
     patterns: Sequence[Pattern]
     attempts: Sequence[Attempt]
     names_of: Callable[[Iterable[str]], tuple[str, ...]]
-    """Returns what nodes of the compiler are called in stages."""
+    """Returns the names in stages of nodes of the compiler."""
 
 
 def patterns_table(tried: Iterable[Tried]) -> pd.DataFrame:
@@ -89,12 +89,12 @@ def not_tried(tried: Iterable[Tried], node: Node, pattern: str | None = None) ->
 def near_misses(
     tried: Tried, there: Container[str], taken: Container[str]
 ) -> Iterator[tuple[tuple[str, ...], Attempt]]:
-    """Yield the nodes at which a pattern came beyond its first operator and has not matched.
+    """Yield the nodes at which a pattern got past its first operator and did not match.
 
-    Of the patterns tried at one node, it is the one that came furthest, with the nodes that match it.
+    Of the patterns tried at one node, it is the one that got furthest, with the nodes that match it.
 
-    ``tried``: what the pass has tried. ``there``: the nodes of the graph below the pass. ``taken``: those
-    that are told of otherwise.
+    ``tried``: the attempts of the pass. ``there``: the nodes of the graph below the pass. ``taken``: nodes
+    that are reported otherwise.
     """
     matched = {attempt.node for attempt in tried.attempts if attempt.is_matched}
     missed = (a for a in tried.attempts if a.is_near and a.node not in matched)

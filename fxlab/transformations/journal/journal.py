@@ -1,11 +1,11 @@
-"""The journal of a graph module: every change, with what reverting it needs.
+"""The journal of a graph module: every change, with the data to revert it.
 
 The journal lies in ``graph_module.meta``, which copies and pickles of the module take along. It names nodes
-and holds the modules that were taken out, so what it says is true of a copy as well: copying the module
-copies the modules in the journal with it, and a tensor that is shared stays shared.
+and holds the modules that were taken out, so it is true of a copy as well: copying the module copies the
+modules in the journal with it, and a shared tensor stays shared.
 
-Records are taken back last first. To take back one in the middle, those above it that touch the same nodes or
-modules are taken back before, and applied again after.
+Records are reverted last first. To revert one in the middle, those above it that touch the same nodes or
+modules are reverted before, and applied again after.
 """
 
 import copy
@@ -29,12 +29,12 @@ KEY = "fxlab.transformations"
 
 @dataclass(eq=False)
 class WeightSource:
-    """A parameter or buffer that new values were computed from; copies go on from what it is in them."""
+    """A parameter or buffer from which new values were computed; a copy watches the copied tensor."""
 
     holder: nn.Module
     name: str
     state: TensorState | None = None
-    """What it was; ``None`` after unpickling, until it is asked for."""
+    """Its former state; ``None`` after unpickling, until it is asked for."""
     had_changed: bool = False
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Recorded(Protocol):
         """Apply it again."""
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
-        """Bring new values of a replacement to what it stands in for."""
+        """Write new values of a replacement back to its originals."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class NodeChange:
 
     @property
     def is_rewired(self) -> bool:
-        """Whether the node does what it did, on other values."""
+        """Whether the node does the same as before, on other values."""
         before, after = self.before, self.after
         return before is not None and after is not None and before.is_same_call(after)
 
@@ -109,7 +109,7 @@ class ModuleChange:
     at: str
     """The path of the module that stands in."""
     made: ModulePrint
-    """What that module was when it was made."""
+    """The print of that module when it was made."""
     callers: tuple[str, ...]
     """The nodes that called the originals."""
     seen_as: dict[str, nn.Module] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class Record:
     def stand_ins(self) -> set[str]:
         """The marked nodes that stand for the replaced ones, and new ones that they only lay out."""
         if self.order and not (self.nodes or self.modules or self.attributes):
-            return set()  # what is marked was moved
+            return set()  # the marked nodes were moved
         marked = set(self.marked) - self.rewired - {name for name, _ in self.moves}
         changes = (change for change in self.nodes if change.name in marked)
         after = [change.after for change in changes if change.after and change.after.target in _LAYOUTS]
@@ -187,7 +187,7 @@ class Record:
 
     @property
     def rewired(self) -> set[str]:
-        """The nodes that do what they did, on other values."""
+        """The nodes that do the same as before, on other values."""
         callers = {name for change in self.modules for name in change.callers}
         return {change.name for change in self.nodes if change.is_rewired} - callers
 
@@ -200,7 +200,7 @@ class Record:
             yield node_change.name
             if node_change.before is not None:
                 kept = () if node_change.after is None else node_change.after.inputs
-                # What a node does not read any more must be there when it is to read it again.
+                # A former input must exist when the node is to read it again.
                 yield from (name for name in node_change.before.inputs if name not in kept)
             for state in (node_change.before, node_change.after):
                 if state is not None and state.op == "get_attr" and (holder := split_path(state.target)[0]):
@@ -246,7 +246,7 @@ class Journal:
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        # What cannot be pickled, such as a pass made of a lambda, cannot be applied again after loading.
+        # A pass that cannot be pickled, such as one made of a lambda, cannot be applied again after loading.
         kept = {k: v for k, v in self.transformations.items() if is_picklable(v)}
         return {**vars(self), "transformations": kept}
 
@@ -264,7 +264,7 @@ class Journal:
         self.child_order[parent] = child_names(graph_module, parent)
 
     def depending_on(self, signatures: Collection[str]) -> list[Record]:
-        """Return the records of signatures, and those above that touch what they touch, first first."""
+        """Return the records of signatures, and those above with a node or module in common, in order."""
         touched: set[str] = set()
         result: list[Record] = []
         is_opaque = False
@@ -277,7 +277,7 @@ class Journal:
         return result
 
     def forget(self, records: list[Record]) -> None:
-        """Drop records that were taken back, and what only they needed."""
+        """Drop reverted records, and the data that only they needed."""
         dropped = {id(record) for record in records}
         self.records = [record for record in self.records if id(record) not in dropped]
         signatures = {record.signature for record in self.records}

@@ -1,4 +1,4 @@
-"""Transformations that write what they do to the journal of the module, and take it back from there."""
+"""Transformations that write their changes to the journal of the module, and revert them from there."""
 
 import copy
 import warnings
@@ -20,15 +20,15 @@ from fxlab.transformations.marks import marks
 
 
 class JournaledTransformation(ReversibleTransformation):
-    """A transformation that is reversible because what it does is in the journal."""
+    """A transformation that is reversible because its changes are in the journal."""
 
     copies_on_write = True
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
-        """Take back all that passes with this signature did, in this module or one that it is a copy of.
+        """Revert all changes by passes with this signature, in this module or one that it is a copy of.
 
-        Later passes that built on it are taken back first, and applied again. Raises ValueError if what
-        reversing needs was lost, or a later pass that built on it was lost and cannot be applied again.
+        Later passes that build on it are reverted first, and applied again. Raises ValueError if the data for
+        it are lost, or a later pass that builds on it is lost and cannot be applied again.
         """
         graphs = graphs_of(graph_module).values()
         above: dict[str, Recorded] = {}
@@ -54,7 +54,7 @@ class JournaledTransformation(ReversibleTransformation):
         return signatures
 
     def _taken_back(self, graph_module: GraphModule, signatures: set[str]) -> dict[str, Recorded]:
-        """Take back what was done to one graph, and return what is to be applied again, by signatures."""
+        """Revert records of one graph, and return the passes to apply again, by signature."""
         from fxlab.transformations.journal.undo import undo
 
         journal = Journal.of(graph_module)
@@ -74,10 +74,9 @@ class JournaledTransformation(ReversibleTransformation):
     def get_stale_nodes(self, graph_module: GraphModule) -> list[Node]:
         """Return the nodes whose new weights were computed from tensors that have changed since.
 
-        ``load_state_dict``, a step of an optimizer or another write into the model that the pass was applied
-        to does not reach the weights that it made. Reverse the pass and apply it again. A
-        :class:`~fxlab.Session` does so by itself. Passes made of functions do not know what they compute
-        new weights from, and have no such nodes.
+        ``load_state_dict``, a step of an optimizer or another write into the model does not reach the weights
+        that the pass made. Reverse the pass and apply it again; a :class:`~fxlab.Session` does so by itself.
+        Passes made of functions do not know the sources of their weights, and have no such nodes.
         """
         self._check_graph_module(graph_module)
         signature = self.signature
@@ -130,7 +129,7 @@ def _stale_nodes(graph_module: GraphModule, signature: str) -> list[Node]:
 def restored_on_failure(graph_module: GraphModule) -> Iterator[None]:
     """Put the graph, the module tree, the flags and the metadata back if the block raises.
 
-    What was written in place into a tensor is not put back: that would take a copy of all weights.
+    Writes in place into a tensor are not reverted: that would take a copy of all weights.
     ``graph_module``: the module that the block changes.
     """
     graphs = [

@@ -41,7 +41,7 @@ def find_module(root: nn.Module, path: str) -> nn.Module | None:
 
 
 def put_module(root: nn.Module, path: str, module: nn.Module) -> None:
-    """Put a module at a path, in place of what is there; missing parents are made."""
+    """Put a module at a path, in place of any other; missing parents are made."""
     parent_path, name = split_path(path)
     parent = root
     for part in parent_path.split(".") if parent_path else ():
@@ -108,10 +108,10 @@ class ModulePrint:
 
 
 def carry_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:
-    """Give a parameter of a module a new value, dtype or device, and leave it the object that it is.
+    """Give a parameter of a module a new value, dtype or device, in the same object.
 
-    Nothing is written when the value is what the parameter has. Only where a parameter cannot become the
-    other, as on the meta device, there is a new one, as there is after ``Module.to``.
+    An equal value is not written. Only if the parameter cannot be changed in place, as on the meta device, a
+    new object replaces it, as ``Module.to`` does.
     """
     parameter, value = module.get_parameter(name), value.detach()
     if same_bits(parameter.detach(), value):

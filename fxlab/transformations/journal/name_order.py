@@ -10,7 +10,7 @@ from torch.fx import Graph, Node
 def merged_order(known: Sequence[str], present: Sequence[str]) -> list[str]:
     """Return the present names in their order, and known absent ones behind their last present predecessor.
 
-    So what has been inserted since was inserted for what follows it.
+    So a name that was inserted since stays next to its successor.
     """
     is_present = set(present)
     behind: dict[str | None, list[str]] = defaultdict(list)

@@ -24,7 +24,7 @@ _NO_INPUT = NodeName("")
 
 
 class KeptMeta(dict[str, Any]):
-    """A node's ``meta``: copies share its values, as copies of a graph do; pickles keep what they can."""
+    """A node's ``meta``: copies share its values, as copies of a graph do; pickles keep picklable entries."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KeptMeta":
         return KeptMeta(self)
@@ -66,7 +66,7 @@ class NodeState:
         return names
 
     def is_same_call(self, other: "NodeState") -> bool:
-        """Tell whether two nodes do the same, whatever they do it to; in doubt they do not."""
+        """Tell whether two nodes do the same, on any inputs; in doubt they do not."""
         return (
             self.op == other.op
             and self.type == other.type
@@ -101,7 +101,7 @@ class NodeState:
         return replace(self, args=args, kwargs=kwargs)
 
     def restore(self, node: Node, nodes: dict[str, Node]) -> None:
-        """Make a node what was written down; names are looked up in ``nodes``. Its ``meta`` stays."""
+        """Restore a node to this state; names are looked up in ``nodes``. Its ``meta`` stays."""
         args, kwargs = self._arguments(nodes)
         if node.op != self.op:  # each assignment indexes the node anew
             node.op = self.op

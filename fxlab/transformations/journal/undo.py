@@ -110,7 +110,7 @@ class _Undoing:
         return callers
 
     def _strangers(self, record: Record, change: ModuleChange) -> list[str]:
-        """Return the callers of a replacement that neither called what it replaces nor were made for it."""
+        """Return the callers of a replacement that neither called an original nor were made for it."""
         known = {*record.marked, *change.callers, *(node_change.name for node_change in record.nodes)}
         ops = ("call_module", "get_attr") if change.seen_as else ("call_module",)
         others = [name for name in self._callers.get(change.at, ()) if name not in known]
@@ -138,13 +138,13 @@ class _Undoing:
                 remove_mark(self._nodes[name], signature)
 
     def _move_back(self, name: str, follower: str) -> None:
-        """Let a node stand before the one that it stood before, as far as what reads it allows."""
+        """Move a node back before its former follower, as far as its users allow."""
         if name in self._nodes and follower in self._nodes:
             node, behind = self._nodes[name], self._nodes[follower]
             min([behind, *node.users]).prepend(node)
 
     def _moved_inputs(self, record: Record) -> dict[str, str]:
-        """Find the inputs that others have replaced since: the restored nodes read what stands there now."""
+        """Find the inputs that others have replaced since: the restored nodes read the replacements."""
         moved: dict[str, str] = {}
         for change in {change.name: change for change in record.nodes}.values():  # the last of each node
             node = self._nodes.get(change.name)

@@ -39,7 +39,7 @@ class ModuleInBothPasses:
 
     @cached_property
     def readers(self) -> tuple[Node, ...]:
-        """The nodes of its backward pass that read what is computed again, in the order of the graph."""
+        """The nodes of its backward pass that read recomputed values, in the order of the graph."""
         return tuple(sorted({user for node in self.again for user in node.users if self._is_own(user)}))
 
     @cached_property
@@ -111,11 +111,11 @@ class BetweenPasses:
 class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
     """Compute activations of modules again in the backward pass, in place of keeping them.
 
-    What the backward pass of a module reads of its forward pass is computed a second time, right before it is
-    read, from what the module was given. So the activations inside of the module need not be kept, and the
-    same operators give the same bits. Random numbers, such as masks of dropouts, are kept. It works on graphs
-    that hold both passes, such as those of :func:`fxlab.trace_step`; see how much memory it saves with
-    :func:`fxlab.memory`. Apply it after eliminating common subexpressions, which would take it back.
+    Values of a module's forward pass that its backward pass reads are computed a second time from the
+    module's inputs, right before they are read. So the activations inside of the module need not be kept, and
+    the same operators give the same bits. Random numbers, such as masks of dropouts, are kept. It works on
+    graphs that hold both passes, such as those of :func:`fxlab.trace_step`; :func:`fxlab.memory` tells how
+    much memory it saves. Apply it after eliminating common subexpressions, which would undo it.
 
     Parameters
     ----------
@@ -123,11 +123,11 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         Paths of modules, or patterns such as ``"model.layers.*"``. Of a module and one inside of it, the
         outer one counts. Left out, with a ``budget``, the blocks that the model repeats, or else its modules.
     budget
-        How much may be kept for the backward pass: a share of what is kept without the pass (such as
-        ``0.5``), or a number of bytes (an ``int``). Of the modules, those that keep most are computed again,
-        and no more than that takes. Left out, all of them are. ``"min-cut"`` keeps the fewest bytes from
-        which the rest can be computed without matrix products, convolutions, attention or random numbers, as
-        the partitioner of AOTAutograd does, whatever the modules.
+        How much may be kept for the backward pass: a share of the bytes kept without the pass (such as
+        ``0.5``), or a number of bytes (an ``int``). Modules that keep most are computed again first, until
+        the budget is met. Left out, all of them are. ``"min-cut"`` keeps the fewest bytes from which the rest
+        can be computed without matrix products, convolutions, attention or random numbers, as the partitioner
+        of AOTAutograd does, regardless of modules.
 
     Examples
     --------
@@ -188,7 +188,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         graph = facts.graph_module.graph
         reads = Counter(_maker(node, facts) for node in forward for user in node.users if is_backward(user))
         kept = sum(_bytes(node) for node in reads if node.op in _CALLS)
-        # Inputs and results are there anyway, whoever reads them.
+        # Inputs and results are in memory anyway.
         there = (*graph.output_node().all_input_nodes, *(n for n in graph.nodes if n.op not in _CALLS))
         reads.update(_maker(node, facts) for node in there)
         assert isinstance(self.budget, float | int)
@@ -197,7 +197,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         for call in sorted(calls, key=lambda call: -call.saved(reads)):
             if kept <= most:
                 break
-            # What one call reads again is kept for it, though another one would not need it.
+            # Inputs of a recomputed call must be kept for it, even if no other call needs them.
             if (saved := call.saved(reads)) > 0 and self.refuse(call, facts) is None:
                 chosen.add(call.path)
                 kept -= saved
@@ -205,7 +205,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         return [call for call in calls if call.path in chosen]
 
     def refuse(self, candidate: ModuleInBothPasses | BetweenPasses, facts: GraphFacts) -> Refusal | None:
-        """Refuse modules of which nothing is kept, and those that read what is written in place."""
+        """Refuse modules of which nothing is kept, and those that read values written in place."""
         if not candidate.readers:
             return Reason.NOTHING_KEPT()
         read = (value for node in candidate.again for value in (node, *node.all_input_nodes))
@@ -279,8 +279,8 @@ def _bytes(node: Node) -> int:
 def computed_again(forward: Iterable[Node], facts: GraphFacts) -> list[Node]:
     """Return the nodes to compute again so that the fewest bytes are kept, by a minimum cut.
 
-    A value costs its bytes if it is kept, but for inputs, which are there anyway. Products of matrices,
-    random numbers and whatever is not known to be pure are not computed again.
+    A kept value costs its bytes, except inputs, which are there anyway. Products of matrices, random numbers
+    and calls that are not known to be pure are not computed again.
 
     Source: the partitioner of AOTAutograd (``min_cut_rematerialization_partition``) cuts the same network.
     """

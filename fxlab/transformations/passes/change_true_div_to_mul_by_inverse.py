@@ -80,7 +80,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Node]):
 
 
 def _multiplication(node: Node) -> Any:
-    """Return what a node would call to multiply, in the way in which it divides; ``None`` if it does not."""
+    """Return the multiplication in the same dialect as a node's division; ``None`` if it does not divide."""
     operator_, target = operator_of(node), node.target
     if operator_ is None or operator_.computes != "div" or operator_.writes_first:
         return None

@@ -12,7 +12,7 @@ from fxlab.transformations.base import ReversibleTransformation
 class DeepCopy(ReversibleTransformation):
     """Make a deep copy of the module, marks and all, and leave the original alone.
 
-    Reversing makes another copy: what went before a copy in a composition is then taken back on the copy.
+    Reversing makes another copy: passes before a copy in a composition are then reverted on the copy.
 
     Examples
     --------

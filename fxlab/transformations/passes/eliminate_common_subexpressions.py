@@ -19,12 +19,12 @@ _TORCH_CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.memory_format
 
 @dataclass(frozen=True)
 class Repetition:
-    """A node that computes what another one has computed before."""
+    """A node that repeats the computation of an earlier one."""
 
     node: Node
     first: Node
     first_is_returned: bool
-    """Whether the graph returns what the first node stands for, or what shares memory with it."""
+    """Whether the graph returns the first node's value, or one that shares memory with it."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -55,7 +55,7 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
     """
 
     def match(self, facts: GraphFacts) -> Iterator[Repetition]:
-        """Yield the nodes that do what one before them did, also after others of them have gone."""
+        """Yield the nodes that repeat an earlier one, also once others of them are gone."""
         firsts: dict[Hashable, Node] = {}
         stands_for: dict[Node, Node] = {}
         returned: set[Node] = set()
@@ -75,7 +75,7 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
                 yield candidate
 
     def refuse(self, candidate: Repetition, facts: GraphFacts) -> Refusal | None:
-        """Refuse what may not be the same by then, and what must stay two."""
+        """Refuse values that may have changed in between, and those that must stay two."""
         node, first, writes = candidate.node, candidate.first, facts.writes
         if not node.users:
             return Reason.UNUSED()
@@ -109,14 +109,14 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
         return f"removed; {candidate.first.name} is read instead"
 
     def rewrite(self, candidate: Repetition, edit: Editor) -> tuple[Node, ...]:
-        """Let what reads the node read the first."""
+        """Let users of the node read the first."""
         readers = edit.read_instead(candidate.node, candidate.first)
         edit.erase(candidate.node)
         return readers
 
 
 def _key(node: Node, stands_for: dict[Node, Node], facts: GraphFacts) -> Hashable | None:
-    """Return what is equal for nodes that compute the same; nothing for what cannot be told."""
+    """Return a key that is equal for nodes that compute the same; ``None`` if unknown."""
     if node.op in ("placeholder", "output"):
         return None
     called: Any = facts.module(node) if node.op == "call_module" else node.target

@@ -23,7 +23,7 @@ from fxlab.transformations.views.linear import as_linear
 
 @dataclass(frozen=True)
 class Constant:
-    """A call whose result depends on constant tensors alone, and is read by what depends on others too."""
+    """A call that depends on constant tensors alone, and has a user that depends on others too."""
 
     node: Node
     inner: tuple[Node, ...]
@@ -43,7 +43,7 @@ class Constant:
 
     @property
     def dtype_under_autocast(self) -> torch.dtype | None:
-        """The dtype of what it computes where autocast is on."""
+        """The dtype of its result under autocast."""
         with torch.autocast(self.value.device.type, torch.bfloat16, cache_enabled=False):
             return getattr(self._computed(), "dtype", None)
 
@@ -59,11 +59,11 @@ class Constant:
 class FoldConstants(RewritePass[Constant]):
     """Precompute subgraphs that depend only on constant tensors: each result becomes a buffer.
 
-    Constant are buffers and other tensors of the model that the graph never writes, and parameters that are
+    Constants are buffers and other tensors of the model that the graph never writes, and parameters that are
     not trained (``requires_grad=False``): with others the result would change from step to step. The
-    transposed weight of a linear layer stays a part of it, since to transpose takes no time. The buffer
-    is made for the values, the dtypes and the device that they have when this is applied; what is done to
-    them later does not reach it before this is reversed. The node that reads the buffer is marked.
+    transposed weight of a linear layer stays a part of it, since a transposition takes no time. The buffer
+    holds for the values, dtypes and device at the time of application; later changes reach it only if the
+    pass is reversed and applied again. The node that reads the buffer is marked.
 
     Examples
     --------
@@ -89,11 +89,11 @@ class FoldConstants(RewritePass[Constant]):
         for node in list(facts.graph_module.graph.nodes):
             if node not in constant or node.op == "get_attr" or constant.keys() >= node.users.keys():
                 continue
-            if constant[node]:  # a tensor is among what it depends on
+            if constant[node]:  # it depends on a tensor
                 yield Constant(node, _needed_by_it_alone(node), facts)
 
     def refuse(self, candidate: Constant, facts: GraphFacts) -> Refusal | None:
-        """Refuse what is trained, written or returned, what does not run, and results that are no tensors."""
+        """Refuse trained, written or returned tensors, calls that fail, and results other than tensors."""
         node = candidate.node
         for user in _next(node, 4):
             linear = as_linear(user, facts)
@@ -130,7 +130,7 @@ class FoldConstants(RewritePass[Constant]):
         return f"a buffer{f', computed from {count} nodes that go' if count else ''}"
 
     def rewrite(self, candidate: Constant, edit: Editor) -> Node:
-        """Put a buffer in, read that, and erase what only the result needed."""
+        """Insert a buffer, read it, and erase the nodes that only the result needed."""
         node = candidate.node
         name = edit.free_path("", f"{node.name}_folded")
         edit.add_buffer(name, candidate.value.detach(), _tensors_read(node))
@@ -141,7 +141,7 @@ class FoldConstants(RewritePass[Constant]):
 
 
 def _next(node: Node, steps: int) -> Iterator[Node]:
-    """Yield what reads a node, and what alone reads that."""
+    """Yield the users of a node, and chains of single users of these."""
     for user in node.users:
         yield user
         if steps > 1 and len(user.users) == 1:
@@ -162,7 +162,7 @@ def _constant_nodes(facts: GraphFacts) -> dict[Node, bool]:
 
 
 def _needed_by_it_alone(node: Node) -> tuple[Node, ...]:
-    """Return the nodes that only ``node`` needs, directly or not, each before what it reads."""
+    """Return the nodes that only ``node`` needs, directly or not, each before its inputs."""
     gone = {node}
     inner: list[Node] = []
     pending = list(node.all_input_nodes)
@@ -181,7 +181,7 @@ def _tensors_read(node: Node) -> list[Node]:
 
 
 def _computed(node: Node, facts: GraphFacts) -> Any:
-    """Return what a node computes, on what the attributes of the module are now."""
+    """Return the value of a node for the present attributes of the module."""
     known: dict[Node, Any] = {}
     for each in sorted(upstream(node)):
         if each.op == "get_attr":

@@ -48,12 +48,12 @@ class FuseActivation(FusingPass):
     """Compute activations that are written as arithmetic by ``silu`` or ``gelu`` of ``torch.nn.functional``.
 
     Fused are ``x * sigmoid(x)``, ``x * (1 + erf(x / sqrt(2))) / 2`` and its approximation by a tanh
-    (Hendrycks and Gimpel 2016), in whatever order the factors are written: GPT-2 writes the latter out as
-    eight operations, and compilers decompose ``silu``. Constants that a model rounds to fewer than ten
-    digits are others, and such an activation stays. The result is equal up to rounding: half precision is
-    not rounded in between; of infinity ``gelu`` makes NaN on CPUs. Dtypes must be known: trace with
-    ``fxlab.symbolic_trace``, or run ``ShapeProp``. A graph with powers in them refuses to run under
-    autocast, which computes powers in single precision. The last node is the one that is marked.
+    (Hendrycks and Gimpel 2016), with factors in any order: GPT-2 writes the latter as eight operations, and
+    compilers decompose ``silu``. An activation with constants rounded to fewer than ten digits is another
+    function, and stays. The result is equal up to rounding: half precision is not rounded in between;
+    ``gelu`` of infinity is NaN on CPUs. Dtypes must be known: trace with ``fxlab.symbolic_trace``, or run
+    ``ShapeProp``. A graph with powers in them refuses to run under autocast, which computes powers in single
+    precision. The last node is the one that is marked.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class FuseActivation(FusingPass):
         return None if error <= _TOLERANCE else Reason.CONSTANTS(function=name, error=f"{error:.1g}")
 
     def why_no_autocast(self, candidate: Written) -> str | None:
-        """Refuse it where powers or casts have another dtype than what they read."""
+        """Say so if powers or casts have another dtype than their input."""
         has_power = any(computed_by(each) in ("pow", "square") for each in candidate.inner)
         has_cast = bool(candidate.casts) or any(map(is_cast, candidate.inner))
         return "where powers have another dtype" if has_power or has_cast else None

@@ -61,18 +61,18 @@ class Attention:
     """The product with the values, which becomes the attention."""
     softmax: Node
     inner: tuple[Node, ...] = ()
-    """What is computed between what is read and ``node``, last first."""
+    """The nodes between the inputs and ``node``, last first."""
     scores: Node | None = None
     """The first product, which is among them."""
     query: Node | None = None
     keys: Node | None = None
     """Transposed, as the first product reads them."""
     plain_keys: Node | None = None
-    """What a node of the graph transposes to them, if one does."""
+    """The value that a node of the graph transposes to them, if one does."""
     values: Node | None = None
     mask: Node | None = None
     fill: Fill | None = None
-    """What stands in place of scores, where there is no mask that is added to them."""
+    """The value that replaces scores, if no mask is added to them."""
     scale: float | Node = 1.0
     divides: bool = False
     """Whether scores are divided by the scale, which is computed from sizes then."""
@@ -81,7 +81,7 @@ class Attention:
     keeps_a_key: bool = False
     """Whether the mask is known to be finite for the first key of each query."""
     asserted: tuple[Node, ...] = ()
-    """Nodes that check the dtype of what is computed between."""
+    """Nodes that check the dtype of values in between."""
     is_written: bool = False
     """Whether the product with the values is written in place, so that views of it must stay views."""
     misfit: Refusal | None = field(default=None, compare=False)
@@ -105,7 +105,7 @@ class Attention:
 
     @property
     def is_infinite_under_autocast(self) -> bool:
-        """Whether the mask may be infinite in the dtype of autocast, which casts what the function reads."""
+        """Whether the mask may be infinite in the dtype of autocast, which casts the function's inputs."""
         added = self.mask if self.fill is None or self.fill.keeps_a_column else self.node
         is_cast = added is not None and known_dtype(added) != torch.float64
         return is_cast and self.largest > LARGEST / 2
@@ -148,7 +148,7 @@ class FuseAttention(MatchingPass[Attention]):
     around: ClassVar = frozenset({"softmax", "_softmax"})
 
     def match(self, facts: GraphFacts) -> Iterator[Attention]:
-        """Yield the products with what a softmax has made."""
+        """Yield the products with the result of a softmax."""
         index = GraphIndex(facts)
         for node in index.position:
             if computed_by(node) in _PRODUCTS or _views_product(node):
@@ -158,7 +158,7 @@ class FuseAttention(MatchingPass[Attention]):
                     yield found
 
     def refuse(self, candidate: Attention, facts: GraphFacts) -> Refusal | None:
-        """Refuse what others read, what is written in between, and what the function would do otherwise."""
+        """Refuse other readers, writes in between, and computations that the function does otherwise."""
         if candidate.misfit:
             return candidate.misfit
         own = {candidate.node, *candidate.inner, *candidate.asserted}
@@ -179,7 +179,7 @@ class FuseAttention(MatchingPass[Attention]):
         return f"{candidate.node.name} becomes scaled_dot_product_attention"
 
     def rewrite(self, candidate: Attention, edit: Editor) -> Node:
-        """Let the last product be the attention, and erase what only it needed."""
+        """Let the last product be the attention, and erase the nodes that only it needed."""
         node, keys = candidate.node, candidate.keys
         if keys is None:
             raise ValueError("An attention has keys.")
@@ -282,7 +282,7 @@ class _Scaled:
 
     product: Term
     nodes: tuple[Node, ...]
-    """What computes it, last first."""
+    """The nodes that compute it, last first."""
     scale: float | Node = 1.0
     divides: bool = False
 
@@ -320,7 +320,7 @@ def _skip(value: Any, inner: list[Node], index: GraphIndex) -> Any:
 
 
 def _transposed(keys: Node, index: GraphIndex) -> Node | None:
-    """Return what a node transposes in its last two dimensions; ``None`` if it does something else."""
+    """Return the value of which a node transposes the last two dimensions; ``None`` if it does not."""
     term = index.calls.term(keys)
     if term is None or term.name != "permute":
         return None
@@ -349,7 +349,7 @@ def _is_finite_first(mask: Node, facts: GraphFacts) -> bool:
 
 
 def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
-    """Write what the function is to add or to exclude where the model fills scores."""
+    """Write the mask to add or to exclude by if the model fills scores."""
     node, meta, dtype = attention.node, place_of(attention.node), known_dtype(attention.node)
 
     def insert(target: Any, args: tuple[Any, ...], ending: str, **kwargs: Any) -> Node:
@@ -402,7 +402,7 @@ def _scale_of(attention: Attention, edit: Editor) -> float | Node:
 
 
 def _why_other_state(attention: Attention, facts: GraphFacts) -> Refusal | None:
-    """Return why what is read may have changed when the last product is computed; ``None`` if it has not."""
+    """Return why inputs may have changed when the last product is computed; ``None`` if they have not."""
     where = None if attention.fill is None else attention.fill.where
     read = (attention.query, attention.keys, attention.values, attention.mask, where)
     readers = first_readers(read, (*attention.inner, attention.node))

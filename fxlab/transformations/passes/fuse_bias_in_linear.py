@@ -45,7 +45,7 @@ class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
                 yield layer
 
     def refuse(self, candidate: Layer[nn.Linear], facts: GraphFacts) -> Refusal | None:
-        """Refuse what cannot be replaced, and a weight and a bias that cannot be one parameter."""
+        """Refuse irreplaceable modules, and a weight and a bias that cannot be one parameter."""
         linear = candidate.module
         if reason := candidate.why_not_replaceable(facts, nn.Linear) or why_mixed(linear):
             return reason

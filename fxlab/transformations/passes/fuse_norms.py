@@ -42,7 +42,7 @@ class FuseNorm(FusingPass):
         return term.args["exponent"] in (0.5, -0.5)
 
     def why_other(self, candidate: Written) -> Refusal | None:
-        """Refuse a last size that is not known, and what has no number for each of it."""
+        """Refuse an unknown last size, and a weight or bias without one number for each index of it."""
         x, captured = candidate.captured["x"], candidate.captured
         shape = known_shape(x)
         if shape is None:

@@ -34,7 +34,7 @@ class LinearGroup:
     contiguous: tuple[bool, ...]
     """Whether each result must lie in memory as a linear layer leaves it."""
     apart: str = ""
-    """In what one call differs from the most similar other that reads the same input, in words."""
+    """The difference of one call from the most similar other that reads the same input, in words."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -51,9 +51,9 @@ class LinearGroup:
 class MergeLinears(RewritePass[LinearGroup]):
     """Merge linear layers that read the same input into one bigger linear layer.
 
-    The weights are stacked, and each layer becomes a slice of the merged result. Layers are merged when
-    they agree in dtype, device, mode, in having a bias and in what of them is trained; the others stay as
-    they are. The merged linear node is the one that is marked.
+    The weights are stacked, and each layer becomes a slice of the merged result. Layers are merged if they
+    agree in dtype, device, mode, presence of a bias and ``requires_grad``; the others stay as they are. The
+    merged linear node is marked.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class MergeLinears(RewritePass[LinearGroup]):
                 yield LinearGroup(tuple(group), tuple(contiguous))
 
     def refuse(self, candidate: LinearGroup, facts: GraphFacts) -> Refusal | None:
-        """Refuse what cannot be replaced, and a layer that agrees with no other."""
+        """Refuse irreplaceable modules, and a layer that agrees with no other."""
         for layer in candidate.layers:
             if reason := _why_not_mergeable(facts, layer):
                 return reason
@@ -140,7 +140,7 @@ class MergeLinears(RewritePass[LinearGroup]):
 
 
 def _value_read(value: Node) -> Hashable:
-    """Return what is equal for nodes of one value: views of one in one shape, as decomposed layers read."""
+    """Return a key that is equal for nodes of one value, such as the views that decomposed layers read."""
     if value.target not in _VIEWS:
         return value
     sizes: Any = value.args[1]
@@ -167,7 +167,7 @@ class _Agreement(NamedTuple):
 def _apart(
     agreement: _Agreement | Node, groups: Mapping[_Agreement | Node, Sequence[Layer[nn.Linear]]]
 ) -> str:
-    """Return in words which other linear is the most similar, and in what it differs."""
+    """Return in words the most similar other linear, and its differences."""
     if isinstance(agreement, Node):
         return ""
     differences = [
@@ -182,7 +182,7 @@ def _apart(
 
 
 def _agreement(facts: GraphFacts, layer: Layer[nn.Linear]) -> _Agreement | Node:
-    """Return what linears must have in common to be merged; a linear that cannot be merged is on its own."""
+    """Return the properties that merged linears share; a linear that cannot be merged is on its own."""
     if _why_not_mergeable(facts, layer):
         return layer.node
     linear = layer.module
@@ -244,7 +244,7 @@ def _merged_name(paths: list[str]) -> str:
 
 
 def _merged_meta(candidate: LinearGroup, at: str) -> dict[str, object]:
-    """Return where the merged linear is in the model and what is known of its result."""
+    """Return the place of the merged linear in the model and the known facts about its result."""
     first = candidate.nodes[0].meta
     meta = {key: first[key] for key in ("stack_trace",) if key in first}
     if stack := first.get("nn_module_stack"):

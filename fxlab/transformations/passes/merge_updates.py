@@ -25,9 +25,9 @@ class Updates:
     """The part of a training step behind the gradients, and its equal calls."""
 
     nodes: tuple[Node, ...]
-    """The calls that are merged: what an explanation names."""
+    """The merged calls, which an explanation names."""
     behind: tuple[Node, ...]
-    """All nodes behind the gradients, each after what it depends on."""
+    """All nodes downstream of the gradients, each after its inputs."""
     groups: tuple[tuple[Node, ...], ...]
     """Calls that become one."""
 
@@ -38,9 +38,9 @@ class MergeUpdates(RewritePass[Updates]):
 
     An optimizer computes the same few operators for each parameter. In the graph of
     :func:`fxlab.trace_step`, those that compute the same with the same numbers, of tensors of one dtype and
-    device, become one ``torch._foreach_...``. What follows the gradients moves to the end of the graph. On an
-    accelerator a step of many small parameters launches fewer kernels; a CPU computes the same bits, one
-    tensor after the other.
+    device, become one ``torch._foreach_...``. Nodes downstream of the gradients move to the end of the graph.
+    On an accelerator a step of many small parameters launches fewer kernels; a CPU computes the same bits,
+    one tensor after the other.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class MergeUpdates(RewritePass[Updates]):
     """
 
     def match(self, facts: GraphFacts) -> Iterator[Updates]:
-        """Yield what stands behind the gradients of a step, if some of it can be merged."""
+        """Yield the nodes downstream of the gradients of a step, if some can be merged."""
         graph = facts.graph_module.graph
         behind = _behind_gradients(graph)
         depth: dict[Node, int] = {}
@@ -72,7 +72,7 @@ class MergeUpdates(RewritePass[Updates]):
             if _for_lists(node) is not None:
                 keys[node] = (depth[node], *_key(node, keys))
                 alike[keys[node]].append(node)
-            elif not _is_tensor(node):  # a number: what is computed alike is the same
+            elif not _is_tensor(node):  # a number: equal computations give the same
                 keys[node] = _key(node, keys)
         groups = tuple(tuple(nodes) for nodes in alike.values() if len(nodes) > 1)
         if groups:
@@ -155,7 +155,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def _key(node: Node, keys: Mapping[Node, Any]) -> tuple[Any, ...]:
-    """Return what is equal for calls that compute the same of tensors of one kind and of the same numbers."""
+    """Return a key that is equal for the same calls on tensors of one kind and on the same numbers."""
 
     def known(value: Any) -> Any:
         if not isinstance(value, Node):

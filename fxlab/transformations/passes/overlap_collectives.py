@@ -27,7 +27,7 @@ class Shift:
 
     collective: Collective
     nodes: tuple[Node, ...]
-    """The node that moves, alone: what an explanation names."""
+    """The node that moves, which an explanation names."""
     moves: tuple[Node, ...] = ()
     """All that moves with it, in its order."""
     beside: Node | None = None
@@ -52,16 +52,16 @@ class OverlapCollectives(RewritePass[Shift]):
 
     A start of ``all_gather`` moves up, with the casts and views that only it reads; a wait for
     ``reduce_scatter`` or ``all_reduce`` moves down, with the casts and views that only read it. Nothing else
-    changes: no node passes one that it depends on, that writes what it reads, or whose effects are unknown.
+    changes: no node passes one that it depends on, that writes its inputs, or whose effects are unknown.
     Collectives start in the order in which they did, so that ranks that run other graphs still meet.
 
     Parameters
     ----------
     nodes
-        The most nodes that compute something which a start or wait may pass.
+        The most computing nodes that a start or wait may pass.
     bytes
-        The most bytes of collectives that may be going on at once; ``None`` for no limit. What is gathered
-        early takes memory for longer.
+        The most bytes of collectives in flight at once; ``None`` for no limit. Values that are gathered early
+        take memory for longer.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class OverlapCollectives(RewritePass[Shift]):
             raise ValueError(f"bytes: expected a number of bytes or None, got {described(self.bytes)}.")
 
     def match(self, facts: GraphFacts) -> Iterator[Shift]:
-        """Yield what can be moved, each as far as the bounds and the moves before it allow."""
+        """Yield the possible moves, each as far as the bounds and the moves before it allow."""
         found = collectives_of(facts.graph_module.graph)
         line = _Line(found, facts, self)
         gathers = (one for one in found if one.kind == "all_gather")
@@ -208,7 +208,7 @@ class _Line:
         return self._started[other.start] > self._started[one.start]
 
     def _is_in_the_way(self, node: Node, values: Iterable[Node]) -> bool:
-        """Tell whether a node may write one of these values, or do what cannot be told."""
+        """Tell whether a node may write one of these values, or has unknown effects."""
         if node.op == "get_attr" or is_wait(node) or why_impure(node, self._facts) is None:
             return False
         operator = operator_of(node)

@@ -18,8 +18,8 @@ class RemoveDeadCode(RewritePass[Node]):
 
     Nodes that write in place, draw random numbers, check a condition or call unknown code stay, and so do
     their inputs. A dead node that would have raised, such as a view to a shape that does not fit, raises no
-    more. The modules stay where they are, with their parameters. Nothing is marked, because
-    what has changed is gone; :meth:`~fxlab.Transformation.explain` tells what would go.
+    more. The modules stay where they are, with their parameters. Nothing is marked, because the changed nodes
+    are gone; :meth:`~fxlab.Transformation.explain` lists them beforehand.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class RemoveDeadCode(RewritePass[Node]):
             yield node
 
     def refuse(self, candidate: Node, facts: GraphFacts) -> Refusal | None:
-        """Refuse what may do more than compute its result."""
+        """Refuse nodes that may have side effects."""
         return why_impure(candidate, facts)
 
     def behaves_by_mode(self, candidate: Node, facts: GraphFacts) -> tuple[Node, ...]:

@@ -1,4 +1,4 @@
-"""Identity and inactive dropout nodes, which return what they are given."""
+"""Identity and inactive dropout nodes, which return their input."""
 
 import operator
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _DIMENSIONS = {"dropout1d": 3, "dropout3d": 5}
 _ATEN = torch.ops.aten
 _COMPOSED = "CompositeImplicitAutograd"
 _KEEP_DENSE = frozenset({"view", "reshape", "permute", "transpose", "t", "unsqueeze"})
-"""Views that show every element of what they are of."""
+"""Views that show every element of their input."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RemoveIdentities(RewritePass[Node]):
                 yield node
 
     def refuse(self, candidate: Node, facts: GraphFacts) -> Refusal | None:
-        """Refuse dropouts that drop, modules that may do something else, and what returns a view."""
+        """Refuse active dropouts, modules that may do something else, and results that are views."""
         reason = _why_no_identity(candidate, facts) or _why_returned(candidate, facts)
         return reason if reason or candidate.users else Reason.UNUSED()
 
@@ -68,12 +68,12 @@ class RemoveIdentities(RewritePass[Node]):
         return (candidate,) if isinstance(facts.module(candidate), DROPOUT_MODULES) else ()
 
     def describe(self, candidate: Node) -> str:
-        """Name what is read instead."""
+        """Name the value that is read instead."""
         value = _value(candidate)
         return f"removed; {value.name if value is not None else 'its input'} is read instead"
 
     def rewrite(self, candidate: Node, edit: Editor) -> tuple[Node, ...]:
-        """Let what reads the node read its input."""
+        """Let users of the node read its input."""
         value = _value(candidate)
         if value is None:
             raise ValueError(f"{candidate.name} has no input.")
@@ -113,7 +113,7 @@ def _is_copy(node: Node) -> bool:
 
 
 def _why_copied(copy: Node, facts: GraphFacts) -> Refusal | None:
-    """Return why a copy is not as good as what it copies; ``None`` if it is."""
+    """Return why a copy cannot be replaced by its source; ``None`` if it can."""
     value, writes = _value(copy), facts.writes
     for each in (value, copy):
         if each is not None and writes.is_written(each):

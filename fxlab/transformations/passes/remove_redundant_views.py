@@ -27,7 +27,7 @@ class RedundantView:
 
     node: Node
     source: Node
-    """What could be read instead."""
+    """The value that could be read instead."""
     inner: tuple[Node, ...]
     """Views between the two, last first."""
     is_whole: bool
@@ -43,13 +43,13 @@ class RedundantView:
 class RemoveRedundantViews(RewritePass[RedundantView]):
     """Remove views and casts that change nothing: their users read what is shown.
 
-    That is ``view``, ``reshape``, ``expand`` or a slice to the shape that there is, a view back to it, two
+    That is ``view``, ``reshape``, ``expand`` or a slice to the present shape, a view back to it, two
     transpositions that undo each other, and a cast to the dtype that a cast has just made. A view of a view
-    reads what the first one shows. Exported and decomposed graphs are full of them: each product of batches
-    comes with two. Not a bit changes; a call without Python takes a microsecond, so it makes graphs shorter
-    rather than faster. Other passes recognise attention by such views, so this one comes last. Shapes must be
-    those that the graph was made for, as in those of ``fxlab.symbolic_trace`` and ``torch.export``;
-    ``ShapeProp`` does not say that. The nodes that read another one now are marked.
+    reads the source of the first one. Exported and decomposed graphs are full of them: each product of
+    batches comes with two. Results are bit-identical; a call without Python takes a microsecond, so graphs
+    become shorter rather than faster. Other passes recognise attention by such views, so this one comes last.
+    Shapes must be those that the graph was made for, as those of ``fxlab.symbolic_trace`` and
+    ``torch.export`` are; ``ShapeProp`` does not promise that. Nodes that now read another node are marked.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class RemoveRedundantViews(RewritePass[RedundantView]):
                 yield found
 
     def refuse(self, candidate: RedundantView, facts: GraphFacts) -> Refusal | None:
-        """Refuse what is written or returned, and casts that are none under autocast."""
+        """Refuse values that are written or returned, and casts that are redundant only without autocast."""
         node, writes = candidate.node, facts.writes
         if writes.changes_state:
             return Reason.MODE_CHANGES()
@@ -91,7 +91,7 @@ class RemoveRedundantViews(RewritePass[RedundantView]):
         return None
 
     def describe(self, candidate: RedundantView) -> str:
-        """Name what is read instead."""
+        """Name the value that is read instead."""
         source = candidate.source.name
         return f"removed; {source} is read instead" if candidate.is_whole else f"reads {source} itself"
 
@@ -111,7 +111,7 @@ class RemoveRedundantViews(RewritePass[RedundantView]):
 
 
 def _redundant(node: Node) -> RedundantView | None:
-    """Return a call that shows what it reads, or what that is a view of, as it is, or could at once."""
+    """Return a call that shows its input, or the source of its input, unchanged or by one call."""
     value = _input(node)
     if value is None:
         return None

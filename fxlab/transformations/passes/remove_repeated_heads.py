@@ -101,7 +101,7 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
                 yield GroupedAttention(node, sources, tuple(inner))
 
     def refuse(self, candidate: GroupedAttention, facts: GraphFacts) -> Refusal | None:
-        """Refuse what others read, what is written in between, and where no kernel would gain."""
+        """Refuse other readers, writes in between, and shapes for which no kernel would gain."""
         node, own = candidate.node, {candidate.node, *candidate.inner}
         if not _are_repeated_alike(candidate):
             return Reason.NOT_BOTH_REPEATED()
@@ -111,12 +111,12 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
         return why_not_the_same(readers, node, facts.writes) or _why_no_kernel(node)
 
     def describe(self, candidate: GroupedAttention) -> str:
-        """Name what is read instead."""
+        """Name the value that is read instead."""
         names = ", ".join(dict.fromkeys(each.name for each in candidate.sources.values()))
         return f"{names} read as they are, without {len(candidate.inner)} nodes that repeat them"
 
     def rewrite(self, candidate: GroupedAttention, edit: Editor) -> Node:
-        """Let the attention read what was repeated."""
+        """Let the attention read the values before repetition."""
         node = candidate.node
         args, kwargs = map_arg((node.args, node.kwargs), lambda each: candidate.sources.get(each, each))
         edit.change(node, args=args, kwargs=kwargs | {"enable_gqa": True})
@@ -126,7 +126,7 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
 
 
 def _only_moves(found: Found) -> bool:
-    """Tell whether what is seen through are views and copies, and neither dropouts nor detached values."""
+    """Tell whether the nodes seen through are views and copies, and neither dropouts nor detached values."""
     return all(
         (moves_elements(node) and computed_by(node) != "detach") or computed_by(node) == "repeat_interleave"
         for node in found.nodes

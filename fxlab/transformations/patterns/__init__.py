@@ -1,1 +1,1 @@
-"""Patterns: functions of eager torch that are found in a graph, whatever dialect it is written in."""
+"""Patterns: functions of eager torch that are found in a graph of any dialect."""

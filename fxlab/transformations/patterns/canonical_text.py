@@ -13,7 +13,7 @@ from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 
 
 def canonical_text(graph_module: GraphModule) -> str:
-    """Return a numbered line for each call that computes something, and one for what the graph returns."""
+    """Return a numbered line for each call that computes something, and one for the outputs."""
     return "\n".join(canonical_lines(graph_module).values())
 
 
@@ -42,7 +42,7 @@ class _Text:
         return lines
 
     def _needed(self) -> list[Node]:
-        """Return the nodes that have a line, in their order: what is read by others, or has effects."""
+        """Return the nodes that have a line, in their order: those with users or with effects."""
         read: set[Node] = set()
         for node in reversed(self._index.position):
             term = self._index.calls.term(node)

@@ -31,7 +31,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Called:
-    """The calls of a graph that compute what a module of a pattern does."""
+    """The calls of a graph that compute the same as a module of a pattern."""
 
     input: Node
     nodes: tuple[Node, ...]
@@ -39,7 +39,7 @@ class Called:
 
 
 def nodes_in(value: Any) -> list[Node]:
-    """Return the nodes in what an argument has captured."""
+    """Return the nodes in a captured value."""
     if isinstance(value, Joined):
         return nodes_in(value.values)
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Compare a replacement with what it stands for, on random numbers in float64, without the model."""
+"""Compare a replacement with the replaced nodes, on random numbers in float64, without the model."""
 
 import copy
 import math
@@ -41,8 +41,8 @@ class Confirmation:
 class Confirming:
     """One match, run in float64 on random numbers beside its replacement.
 
-    ``captured``: what the arguments of the pattern have captured. ``modules``: the paths of modules, or the
-    calls that compute the same, by the paths of modules in the pattern.
+    ``captured``: the captured values by the arguments of the pattern. ``modules``: the paths of modules, or
+    the calls that compute the same, by the paths of modules in the pattern.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Confirming:
         self._leaves = list(dict.fromkeys([*read, *held]))
 
     def key(self) -> Any:
-        """Return what matches of the same comparison have in common; ``None`` if shapes are unknown."""
+        """Return a key that is equal for matches of the same comparison; ``None`` if shapes are unknown."""
         place = {node: index for index, node in enumerate((*self._leaves, *self._nodes))}
         shapes = []
         for leaf in self._leaves:
@@ -89,7 +89,7 @@ class Confirming:
             try:
                 leaves, weights = self._random(generator, torch.float64, is_positive)
                 expected = self._original(leaves, weights)
-            except Exception:  # what random numbers are no arguments for
+            except Exception:  # random numbers may be no valid arguments
                 return Confirmation()
             if not any(isinstance(each, torch.Tensor) and each.isnan().any() for each in expected):
                 break

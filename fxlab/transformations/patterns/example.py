@@ -28,7 +28,7 @@ class HasGraphModule(Protocol):
 def pattern_of(
     session: HasGraphModule | GraphModule, nodes: Iterable[Node | str], *, name: str = "pattern"
 ) -> Callable[..., Any]:
-    """Make a pattern of some nodes: a function whose arguments are what they read.
+    """Make a pattern of some nodes: a function whose arguments are their inputs.
 
     Weights and buffers are annotated as ``torch.nn.Parameter``, sizes that are computed are arguments, and
     numbers stand as they are. ``inspect.getsource`` returns its source, to be edited.
@@ -77,7 +77,7 @@ def pattern_of(
 def source_of(
     graph_module: GraphModule, nodes: Iterable[Node | str], choices: Choices | None = None
 ) -> Source:
-    """Return what writes a pattern of some nodes."""
+    """Return the writer of a pattern of some nodes."""
     facts = GraphFacts(graph_module)
     return Source(facts, _chosen(graph_module, nodes), index=GraphIndex(facts), choices=choices)
 

@@ -23,13 +23,13 @@ def from_pattern(
     name: str | None = None,
     preserves_computation: bool = False,
 ) -> PatternPass:
-    """Make a pass of a pattern and what to put in its place.
+    """Make a pass of a pattern and its replacement.
 
-    A pattern is a function of eager torch, which is found in every dialect: ``F.linear`` is a module
-    ``nn.Linear``, ``aten.linear`` and what it is decomposed to; terms of sums and products come in any order;
+    A pattern is a function of eager torch, which is found in every dialect: ``F.linear`` matches a module
+    ``nn.Linear``, ``aten.linear`` and its decompositions; terms of sums and products match in any order;
     casts to the same dtype, inactive dropouts and copies that nobody writes are seen through. A match is a
     candidate like that of any pass: one with other users inside, or whose inputs are written in between, is
-    left alone, and :meth:`~fxlab.Transformation.explain` says so, and where the pattern nearly matches.
+    left alone; :meth:`~fxlab.Transformation.explain` reports these, and near misses of the pattern.
 
     Where shapes are known, the replacement is run in float64 on random numbers of these shapes, beside the
     nodes that it would replace. One that returns another shape or dtype is refused; one that returns other
@@ -40,14 +40,14 @@ def from_pattern(
     pattern
         A function, a module or a graph module; or several of them, which have one replacement. An argument
         that is annotated ``float`` or ``int`` captures a number, ``torch.nn.Parameter`` a weight or buffer,
-        ``torch.Tensor`` a tensor, and one without an annotation whatever stands there. One with the
-        default ``None`` is optional. Other numbers are literal. A module in a pattern stands for all of its
-        class, wherever they are and however they are set up. See :func:`fxlab.either` for alternatives.
+        ``torch.Tensor`` a tensor, and one without an annotation any value. One with the default ``None`` is
+        optional. Other numbers are literal. A module in a pattern stands for all of its class, with any path
+        and settings. See :func:`fxlab.either` for alternatives.
     replacement
-        A function of the same arguments, by name where it has the same names, else by place. What it
-        computes of weights alone becomes a parameter of the graph.
+        A function of the same arguments, by name if it has the same names, else by position. Results that it
+        computes from weights alone become parameters of the graph.
     where
-        Conditions, by the words that ``explain`` has for them: functions of a :class:`Match`.
+        Conditions, by their words in ``explain``: functions of a :class:`Match`.
     ignore_literals
         Whether numbers in the pattern stand for any number.
     name

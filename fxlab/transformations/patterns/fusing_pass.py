@@ -1,4 +1,4 @@
-"""The base of passes that compute by one function what is written as arithmetic."""
+"""The base of passes that replace arithmetic by one function."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,15 +53,15 @@ class Written:
     node: Node
     """The last node, which becomes the call."""
     captured: Mapping[str, Any]
-    """What the arguments of the pattern stand for; ``x`` before casts."""
+    """The values that the arguments of the pattern stand for; ``x`` before casts."""
     value: Node
-    """What the function is to be given: ``x``, or a cast of it."""
+    """The argument of the function: ``x``, or a cast of it."""
     casts: tuple[Node, ...]
     """Casts of ``x`` that the arithmetic reads, which others may read as well."""
     inner: tuple[Node, ...]
-    """What would go, besides these casts."""
+    """The nodes to erase, besides these casts."""
     checks: tuple[Node, ...] = ()
-    """Nodes that check the dtype of what is computed in between."""
+    """Nodes that check the dtype of values in between."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -77,7 +77,7 @@ class Written:
 
 @dataclass(frozen=True, eq=False)
 class FusingPass(MatchingPass[Written]):
-    """Computes by one function what is written as arithmetic of ``x``, the first argument of each pattern."""
+    """Replaces arithmetic of ``x``, the first argument of each pattern, by one function."""
 
     only_casts: ClassVar = True
     left_to_others: ClassVar[tuple[Callable[..., Any], ...]] = ()
@@ -159,7 +159,7 @@ class FusingPass(MatchingPass[Written]):
         return self.why_other(candidate) or why_dtypes_differ(given, between)
 
     def refuse(self, candidate: Written, facts: GraphFacts) -> Refusal | None:
-        """Refuse what others read, what is written in between, and what the function would do otherwise."""
+        """Refuse other readers, writes in between, and computations that the function does otherwise."""
         node, own = candidate.node, {candidate.node, *candidate.inner, *candidate.checks}
         if reason := self._why_unlike(candidate) or why_of_use_elsewhere(candidate.inner, own, facts.writes):
             return reason
@@ -175,7 +175,7 @@ class FusingPass(MatchingPass[Written]):
         return f"{len(candidate.inner) + 1} nodes become {name}"
 
     def rewrite(self, candidate: Written, edit: Editor) -> Node:
-        """Let the last node call the function, and erase what only it needed."""
+        """Let the last node call the function, and erase the nodes that only it needed."""
         node = candidate.node
         function, overload, args, kwargs = self.call(candidate)
         because = self.why_no_autocast(candidate)
@@ -203,7 +203,7 @@ def _readings(pattern: Callable[..., Any], node: Node, found: Found) -> Iterator
     casts = dict.fromkeys((*outer, *(each for each in found.nodes if is_cast(each) and uncast(each)[0] is x)))
     inner = tuple(sorted(each for each in found.nodes if each not in casts and each is not node))
     for value in (*casts, x):
-        # What the dtypes of inner values are follows from that of the value, if that is checked.
+        # The dtype of the value, if it is checked, decides those of inner values.
         is_checked = is_dtype_checked(value)
         checks = all_dtype_checks(inner) if is_checked else dtype_checks(node, inner)
         yield Written(pattern, node, {**found.captured, "x": x}, value, tuple(casts), inner, checks)

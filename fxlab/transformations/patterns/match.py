@@ -24,15 +24,15 @@ _VIEWS = frozenset({"reshape", "permute", "slice", "select", "unsqueeze", "expan
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """A place at which a pattern matches; what conditions (``where``) are asked with.
+    """A place at which a pattern matches; the argument of conditions (``where``).
 
-    ``match["x"]`` is what the argument ``x`` has captured: a node, a number, a parameter or buffer of a
-    module that is called, or ``None`` for an optional argument that is not there.
+    ``match["x"]`` is the value that the argument ``x`` captured: a node, a number, a parameter or buffer of a
+    module that is called, or ``None`` for an absent optional argument.
     """
 
     pattern: Pattern = field(repr=False)
     roots: tuple[Node, ...]
-    """The results, which the replacement takes the place of."""
+    """The results, which the replacement replaces."""
     nodes: tuple[Node, ...]
     """All nodes that the pattern stands for, in the order of the graph."""
     captured: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Match:
     """The nodes that earlier rewrites have put in the place of others."""
 
     def __getitem__(self, name: str) -> Any:
-        """Return what an argument has captured."""
+        """Return the captured value of an argument."""
         if name not in self.captured:
             raise KeyError(f"The pattern has no argument {name!r}. It has: {', '.join(self.captured)}.")
         value = self.captured[name]
@@ -53,12 +53,12 @@ class Match:
         return value.value if isinstance(value, Size) else value
 
     def shape(self, name: str) -> tuple[Any, ...] | None:
-        """Return the shape of what an argument has captured, if it is known."""
+        """Return the shape of an argument's captured value, if it is known."""
         value = self[name]
         return known_shape(value) if isinstance(value, Node) else getattr(value, "shape", None)
 
     def dtype(self, name: str) -> torch.dtype | None:
-        """Return the dtype of what an argument has captured, if it is known."""
+        """Return the dtype of an argument's captured value, if it is known."""
         value = self[name]
         return known_dtype(value) if isinstance(value, Node) else getattr(value, "dtype", None)
 
@@ -69,7 +69,7 @@ class Match:
 
 
 def _stays(node: Node, match: Match) -> bool:
-    """Tell whether a node is left for its other users: a constant, or a view of what stays as well."""
+    """Tell whether a node is left for its other users: a constant, or a view of one that stays too."""
     term = match.index.calls.term(node)
     if not node.all_input_nodes:  # a constant
         return True
@@ -122,7 +122,7 @@ def place_of_replacement(match: Match) -> Node | Refusal:
 
 
 def why_written(match: Match, facts: GraphFacts) -> Refusal | None:
-    """Return why what the match reads is not the same where the replacement would read it."""
+    """Return why inputs of the match may have changed at the place of the replacement."""
     place = place_of_replacement(match)
     if isinstance(place, Refusal):
         return place

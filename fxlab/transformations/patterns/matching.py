@@ -96,7 +96,7 @@ class Miss:
 class Matcher:
     """The matches of one pattern in one graph.
 
-    ``explains``: whether :attr:`misses` are asked for, so that what follows a misfit is compared as well.
+    ``explains``: whether :attr:`misses` are needed, so that the parts after a misfit are compared as well.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Matcher:
         return min(levels + 1, most) if levels else most
 
     def matches(self, at: Iterable[Node] | None = None) -> Iterator[tuple[tuple[Node, ...], Found]]:
-        """Yield the results of each match, and what was found."""
+        """Yield the results of each match, and the match."""
         first, *others = self._pattern.outputs
         for node in self._beginnings(first) if at is None else at:
             self._begin, self._steps = node, 0
@@ -214,7 +214,7 @@ class Matcher:
     def _others(
         self, outputs: Sequence[Any], roots: tuple[Node, ...], found: Found
     ) -> Iterator[tuple[tuple[Node, ...], Found]]:
-        """Find the other results, among those that read what is captured already."""
+        """Find the other results, among readers of values captured already."""
         if not outputs:
             yield roots, found
             return
@@ -316,7 +316,7 @@ class Matcher:
             yield from self._call(term, given, found, value)
 
     def _call(self, term: Term, given: Any, found: Found, node: Node | None) -> Iterator[Found]:
-        """Match a call of the pattern with a value, past what only passes it on."""
+        """Match a call of the pattern with a value, past calls that only pass it on."""
 
         def noted(more: Found) -> Found:
             return more if node is None else more.with_values(of={**more.of, node: given})
@@ -552,12 +552,12 @@ class Matcher:
             return
         if len(tensors) < len(terms) or (len(tensors) > len(terms) and not bare):
             furthest = found
-            for call in calls if tensors else ():  # say what is missing rather than how many
+            for call in calls if tensors else ():  # name the missing operand rather than a count
                 fits = (itertools.islice(self._value(call, each, found), 1) for each in tensors)
                 best = max(itertools.chain(*fits), key=lambda more: more.reached, default=None)
                 if best is None:
                     return
-                if len(terms) < len(operands) == 2:  # what is too many is the misfit, and all else fits
+                if len(terms) < len(operands) == 2:  # the surplus operand is the misfit, and all else fits
                     furthest = max(furthest, best, key=lambda more: more.reached)
             count = len(terms) + len(numbers)
             self._fail(furthest, at, Reason.OTHER_COUNT, name=name, count=len(operands), expected=count)
@@ -626,7 +626,7 @@ class Matcher:
                     yield from self._paired(
                         rest, captures, tensors[:place] + tensors[place + 1 :], more, name
                     )
-            if self._explains and rest and not is_there:  # what is left for it, where the next one fits
+            if self._explains and rest and not is_there:  # the operand left for it, if the next one fits
                 for place, value in enumerate(tensors):
                     for more in itertools.islice(self._value(rest[0], value, found), 1):
                         for left in tensors[:place] + tensors[place + 1 :]:
@@ -699,7 +699,7 @@ class Matcher:
         return next((each for each in self._calls.seen_through(known) if each in others), known)
 
     def _until(self, value: Any, last: Any) -> list[Node]:
-        """Return what is a copy of ``last``, up to a value."""
+        """Return the copies of ``last``, up to a value."""
         if not isinstance(value, Node):
             return []
         passed = itertools.takewhile(lambda each: each is not last, self._calls.seen_through(value))
@@ -788,14 +788,14 @@ class Matcher:
         self._fail(found, at, Reason.OTHER_ARGUMENT, argument=argument, value=value, expected=expected)
 
     def _fail(self, found: Found, at: Any, reason: Reason, **words: Any) -> None:
-        """Note how far a match has come, if somebody asks for it, and what does not fit."""
+        """Note how far a match has come and the misfit, if near misses are asked for."""
         begin = self._begin
         if begin is None or not self._explains:
             return
         self._latest = at, reason, words
         known = self._misses.get(begin)
         total, node = self._pattern.total, at if isinstance(at, Node) else None
-        # Factors are tried in any order: of x * tanh(x), what reads the other is meant, and not what is read.
+        # Factors are tried in any order: of x * tanh(x), the misfit is the one that reads the other.
         reads_it = known and node and found.reached == known.reached and known.at in node.all_input_nodes
         if known is None or found.reached > known.reached or reads_it:
             own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))

@@ -32,7 +32,7 @@ class MatchingPass(RewritePass[C]):
     looks_for: ClassVar[tuple[Callable[..., Any], ...]] = ()
     """Its candidates, as functions of eager torch."""
     unlike: ClassVar[tuple[Callable[..., Any], ...]] = ()
-    """What is no near miss, though it looks like one."""
+    """Patterns that look like a near miss, and are none."""
     around: ClassVar[frozenset[str]] = frozenset()
     """Names of operators of which each candidate calls one."""
     tells_always: ClassVar[bool] = False

@@ -110,7 +110,7 @@ class Pattern:
         return isinstance(value, Node) and value.target is either
 
     def alternatives(self, value: Any) -> Iterator[Any]:
-        """Yield what a value may be."""
+        """Yield the alternatives for a value."""
         if isinstance(value, Node) and self.is_either(value):
             for each in value.args:
                 yield from self.alternatives(each)
@@ -273,7 +273,7 @@ def trace(
     torch.fx.Graph
         Its graph.
     torch.nn.Module
-        What holds the constants and modules of the graph.
+        The owner of the constants and modules of the graph.
     dict of str to torch.fx.Node
         The other arguments.
     """

@@ -1,4 +1,4 @@
-"""A pattern and what is put in its place, as a pass like fxlab's own."""
+"""A pattern and its replacement, as a pass like fxlab's own."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -109,7 +109,7 @@ class PatternPass(MatchingPass[Match]):
         return matches, apart_from_each_other(others)
 
     def refuse(self, candidate: Match, facts: GraphFacts) -> Refusal | None:
-        """Refuse what others read or write, what conditions exclude, and what is found to differ."""
+        """Refuse other readers and writes, unmet conditions, and replacements found to differ."""
         return (
             why_used_elsewhere(candidate, facts)
             or why_written(candidate, facts)
@@ -236,7 +236,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _current(value: Any, moved: dict[Node, Node]) -> Any:
-    """Return a captured value, with what earlier rewrites have put in its place."""
+    """Return a captured value, or its replacement by earlier rewrites."""
     if isinstance(value, Joined):
         return Joined(value.name, tuple(_current(each, moved) for each in value.values))
     if isinstance(value, tuple | list):
@@ -285,7 +285,7 @@ def _is_contiguous(node: Node) -> bool:
 
 
 def _erase(node: Node, edit: Editor) -> None:
-    """Erase a node with what only checks it, unless somebody else reads it."""
+    """Erase a node and its checks, unless it has other users."""
     for user in list(node.users):
         if is_guard(user) or (not user.users and getattr(user.target, "__name__", "") == "getitem"):
             edit.erase(user)

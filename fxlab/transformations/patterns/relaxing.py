@@ -32,7 +32,7 @@ class Relaxed:
     """A pass that applies where another nearly did."""
 
     words: str
-    """What is other in its pattern."""
+    """The change of its pattern."""
     pass_: PatternPass
     source: str
     """Python that makes the pass."""
@@ -85,7 +85,7 @@ def _edits(pattern: Pattern, misfits: list[Node], facts: GraphFacts) -> Iterator
     plain = _source(pattern)
     try:
         plain.written(_PATTERN)
-    except ValueError:  # it calls a module, or what has no source
+    except ValueError:  # it calls a module, or a function without source
         return
     for key, text in plain.literals.items():
         yield _Edit(f"Capture {text} as a number", Choices({key: _free(plain.arguments)}), text)
@@ -107,12 +107,12 @@ def _edits(pattern: Pattern, misfits: list[Node], facts: GraphFacts) -> Iterator
 
 
 def _kept(value: Node) -> Writer:
-    """Return what writes the value that stays where a call is missing."""
+    """Return a writer of the value that stays if a call is missing."""
     return lambda text: text(value)
 
 
 def _other(node: Node, inputs: Sequence[Node], facts: GraphFacts) -> Writer:
-    """Return what writes the call of a graph with the values that a call of the pattern reads."""
+    """Return a writer of a graph's call with the inputs of a call of the pattern."""
 
     def written(text: Callable[[Any], str]) -> str:
         read = zip(node.all_input_nodes, inputs, strict=True)
@@ -155,7 +155,7 @@ def _made(pass_: PatternPass, pattern: Pattern, edit: _Edit, node: Node, index: 
             preserves_computation=promise,
         )
     except (TypeError, ValueError, NameError, AttributeError, OSError):
-        return None  # no pattern, or the replacement cannot be without what is missing
+        return None  # no pattern, or the replacement needs the missing part
     literals = ", ignore_literals=True" if pass_.ignore_literals else ""
     promised = ", preserves_computation=True" if promise else ""
     call = f"relaxed = fxlab.from_pattern(pattern, {replacement.__name__}, name={name!r}{literals}{promised})"

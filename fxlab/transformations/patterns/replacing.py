@@ -1,4 +1,4 @@
-"""Put a replacement in the place of a match, with what is known of its results."""
+"""Put a replacement in the place of a match, with the known facts about its results."""
 
 import copy
 from collections.abc import Callable
@@ -70,7 +70,7 @@ class Placing:
         self.made: list[Node] = []
 
     def argument(self, value: Any) -> Any:
-        """Return what a captured value is in the graph: a node, a number, a list of them."""
+        """Return a captured value as an argument in the graph: a node, a number, a list of them."""
         if isinstance(value, Weight):
             return self._weight(value.path)
         if isinstance(value, Size):
@@ -176,7 +176,7 @@ class Placing:
         return value if isinstance(value, torch.Tensor) and not value.is_meta else None
 
     def _folded(self, replacement: Replacement, values: dict[Node, Any]) -> dict[Node, Any]:
-        """Compute what depends on weights alone."""
+        """Compute the values that depend on weights alone."""
         known: dict[Node, Any] = {}
         for node, value in values.items():
             tensor = self._tensor(value)
@@ -233,7 +233,7 @@ def run_fake(
     edit: Editor | None = None,
     op: str = "call_function",
 ) -> Any:
-    """Return what is known of a call's result, by what is known of its arguments; ``None`` if it is not."""
+    """Return the fake result of a call on its arguments' fake values; ``None`` if it is unknown."""
     nodes: list[Node] = []
     map_arg((args, kwargs), nodes.append)
     known = {node: node.meta.get("val") for node in nodes}

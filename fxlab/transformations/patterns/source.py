@@ -35,7 +35,7 @@ _INFIX = {
 _LAYERS = {"matmul": "torch.matmul"} | {
     name: f"torch.nn.functional.{name}" for name in ("linear", "layer_norm", "batch_norm")
 }
-"""Functions for what is written as several nodes where a graph is decomposed."""
+"""Functions for layers that decomposed graphs write as several nodes."""
 
 
 _KNOWN = {"math": math, "operator": operator, "torch": torch, "nn": nn, "F": functional}
@@ -48,7 +48,7 @@ _FILE = "<fxlab pattern "
 
 
 def compiled(source: str, name: str) -> Any:
-    """Return what has a name in a source that is written here; ``inspect.getsource`` finds it."""
+    """Return an object by name from a source written here; ``inspect.getsource`` finds it."""
     file = f"{_FILE}{abs(hash(source)):x}>"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     in_fxlab = types.SimpleNamespace(either=either)
@@ -58,7 +58,7 @@ def compiled(source: str, name: str) -> Any:
 
 
 def definition(function: object) -> str:
-    """Return the source of a function that needs only what :func:`with_imports` imports; empty for others."""
+    """Return the source of a function that needs only the imports of :func:`with_imports`, else ``""``."""
     if not isinstance(function, types.FunctionType) or function.__closure__ is not None:
         return ""
     try:
@@ -100,7 +100,7 @@ class Choices:
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Arguments by name, and their annotations."""
     alternatives: Mapping[Node, Writer] = field(default_factory=dict)
-    """Calls, and functions that write what may stand in the place of each."""
+    """Calls, and functions that write an alternative to each."""
 
 
 class Source:
@@ -109,17 +109,17 @@ class Source:
     Parameters
     ----------
     facts
-        What is known of their graph.
+        The facts about their graph.
     nodes
         The nodes, in the order of the graph.
     index
         The calls of the graph, if layers that are decomposed are to be written as one.
     arguments
-        What the function takes first, by the nodes that it stands for; its other arguments follow.
+        The first arguments of the function, by the nodes that they stand for; its other arguments follow.
     returns
-        What it returns; if left out, what others read.
+        The returned nodes; if left out, those with other users.
     choices
-        What is written otherwise.
+        The calls to write otherwise.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Source:
         return "\n".join([f"def {name}({', '.join(given)}):", *lines, f"    return {results}", ""])
 
     def _needed(self, nodes: Sequence[Node]) -> list[Node]:
-        """Return the nodes that what is returned is computed of: others only check something."""
+        """Return the nodes that the results need: others only check something."""
         needed = {*self._returns}
         for node in reversed(nodes):
             if node in needed:
@@ -233,7 +233,7 @@ class Source:
         return self.literals[key]
 
     def _constant(self, value: Any) -> str:
-        # What a class of a model's own writes of itself may be any Python.
+        # The ``repr`` of a model's own class may be any Python.
         if value is None or value is ... or type(value) in (bool, int, str, torch.dtype, torch.layout):
             return "..." if value is ... else repr(value)
         if isinstance(value, float):

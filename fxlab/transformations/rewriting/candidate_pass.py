@@ -23,7 +23,7 @@ class CandidatePass(Transformation):
         """Return the places at which the pass may apply, each by the names of its nodes. Changes nothing."""
 
     def rewrites(self, graph_module: GraphModule) -> list[Record]:
-        """Return what this pass has written to the journal of a module: a record for each rewrite."""
+        """Return the records of this pass in the journal of a module, one for each rewrite."""
         from fxlab.transformations.journal.records_in_bodies import records_of
 
         self._check_graph_module(graph_module)

@@ -24,18 +24,18 @@ Call = tuple[Target, tuple[Argument, ...], dict[str, Argument]]
 
 
 def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit: Editor) -> Call:
-    """Return the call of a layer that is given tensors, written as another one is.
+    """Return the call of a layer with given tensors, in the dialect of another layer.
 
     Parameters
     ----------
     layer
         The other layer.
     value
-        What it reads.
+        The input of the call.
     tensors
         The nodes of its weight and, if it has one, its bias.
     edit
-        What a transposition of the weight is inserted with, if the dialect has one.
+        Inserts a transposition of the weight, if the dialect has one.
     """
     if layer.inner and computed_by(layer.node) not in _PRODUCTS:  # a product of batches
         given = [tensors[name] for name in ("weight", "bias") if name in tensors]

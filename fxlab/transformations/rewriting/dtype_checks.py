@@ -19,7 +19,7 @@ LARGEST = torch.finfo(torch.float16).max
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """Compute in the dtypes that there are, whatever the caller has set."""
+    """Compute in the dtypes of the operands, regardless of the caller's autocast."""
     with ExitStack() as stack:
         for device in ("cpu", "cuda"):
             if torch.is_autocast_enabled(device):
@@ -53,9 +53,9 @@ _CHECK = torch.ops.aten._assert_tensor_metadata.default
 
 
 def dtype_checks(node: Node, inner: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the checks of a dtype in what goes that can be made of the result instead.
+    """Return the dtype checks of removed nodes that can check the result instead.
 
-    Autocast makes the result of another dtype wherever it does so in between.
+    Autocast gives the result another dtype whenever it does so in between.
     """
     dtype = known_dtype(node)
     if dtype not in (torch.float32, torch.float64):
@@ -66,7 +66,7 @@ def dtype_checks(node: Node, inner: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def all_dtype_checks(inner: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes that check what goes, whatever they check of it."""
+    """Return the nodes that check anything about removed nodes."""
     return tuple(dict.fromkeys(user for value in inner for user in value.users if user.target is _CHECK))
 
 
@@ -76,7 +76,7 @@ def is_dtype_checked(value: Node) -> bool:
 
 
 def move_dtype_checks(checks: Iterable[Node], node: Node, edit: Editor) -> None:
-    """Let checks of what goes check ``node`` instead."""
+    """Let checks of removed nodes check ``node`` instead."""
     for check in checks:
         edit.insert_before(
             node.next,

@@ -43,15 +43,15 @@ class Editor:
     graph_module
         The module to change.
     journal
-        Where the orders are noted.
+        Takes the orders of nodes and children.
     record
-        What the changes are written to.
+        Takes the changes.
     """
 
     _passing: Passing | None = None
     """How tensors are passed to the graph, if it is a body."""
     _beside: Callable[[GraphModule], "Editor"]
-    """Returns what changes another graph: the one around a body, or another body of its call."""
+    """Returns the editor of another graph: the one around a body, or another body of its call."""
 
     def __init__(self, graph_module: GraphModule, journal: Journal, record: Record) -> None:
         self.graph_module = graph_module
@@ -93,7 +93,7 @@ class Editor:
         kwargs: Mapping[str, Argument] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        """Change what a node does; its name and place stay, and its ``meta`` but for what is given."""
+        """Change the call of a node; its name and place stay, and its ``meta`` except given entries."""
         before = NodeState.of(node)
         self._note_readings(node)
         if op is not None and op != node.op:  # each assignment indexes the node anew
@@ -115,7 +115,7 @@ class Editor:
             before.prepend(node)
 
     def read_instead(self, old: Node, new: Node) -> tuple[Node, ...]:
-        """Let what reads ``old`` read ``new``, which others may read already; return what does so now."""
+        """Let users of ``old`` read ``new``, which others may read already; return these users."""
         readers = tuple(old.users)
         for reader in readers:
             given: Any = map_arg((reader.args, reader.kwargs), lambda node: new if node is old else node)
@@ -199,7 +199,7 @@ class Editor:
         return made[self.graph_module]
 
     def _other(self, graph_module: GraphModule) -> "Editor":
-        """Return what changes a graph beside this one, or this one itself."""
+        """Return the editor of a graph beside this one, or this editor itself."""
         if graph_module is self.graph_module:
             return self
         if graph_module not in self._others:
@@ -324,7 +324,7 @@ def _free_input_name(wanted: str, bodies: Iterable[GraphModule]) -> str:
 
 
 def place_of(node: Node) -> dict[str, Any]:
-    """Return what a node's ``meta`` says of its place in the model, for a node that is inserted beside it."""
+    """Return the place in the model from a node's ``meta``, for a node that is inserted beside it."""
     return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
 
 

@@ -63,19 +63,19 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
-    """A pass in steps, which is reversible without further ado.
+    """A pass in steps, which is reversible by itself.
 
-    A pass says where it may apply (:meth:`match`) and how it is done (:meth:`rewrite`, through an
-    :class:`~fxlab.transformations.rewriting.editor.Editor`, which keeps what reversing needs). It may say why
-    it must not (:meth:`refuse`) and what it would do (:meth:`describe`). One with arguments is a frozen
-    dataclass, whose fields they are. A pass that replaces modules also says how new values go back to them
+    A pass finds its candidates (:meth:`match`) and changes them (:meth:`rewrite`, through an
+    :class:`~fxlab.transformations.rewriting.editor.Editor`, which keeps the data to revert). It may refuse
+    candidates (:meth:`refuse`) and describe the change (:meth:`describe`). One with arguments is a frozen
+    dataclass, whose fields they are. A pass that replaces modules also brings new values back to them
     (``update_originals``).
 
     Attributes
     ----------
     limited_to : Limit or None
-        Which candidates it rewrites; ``None`` for all that there is no reason against. :meth:`only` and
-        :meth:`exclude` make limited passes.
+        The candidates it rewrites; ``None`` for all that it does not refuse. :meth:`only` and :meth:`exclude`
+        make limited passes.
 
     Examples
     --------
@@ -119,13 +119,13 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         return ()
 
     def describe(self, candidate: C) -> str:
-        """Return what would be done with a candidate, in words that follow its name."""
+        """Describe the change of a candidate, in words that follow its name."""
         return "rewritten"
 
     def why_not(self, candidate: C, facts: GraphFacts) -> Refusal | None:
-        """Return why a candidate is left alone: what :meth:`refuse` says, or that it is excluded.
+        """Return why a candidate is left alone: the answer of :meth:`refuse`, or that it is excluded.
 
-        What :meth:`match` yields may depend on what is rewritten; it asks here then.
+        A :meth:`match` whose candidates depend on earlier rewrites asks here.
         """
         reason = facts.why_body_stays or self.refuse(candidate, facts)
         if not isinstance(reason, Refusal | None):
@@ -141,7 +141,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         return [_names(each, facts.prefix) for facts, candidates in found for each in candidates]
 
     def _facts_of(self, graph_module: GraphModule) -> list[GraphFacts]:
-        """Return what is known of a graph, and of the bodies that it calls."""
+        """Return the facts about a graph, and about the bodies that it calls."""
         self._check_graph_module(graph_module)
         graphs = graphs_of(graph_module)
         for module in graphs.values():
@@ -161,7 +161,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         if self.limited_to is not None and not self.limited_to.missing_ok:
             candidates = self._limited(Limit()).candidates(graph_module)
             self.limited_to.check(str(self.name), itertools.chain.from_iterable(candidates))
-        # What is made can be trained wherever this runs.
+        # New parameters can be trained, even if this runs in inference mode.
         with torch.inference_mode(False), torch.no_grad(), without_collecting(), ExitStack() as undoing:
             for prefix, module in graphs_of(graph_module).items():
                 is_changed = self._rewrite_all(GraphFacts.of_body(module, prefix, graph_module), undoing)
@@ -209,7 +209,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         return bool(made)
 
     def _edit_beside(self, undoing: ExitStack, graph_module: GraphModule) -> Editor:
-        """Return what changes another graph for the sake of a candidate in a body."""
+        """Return the editor of another graph for the sake of a candidate in a body."""
         journal = Journal.of(graph_module)
         record = Record(self.signature)
         _let_undo(undoing, graph_module, journal, [record])
@@ -229,7 +229,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         edit.insert_before(first_computing(graph_module.graph), "call_module", edit.add_check(check))
 
     def _inputs_apart(self, facts: GraphFacts) -> RequireApart | None:
-        """Return what refuses inputs by which the graph would write what is read at another place now."""
+        """Return a check that refuses inputs through which the graph would write values that move."""
         if not (inputs := facts.writes.inputs_written):
             return None
         required = RequireApart(
@@ -241,16 +241,15 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         return None if required.holds_for_all else required
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
-        """Tell what the pass would change in a module, what it would not, and why. Changes nothing.
+        """Tell which candidates the pass would change in a module, and why not others. Changes nothing.
 
         Returns
         -------
         pandas.DataFrame
             A row for each node of each candidate, in columns ``node`` (its name; ``true_graph_0/mm`` for the
-            node ``mm`` of a body), ``matched`` (whether it would be changed), ``reason`` (what would be done
-            with it, or why it is left alone), ``code`` (that of the :class:`~fxlab.reasons.Refusal`, empty
-            where it matches) and ``candidate`` (the number of the candidate: nodes of one are changed
-            together).
+            node ``mm`` of a body), ``matched`` (whether it would be changed), ``reason`` (the change in
+            words, or why it is left alone), ``code`` (that of the :class:`~fxlab.reasons.Refusal`, empty if
+            it matches) and ``candidate`` (the number of the candidate: nodes of one are changed together).
         """
         found = ((facts, each) for facts in self._facts_of(graph_module) for each in self.match(facts))
         rows = (self._rows(each, facts, number) for number, (facts, each) in enumerate(found))
@@ -267,7 +266,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         return found
 
     def _attempt(self, candidate: C, facts: GraphFacts, names: tuple[str, ...], *, at: str = "") -> Attempt:
-        """Return what is said of a candidate, of which the nodes are named."""
+        """Return the attempt at a candidate whose nodes are named."""
         refusal, count = self.why_not(candidate, facts), len(names)
         last = names[len(nodes_of(candidate)) - 1]
         if refusal is None:
@@ -285,7 +284,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
 
 
 def _let_undo(undoing: ExitStack, graph_module: GraphModule, journal: Journal, made: list[Record]) -> None:
-    """Let what is made from now on be undone with all else."""
+    """Register the undoing of all changes from now on."""
     untouched = copy.copy(journal)
 
     @undoing.callback

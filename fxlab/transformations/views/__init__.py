@@ -1,6 +1,6 @@
-"""Views of nodes: what a call is to a pass, whichever dialect it is written in.
+"""Views of nodes: a call as passes see it, in any dialect.
 
 The same linear layer is a ``call_module`` of ``nn.Linear``, ``torch.nn.functional.linear(x, w, b)``,
 ``aten.linear`` once it is exported, and ``aten.addmm`` with a transposed weight once it is decomposed. A view
-is a small value that says what the call computes with; it is ``None`` for what is nothing of the kind.
+is a small value with the operands of the call; it is ``None`` for any other node.
 """

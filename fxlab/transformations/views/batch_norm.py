@@ -25,7 +25,7 @@ _RETURN_STATISTICS = (
     _ATEN._native_batch_norm_legit.default,
     _ATEN.native_batch_norm.default,
 )
-"""What batch norms are decomposed to: their first result is that of the layer."""
+"""Operators of decomposed batch norms: their first result is that of the layer."""
 _STATISTICS = ("running_mean", "running_var")
 _CLASSES: dict[int, type[AnyBatchNorm]] = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 """The classes by the dimensions of their inputs; others have ``nn.BatchNorm1d``."""

@@ -32,13 +32,13 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Layer(Generic[M]):
-    """A call that computes what a module of ``torch.nn`` does."""
+    """A call that computes the same as a module of ``torch.nn``."""
 
     node: Node
     """The node whose result is that of the layer."""
     input: Node
     module: M
-    """The module that is called; or one made of the tensors that the call is given, the very objects."""
+    """The module that is called; or one made of the very tensors that the call is given."""
     path: str
     """Where the module is, or the module that holds the tensors."""
     tensors: Mapping[str, Node] = field(default_factory=dict, compare=False)
@@ -55,7 +55,7 @@ class Layer(Generic[M]):
     tensors_stay: bool = False
     """Whether the tensors stay attributes of the outermost module, which holds others as well.
 
-    What replaces the layer is put beside them then, at :attr:`path`, and reads them no more.
+    The replacement is then put beside them, at :attr:`path`, and does not read them.
     """
 
     taken_from: Node | None = None
@@ -87,9 +87,9 @@ class Layer(Generic[M]):
         Parameters
         ----------
         facts
-            What is known of the graph module.
+            The facts about the graph module.
         expected
-            The class that computes what the replacement would.
+            The class that computes the same as the replacement.
         """
         if self.is_module:
             return why_not_replaceable(facts, self.path, expected)

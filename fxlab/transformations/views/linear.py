@@ -38,12 +38,12 @@ def output_dimension(linear: nn.Linear) -> int:
 def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     """Return a call of a linear layer, in any dialect; ``None`` for any other node.
 
-    A product of matrices with a transposed weight, ``addmm(bias, x, weight.t())`` or ``mm(x, weight.t())``,
-    is what a linear layer is decomposed to. With a weight that is not transposed it is an ``nn.Linear`` of
-    the class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A weight that is computed
-    makes none; one that is an input of the graph makes one that cannot be replaced. Of an input that is a
-    transposed view, a linear layer is decomposed to a product of batches,
-    ``bmm(x, weight.t().expand(...)) + bias``.
+    A decomposed linear layer is a product of matrices with a transposed weight, ``addmm(bias, x,
+    weight.t())`` or ``mm(x, weight.t())``. With a weight that is not transposed it is an ``nn.Linear`` of the
+    class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A weight that is computed
+    makes none; one that is an input of the graph makes one that cannot be replaced. If the input is a
+    transposed view, a linear layer is decomposed to a product of batches, ``bmm(x, weight.t().expand(...)) +
+    bias``.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _batched(node: Node, facts: GraphFacts) -> tuple[object, object, object, tup
 
 
 def _unviewed(value: Any, inner: list[Node]) -> Any:
-    """Return what a value shows in its own shape, and add the views to ``inner``."""
+    """Return the source of a value past views of its own shape, and add the views to ``inner``."""
     while isinstance(value, Node) and _shows_all(value):
         inner.append(value)
         value = value.args[0]

@@ -137,7 +137,7 @@ class LayerAndNorm:
 
     @cached_property
     def folded(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The weight and the bias of a layer that computes what the two do."""
+        """The weight and the bias of a layer that computes the same as the two."""
         return folded(self.layer.module, self.norm.module, self.norm_first)
 
 
@@ -200,7 +200,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
                     yield LayerAndNorm(layer, norm, pair, norm_first=True)
 
     def refuse(self, candidate: LayerAndNorm, facts: GraphFacts) -> Refusal | None:
-        """Refuse what cannot be replaced, what others read, and a batch norm that is not a fixed scaling."""
+        """Refuse irreplaceable modules, other readers, and a batch norm that is not a fixed scaling."""
         layer, norm = candidate.layer.module, candidate.norm.module
         first, last = candidate.in_order
         if len(first.users) > 1:
@@ -210,7 +210,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         channels = _in_features(layer) if candidate.norm_first else output_channels(layer)
         if reason := why_not_fixed(norm, channels) or why_mixed(layer, norm) or self.why_other(candidate):
             return reason
-        if is_trained(norm) and not is_trained(layer):  # what is fused is trained as the layer is
+        if is_trained(norm) and not is_trained(layer):  # the fused layer is trained as the layer is
             return Reason.ONLY_NORM_TRAINED()
         if not facts.writes.same_state(first, last):
             return Reason.MODE_CHANGES_IN_BETWEEN(first=first.name, last=last.name)
@@ -240,7 +240,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         return layer.node
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
-        """Divide the scaling out of weights that were trained since; move what was moved."""
+        """Divide the scaling out of weights that were trained since; follow moves."""
         norm_first = isinstance(originals[0], AnyBatchNorm)
         layer, norm = reversed(originals) if norm_first else originals
         if not isinstance(layer, LayerModule) or not isinstance(norm, AnyBatchNorm):
@@ -267,7 +267,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
 
 
 def folded(layer: LayerModule, norm: AnyBatchNorm, norm_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weight and the bias of a layer that computes what a layer and a batch norm do."""
+    """Return the weight and the bias of a layer that computes the same as a layer and a batch norm."""
     affine, dtype = ScaleAndShift.of(norm), layer.weight.dtype
     with torch.no_grad():
         weight = precise(layer.weight)
@@ -296,7 +296,7 @@ def _why_not_both_replaceable(candidate: LayerAndNorm, facts: GraphFacts) -> Ref
 
 
 def _erase(norm: Layer[AnyBatchNorm], pass_on_to: Node | None, edit: Editor) -> None:
-    """Erase a batch norm; what reads it reads the layer."""
+    """Erase a batch norm; its users read the layer."""
     if norm.is_module:
         edit.erase(norm.node, pass_on_to=pass_on_to)
         return

@@ -14,7 +14,7 @@ from fxlab.transformations.passes.fuse_batch_norm.folding import FuseBatchNorm, 
 class FuseBatchNorm1dInConv1d(FuseBatchNorm):
     """Fuse batch norms that follow a 1d convolution into the convolution.
 
-    It does what :class:`fxlab.FuseBatchNorm2dInConv2d` does. A result of shape ``(C, L)`` is a single sample
+    It works like :class:`fxlab.FuseBatchNorm2dInConv2d`. A result of shape ``(C, L)`` is a single sample
     to the convolution and a batch to the batch norm, so the shape must be known: trace with
     ``fxlab.symbolic_trace``, or run ``ShapeProp``.
 
