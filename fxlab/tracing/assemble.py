@@ -21,12 +21,12 @@ def assemble(
     constants: Mapping[str, torch.Tensor],
     branches: Mapping[str, GraphModule],
 ) -> GraphModule:
-    """Return a graph module that holds what a graph uses of a model.
+    """Return a graph module that holds the parts of a model that a graph uses.
 
-    Modules, parameters and buffers are the model's own objects, at the same paths and in the same order; the
-    modules that only hold others are empty ones in their place. What has the name of an attribute of graph
-    modules, such as ``graph``, is called ``graph_1`` there. ``constants``: tensors that the graph uses and
-    the model does not have, by name. ``branches``: graphs that nodes of the graph call, by name.
+    Modules, parameters and buffers are the model's own objects, at the same paths and in the same order;
+    modules that only hold others are replaced by empty ones. A name that graph modules use themselves, such
+    as ``graph``, becomes ``graph_1``. ``constants``: tensors that the graph uses and the model does not have,
+    by name. ``branches``: graphs that nodes of the graph call, by name.
     """
     result = GraphModule(nn.Module(), Graph(), class_name=type(model).__name__)
     result.train(model.training)
@@ -64,7 +64,7 @@ def assemble(
 
 
 def _parent(result: GraphModule, model: nn.Module, path: str, found: str) -> tuple[nn.Module, str]:
-    """Return the module that holds what the model has at a path, made if there is none; its name in it."""
+    """Return the module that holds the value at a path, made if there is none, and the value's name in it."""
     holder: nn.Module = result
     origin: nn.Module | None = model
     *parents, last = found.split(".")

@@ -26,7 +26,7 @@ class Argument:
     """One input of a model."""
 
     name: str
-    """The parameter of ``forward``, or ``args_0`` and so on for what ``*args`` takes."""
+    """The parameter of ``forward``, or ``args_0`` and so on for the items of ``*args``."""
     value: Any
     by_keyword: bool
     default: Any = inspect.Parameter.empty
@@ -52,8 +52,8 @@ class Argument:
 def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
     """Bind inputs to the parameters of ``model.forward``; for a model on the meta device, without their data.
 
-    Raises TypeError if inputs are none of these, do not fit the signature, or hold what a graph cannot take
-    apart; ValueError if they are fake tensors, which have no numbers.
+    Raises TypeError if inputs are none of these, do not fit the signature, or hold an object that a graph
+    cannot take apart; ValueError if they are fake tensors, which have no numbers.
     """
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
@@ -106,7 +106,7 @@ def bound_arguments(model: nn.Module, inputs: Any) -> tuple[Argument, ...]:
 
 
 def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dict[str, Any] | tuple[Any, ...]:
-    """Return what to call the model with, given other values for its arguments."""
+    """Return the inputs to call the model with, given other values for its arguments."""
     if all(argument.by_keyword for argument in arguments):
         return {argument.name: put_together(values[argument.name]) for argument in arguments}
     return tuple(put_together(values[argument.name]) for argument in arguments)
@@ -135,10 +135,10 @@ def name_of_size(size: Size) -> str:
 def resized(
     arguments: tuple[Argument, ...], sizes: Mapping[Size, int], *, from_end: bool = False
 ) -> dict[str, Any]:
-    """Return inputs of other sizes, filled by repeating what the given ones hold.
+    """Return inputs of other sizes, filled by repeating the data of the given ones.
 
-    ``sizes``: those sizes that are to change. ``from_end``: whether to repeat from the end backward: at the
-    front of a text there may be the places of an image.
+    ``sizes``: the sizes that change. ``from_end``: whether to repeat from the end backward: the front of a
+    text may hold the places of an image.
     """
 
     def resize(name: str, path: Path, tensor: torch.Tensor) -> torch.Tensor:

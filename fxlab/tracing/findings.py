@@ -1,4 +1,4 @@
-"""Findings of a trace: what it follows, holds fixed or has checked, as codes, and words in one table."""
+"""Findings of a trace: the facts it follows, holds fixed or has checked, as codes, and words in one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Finding:
     what: str
     """The dimension, condition, call or tensor that it is about."""
     detail: str = ""
-    """What was done about it, in words."""
+    """How the trace treats it, in words."""
     where: str = ""
     """``file:line`` of the model's code, where there is one."""
     code: str = ""
@@ -30,7 +30,7 @@ class Finding:
 class Found(Coded):
     """The findings: the name of each is its code, in kebab case, the value its kind and its words.
 
-    Calling one with what it is about, and the details that its words name, makes a :class:`Finding`.
+    Calling one with its subject, and the details that its words name, makes a :class:`Finding`.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Found(Coded):
     ADDRESS_READ = "branch on data", "an address is read, which the graph does not check"
     TEXT_READ = "branch on data", "a text of a tensor, which the graph does not check"
 
-    # What else it holds for
+    # Other inputs that the graph holds for
     MODE = "mode", "the graph holds for {mode}"
     SETTING = "setting", "the graph holds for {value}"
     NEEDS_GRADIENTS = "setting", "the graph runs with gradients only, which are off now ({error})"

@@ -30,7 +30,7 @@ class Step:
     cause: str
     """Why, in words and with the line of the model."""
     raw: str
-    """What was raised, in full."""
+    """The error, in full."""
 
     @classmethod
     def because_of(cls, error: Exception, rung: str) -> Step:
@@ -59,7 +59,7 @@ def warn_of_limits(report: TraceReport, steps: Sequence[Step]) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says."""
+    """Return the first line of an error's message."""
     return (without_marks(str(error)).strip().splitlines() or [type(error).__name__])[0][:300]
 
 

@@ -84,7 +84,7 @@ class Obstacle(Coded):
     )
     WRITTEN_UNSEEN = "Something else than torch, numpy maybe, writes into a tensor of the model"
 
-    # What only real inputs have
+    # Properties that only real inputs have
     MEMORY_READ = "The model reads memory ({called}), which only real inputs have"
     SPARSE_PARTS_READ = "The model reads parts of a sparse tensor ({called}), which only real inputs have"
     ADDRESS_READ = "The model reads where a storage begins (data_ptr), which only real inputs tell"

@@ -106,7 +106,7 @@ class Capture:
     def __call__(
         self, graph_module: GraphModule, example_inputs: Sequence[Any], **_: Any
     ) -> Callable[..., Any]:
-        """Keep a graph; this is what ``torch.compile`` calls."""
+        """Keep a graph; ``torch.compile`` calls this as its backend."""
         if not isinstance(graph_module, GraphModule):
             raise TypeError(
                 "fxlab.capture is a backend: torch.compile(model, backend=fxlab.capture)(inputs) keeps "

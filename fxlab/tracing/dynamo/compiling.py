@@ -82,7 +82,7 @@ _AS_EAGERLY: dict[Callable[[], bool], bool] = {
     torch.compiler.is_compiling: False,
     is_compiling: False,
 }
-"""What code is told that does something else where it is compiled, such as not to look into a mask."""
+"""Answers that make code run as it does eagerly, such as looking into a mask, while it is compiled."""
 
 _GUARDED = [
     device.is_current_stream_capturing
@@ -112,8 +112,8 @@ class CompiledFunction:
 
     Where Dynamo cannot compile, the function's own code runs.
 
-    ``function``: the function. It is compiled as a copy, of which Dynamo knows nothing yet. ``backend``: what
-    graphs are given to. Dynamo keeps it until it is reset. ``note``: is called with the reason for each piece
+    ``function``: the function. A copy of it is compiled, which Dynamo has not seen before. ``backend``:
+    receives the graphs; Dynamo keeps it until it is reset. ``note``: is called with the reason for each piece
     of code that runs eagerly, in the thread that runs it.
     """
 
@@ -177,13 +177,13 @@ class _Conversion:
         return self
 
     def ran(self) -> None:
-        """Note that a call has run to its end, so that what could not be compiled in it is no mistake."""
+        """Note that a call has run to its end, so that code which did not compile in it has no error."""
         if self._failed_now:
             self._failed.update(self._failed_now)
             self._failed_now = []
 
     def known(self, code: types.CodeType) -> ConvertFrameReturn | None:
-        """Return what is to be done with code that is not tried any more."""
+        """Return the action for code that is not tried any more."""
         if code in self._full:
             return _eagerly(recursively=True)
         return _eagerly(recursively=False) if self._failed[code] >= _TRIES else None
@@ -198,7 +198,7 @@ class _Conversion:
                 result: ConvertFrameReturn = self._convert(
                     frame, cache_entry, hooks, frame_state, skip=skip + 1
                 )
-        except Exception as error:  # whatever compiling somebody's code comes to
+        except Exception as error:  # compiling foreign code may raise anything
             return self._failure(code, error)
         for reason in reasons_noted():
             if id(reason) not in before and (found := graph_break(reason)):
@@ -218,9 +218,9 @@ class _Conversion:
 
 
 def _eagerly(*, recursively: bool) -> ConvertFrameReturn:
-    """Run a frame eagerly this time, also what it calls if asked to.
+    """Run a frame eagerly this time, and on request the functions that it calls.
 
-    Nothing is noted of the code, which others may compile.
+    Dynamo stores nothing about the code, since others may compile it.
     """
     action = _ACTIONS.FrameAction
     within = action.SKIP if recursively else action.DEFAULT

@@ -90,14 +90,12 @@ def origin_of(placeholder: Node) -> Origin | None:
 
 
 def break_after(graph_module: GraphModule) -> GraphBreak | None:
-    """Return what has ended a graph, if that is a break."""
+    """Return the break that has ended a graph, if one has."""
     return graph_break(getattr(graph_module, "compile_subgraph_reason", None))
 
 
 def reasons_noted() -> list[Any]:
-    """Return what Dynamo has noted of breaks in this process, also of those that have no graph before
-    them.
-    """
+    """Return Dynamo's notes of graph breaks in this process, also of breaks without a graph before them."""
     return [*(getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", None) or ())]
 
 
@@ -134,7 +132,7 @@ def stack_entries(node: Node) -> Iterator[tuple[str, str, Any]]:
 
 
 def held_sizes(graph: Graph) -> tuple[Mapping[sympy.Symbol, Any], Iterable[sympy.Basic]]:
-    """Return the ranges of the symbols in a graph, and what else it takes for granted of them."""
+    """Return the ranges of the symbols in a graph, and the other conditions on them that it relies on."""
     for node in graph.find_nodes(op="placeholder"):
         value = node.meta.get("example_value")
         environment = getattr(getattr(value, "fake_mode", None), "shape_env", None)

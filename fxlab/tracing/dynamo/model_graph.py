@@ -1,4 +1,4 @@
-"""A captured graph under the model's own names: what was lifted out of the model is an attribute again."""
+"""A captured graph under the model's own names: weights that Dynamo lifted out are attributes again."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def model_graph(
 ) -> tuple[GraphModule, tuple[Any, ...]]:
     """Make a graph module that holds the weights that Dynamo made inputs of, and return it with its inputs.
 
-    ``captured``: what a backend of ``torch.compile`` is given; it is not changed. ``values``: the values of
-    its placeholders. ``running``: the modules whose calls were going on, the outermost first: weights and
-    paths have their names there.
+    ``captured``: the graph that a backend of ``torch.compile`` receives; it is not changed. ``values``: the
+    values of its placeholders. ``running``: the modules whose calls are going on, the outermost first:
+    weights and paths have their names there.
     """
     rewritten = _Rewritten(captured, values, _Names(running))
     module = rewritten.module
@@ -72,7 +72,7 @@ class LiftedGraph:
         try:
             return share_tensors_copy(self._module)
         finally:
-            # What runs no more shall not keep weights that the model does not have any more.
+            # The copy that is kept must not keep weights alive that the model has replaced.
             self._set_weights(dict.fromkeys(self._lifted))
 
     def _set_weights(self, weights: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ class _Names:
                 self._tensors.setdefault(id(tensor), []).append(name)
         paths = {id(module): path for path, module in self._outermost.named_modules()}
         self.around = [(paths[id(module)], type(module)) for module in running[1:] if id(module) in paths]
-        """The modules around what was captured, without the outermost."""
+        """The modules around the captured code, without the outermost."""
         self._inner = self.around[-1][0] if self.around else ""
         self._roots: dict[str, str] = {}
 
@@ -148,7 +148,7 @@ class _Rewritten:
         return module
 
     def _input(self, position: int, node: Node, value: Any) -> tuple[int, Node, Origin] | None:
-        """Make a placeholder of what the caller gives; return what comes from the model, or is a size."""
+        """Make a placeholder for an input of the caller; return a value of the model, or a size, instead."""
         origin = origin_of(node)
         is_size = isinstance(value, torch.SymInt) and origin is not None and origin.size is not None
         if origin is not None and (is_size or (origin.in_module and isinstance(value, torch.Tensor))):

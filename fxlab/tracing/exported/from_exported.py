@@ -84,7 +84,7 @@ def _put_placeholders_first(graph: Graph) -> None:
 
 
 def _take_and_return_structures(graph: Graph) -> None:
-    """Make nodes of what torch does beside the graph: take inputs apart and put outputs together."""
+    """Make nodes of the work that torch does around the graph: take inputs apart, put outputs together."""
     codegen = graph._codegen
     if not isinstance(codegen, PyTreeCodeGen):
         return

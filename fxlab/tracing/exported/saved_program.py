@@ -56,9 +56,9 @@ _EXPRESSION = (
 
 
 class MayRunCodeError(ValueError):
-    """Loading a file could run code that it brings.
+    """Loading a file could run code that the file brings.
 
-    ``why``: what in it may run code. ``path``: the file, where it is known.
+    ``why``: the part of the file that may run code. ``path``: the file, where it is known.
     """
 
     def __init__(self, why: str, path: str = "") -> None:
@@ -75,10 +75,10 @@ class MayRunCodeError(ValueError):
 
 
 def check_is_data(archive: io.BytesIO) -> None:
-    """Raise ``MayRunCodeError`` unless all that is in an archive is known to run nothing when it is loaded.
+    """Raise ``MayRunCodeError`` unless loading an archive is known to run none of its code.
 
     Records are read with the reader that will load them. Pickles have to be loadable as weights alone,
-    expressions have to be arithmetic, and what the graph calls has to be operators.
+    expressions have to be arithmetic, and the targets of calls in the graph have to be operators.
     """
     archive.seek(0)
     if _OLDER in zipfile.ZipFile(archive).namelist():
@@ -99,7 +99,7 @@ def _check_pickle(data: bytes, name: str) -> None:
         return
     try:
         torch.load(io.BytesIO(data), weights_only=True)
-    except Exception as error:  # whatever the data makes the reader raise
+    except Exception as error:  # the data may make the reader raise anything
         raise MayRunCodeError(f"{name} is a pickle of other objects than tensors and containers") from error
 
 
@@ -160,7 +160,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _inside(text: str) -> Any:
-    """Return what a text says in JSON, if it is a list or mapping of it."""
+    """Return the list or mapping that a text says in JSON, if it says one."""
     if text[:1] not in ("{", "["):
         return None
     try:
@@ -241,9 +241,9 @@ def load_program(path: str | os.PathLike[str], *, trusted: bool = False) -> Expo
             return torch.export.load(data)
     except MayRunCodeError as error:
         raise error.of(str(file)) from error.__cause__
-    except Exception as error:  # whatever torch's readers raise for what they do not expect
+    except Exception as error:  # torch's readers may raise anything for unexpected contents
         lines = str(error).strip().splitlines() or [""]
-        # torch writes what was wrong into its log, and raises this.
+        # torch writes the reason into its log, and raises this.
         words = (
             "no program in it"
             if "warnings above" in lines[0]

@@ -48,7 +48,7 @@ def example_inputs(
         stand for images, videos or sound come on top. The length of spoken input and the size of images are
         those of the configuration.
     input_names
-        The parameters of ``forward`` to make inputs for. If left out: what the model needs, with masks.
+        The parameters of ``forward`` to make inputs for. If left out: those that the model needs, with masks.
 
     Returns
     -------
@@ -104,14 +104,14 @@ def example_inputs(
 
 
 def _usual_batch_size(model: nn.Module) -> int:
-    """Return 2, or 1 for what looks for the last token of a sequence, and has no padding to tell it from."""
+    """Return 2, or 1 for a model that looks for the last token of a sequence and has no padding token."""
     classifies = any(cls.__name__.endswith("ForSequenceClassification") for cls in type(model).__mro__)
     text = getattr(model.config, "get_text_config", lambda: model.config)()
     return 1 if classifies and getattr(text, "pad_token_id", None) is None else 2
 
 
 def _likely_names(maker: InputMaker) -> Iterator[list[str]]:
-    """Yield the names of what the model needs; then others, in case that is not all it needs."""
+    """Yield the names that the model needs; then others, in case that is not all it needs."""
     parameters = inspect.signature(maker.model.forward).parameters
     required = [
         name
@@ -172,7 +172,7 @@ def _inputs_of(maker: InputMaker, names: list[str], is_named: bool) -> Iterator[
                 return  # it has run on these
     if is_named and refused and lacking is not None:
         _ask_for_more(maker.model, *lacking)
-    yield from refused  # what is wrong is for the model to say
+    yield from refused  # the model shall name the fault itself
 
 
 def _with_text(
@@ -181,7 +181,7 @@ def _with_text(
     given: Mapping[str, torch.Tensor],
     found: Sequence[Sequence[Places]],
 ) -> Iterator[tuple[dict[str, torch.Tensor], str]]:
-    """Yield inputs whose text has places for images and the like, and what the model has against them."""
+    """Yield inputs whose text has places for images and the like, and the model's objections to them."""
 
     def inputs_for(places: Sequence[Places]) -> tuple[dict[str, torch.Tensor], str]:
         maker.in_front = [*places]
@@ -235,7 +235,7 @@ _MAYBE_NEEDED = (
     ("future_values", "future_time_features"),
     ("actions", "rewards", "returns_to_go", "timesteps"),
 )
-"""What some models need although ``forward`` gives it a default."""
+"""Inputs that some models need although ``forward`` gives them a default."""
 
 _OF_MODALITY = {
     "text": ("input_ids",),

@@ -34,7 +34,7 @@ class Places:
     """The id that each of them has."""
     count: int
     kind: int
-    """What ``mm_token_type_ids`` calls them."""
+    """Their number in ``mm_token_type_ids``."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class InputMaker:
         self.dtype = next(floating, torch.float32)
         self.random = torch.Generator()
         self.in_front: list[Places] = []
-        # What a method made of which inputs: the number of its features, and what it said against them.
+        # A method and its inputs -> the number of features it made of them, and its error.
         self.counted: dict[Hashable, tuple[int | None, str]] = {}
         self.restart()
 
@@ -173,7 +173,7 @@ class InputMaker:
         return torch.zeros(self.batch_size, *shape, dtype=torch.long)
 
     def kinds(self) -> torch.Tensor:
-        """Return what each token stands for: zero is text."""
+        """Return the kind that each token stands for: zero is text."""
         text = torch.zeros(self.text_length(), dtype=torch.long)
         kinds = torch.cat([*(torch.full((p.count,), p.kind) for p in self.in_front), text])
         return kinds.repeat(self.batch_size, 1)
@@ -309,7 +309,7 @@ class InputMaker:
         return self.floats(self.width(), FRAMES)
 
     def latents(self, name: str) -> torch.Tensor:
-        """Return what a decoder of sound starts from."""
+        """Return the latents that a decoder of sound starts from."""
         return self.floats(self.number(name, default=self.width()), self.length())
 
     # Time series
@@ -326,7 +326,7 @@ class InputMaker:
         return self.floats(steps) if one_only else self.floats(steps, int(channels))
 
     def action_embeddings(self) -> torch.Tensor:
-        """Return the embeddings of what a robot is about to do."""
+        """Return the embeddings of the next actions of a robot."""
         part = getattr(self.config, "dit_config", self.config)
         return self.floats(self.number("chunk_size", default=GRID), int(getattr(part, "hidden_size", 1)))
 
@@ -335,7 +335,7 @@ class InputMaker:
         return self.number("prediction_length", default=1)
 
     def time_features(self, steps: int) -> torch.Tensor:
-        """Return what is known about the time of each step."""
+        """Return the features of the time of each step."""
         return self.floats(steps, int(self.setting("num_time_features", default=0)))
 
 

@@ -33,7 +33,7 @@ _UNKNOWN = (
     GuardOnDataDependentSymNode,
     UnsupportedOperatorException,
 )
-"""What says no more than that data would be needed to go on."""
+"""Errors that only say that data would be needed to go on."""
 _UNKNOWN_WORDS = ("expected to contain only concrete integers", "its data is not allocated yet")
 """The same, where torch has no class for it."""
 
@@ -63,7 +63,7 @@ def takes(model: nn.Module, inputs: dict[str, Any]) -> bool:
 
 
 def why_refused(model: nn.Module, inputs: dict[str, Any]) -> str:
-    """Return what a model says that does not take inputs, or ``""``; nothing can be said without its data."""
+    """Return the error of a model that refuses inputs, or ``""``; a model without data tells nothing."""
     if not has_data(model):
         return ""
     try:

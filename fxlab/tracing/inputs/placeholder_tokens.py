@@ -40,17 +40,17 @@ _FEATURE_MAKERS = {
     "get_video_features": (("pixel_values_videos", "pixel_values"), _VIDEO + _IMAGE, 2),
     "get_audio_features": (("input_features", "input_values"), _AUDIO, 3),
 }
-"""Method of a model -> what may be its main input, settings that name the token, and the kind of token."""
+"""Method of a model -> its possible main inputs, settings that name the token, and the kind of token."""
 
 
 def feature_makers(model: nn.Module, names: Collection[str]) -> Iterator[FeatureMaker]:
-    """Yield what of a model makes features of some of these inputs, to put among those of text."""
+    """Yield the methods of a model that make features of some of these inputs, to put among those of text."""
     parameters = inspect.signature(model.forward).parameters
     used: set[str] = set()
     for method, (mains, settings, kind) in _FEATURE_MAKERS.items():
         tokens = [getattr(model.config, name, None) for name in settings]
         known = tuple(dict.fromkeys(token for token in tokens if isinstance(token, int) and token >= 0))
-        # The innermost: those around it hand on what they are given without naming it.
+        # The innermost: modules around it pass their arguments on without naming them.
         owners = [module for module in model.modules() if hasattr(module, method)]
         call = getattr(owners[-1], method) if owners else None
         taken = parameters if call is None else inspect.signature(call).parameters
@@ -67,9 +67,9 @@ def feature_makers(model: nn.Module, names: Collection[str]) -> Iterator[Feature
 def places_of(
     maker: InputMaker, of: FeatureMaker, inputs: Mapping[str, torch.Tensor]
 ) -> tuple[list[Places], str]:
-    """Return the places in each sequence for what is made of inputs, for each token that may stand there.
+    """Return the places in each sequence for the features of inputs, for each token that may stand there.
 
-    There are none if the model refuses those inputs; the second is what it says then.
+    There are none if the model refuses those inputs; the second value is then its error.
     """
     probed = [Places(token, count, of.kind) for count in (_PROBED, 0) for token in of.tokens]
     if of.method is None:
@@ -88,7 +88,7 @@ def places_of(
 
 
 def _told_by(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what the number of features may depend on: sizes, and whole numbers."""
+    """Return the values that the number of features may depend on: sizes, and whole numbers."""
     values = None if tensor.is_floating_point() or tensor.is_meta else tuple(tensor.flatten().tolist())
     return tensor.dtype, tuple(tensor.shape), values
 
@@ -96,7 +96,7 @@ def _told_by(tensor: torch.Tensor) -> tuple[object, ...]:
 def _counted(
     model: nn.Module, method: Callable[..., Any], given: Mapping[str, torch.Tensor]
 ) -> tuple[int | None, str]:
-    """Return how many features a method makes of inputs, or what it says against them."""
+    """Return the number of features that a method makes of inputs, or its error."""
 
     def count(**given: torch.Tensor) -> int | None:
         return _count_of_features(method(**given))

@@ -39,7 +39,7 @@ def check_is_module(model: object) -> None:
 
 
 def refuse_torch_script(model: object, name: str) -> None:
-    """Raise the ``TypeError`` for what ``torch.jit`` made, whose graph is none of ``torch.fx``."""
+    """Raise the ``TypeError`` for objects of ``torch.jit``, whose graph is not a ``torch.fx`` graph."""
     if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise TypeError(
             f"{name}: expected a module in Python, got {described(model)}, which torch.jit made and "
@@ -49,7 +49,7 @@ def refuse_torch_script(model: object, name: str) -> None:
 
 
 def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
-    """Return a model that can be traced, or what was compiled to make it; raise if there is none.
+    """Return a model that can be traced, or the source of a compiled one; raise if there is none.
 
     A function is traced as the module that calls it.
     """
@@ -57,7 +57,7 @@ def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
         model = module_of(model)
     check_is_module(model)
     assert isinstance(model, nn.Module)
-    if type(model).__module__ == "torch._dynamo.eval_frame":  # what torch.compile returns
+    if type(model).__module__ == "torch._dynamo.eval_frame":  # the result of torch.compile
         model = model.get_submodule("_orig_mod")
     _check_hides_no_method(model, "")
     if sharded := [name for name, module in model.named_modules() if _is_sharded(module)]:
@@ -162,7 +162,7 @@ def _modules_read(function: Any) -> Iterator[tuple[str, nn.Module]]:
 def _has_signature(function: Callable[..., Any]) -> bool:
     try:
         inspect.signature(function)
-    except ValueError:  # functions in C do not tell what they take
+    except ValueError:  # functions in C do not tell their parameters
         return False
     return True
 

@@ -1,6 +1,6 @@
 """Empty caches, such as ``functools.lru_cache`` and ``cached_property``, while a model is recorded.
 
-What such a function gave in an earlier run would be a tensor that the graph knows nothing of, and the fake
+The result of such a function from an earlier run would be a tensor that the graph does not know, and the fake
 tensors of the recorded run would turn up in later runs of the model.
 """
 
@@ -26,19 +26,18 @@ from fxlab.tracing.torch_private import disable_current_modes
 from fxlab.values.containers import is_a
 
 _OF_RUNS: tuple[type[Any], ...] = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, nn.Module)
-"""What a function may give a tensor of the run for, or cannot look up."""
+"""Classes of arguments for which a result may be a tensor of the run, or which no cache can look up."""
 
 
 @contextmanager
 def caches_bypassed(
     model: nn.Module, around: Surroundings, made: TensorsMade | None = None
 ) -> Iterator[None]:
-    """Let functions around a model compute each result anew, for this thread.
+    """Let functions around a model compute each result again, for this thread.
 
-    Those of the files in which its modules are written always do so. Others do if they are given tensors,
-    modules or sizes; else they may be what is asked again and again, and takes long. ``around``: what is
-    around it. ``made``: is told of the tensors that are constants of the model, though they are made during
-    the run.
+    Functions from the files of its modules always do so. Others do if they receive tensors, modules or sizes;
+    otherwise they may be slow and called again and again. ``around``: the Python around the model. ``made``:
+    is told of tensors that are constants of the model although they are made during the run.
     """
     own = files_of(model)
     names = {file.__name__ for file in own}
@@ -107,14 +106,14 @@ class _RememberedForOneRun:
 
     def __set__(self, owner: Any, value: Any) -> None:
         if threading.get_ident() == self._thread:
-            self._known[id(owner)] = owner, value  # what has a setter is asked before the owner's attributes
+            self._known[id(owner)] = owner, value  # a setter takes precedence over attributes
         else:
             vars(owner)[self._own.attrname] = value
 
     def _value(self, owner: Any) -> Any:
         if isinstance(owner, nn.Module):
             return self._own.func(owner)
-        # Of what is no module the model makes a constant, in its first run.
+        # A result that belongs to no module is computed once by the model, so it is a constant.
         with disable_current_modes(), torch._C.DisableTorchFunction():
             value = self._own.func(owner)
         if self._made is not None:
@@ -123,7 +122,7 @@ class _RememberedForOneRun:
 
 
 NOT_TO_BE_USED: Mapping[type, Callable[[Any], Any]] = {GeneratorType: UnusedGenerator}
-"""What stands for objects that a run may not use, by their class."""
+"""Class of objects that a run may not use -> makes their stand-ins."""
 
 
 def _put(holder: Any, key: Any, function: Any) -> None:

@@ -17,9 +17,9 @@ from fxlab.values.nested import tensors_inside
 
 
 class TensorsMade:
-    """Tells which tensors are younger than the run, whatever made them: a thread, numpy, an extension in C.
+    """Tells which tensors are younger than the run, whether a thread, numpy or an extension in C made them.
 
-    Python's garbage collector knows every tensor. What is there when the run begins is put aside by
+    Python's garbage collector knows every tensor. Those that exist when the run begins are put aside by
     :func:`gc.freeze`, which takes no time, and put back at the end.
 
     Examples
@@ -40,7 +40,7 @@ class TensorsMade:
 
     def __enter__(self) -> TensorsMade:
         if is_frozen():
-            # By its type: a weak proxy is asked for its class, and may have lost what it stands for.
+            # By its type: `isinstance` asks a weak proxy for its referent, which may be gone.
             self._others += [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]
         else:
             gc.freeze()

@@ -10,10 +10,10 @@ from typing import Any
 
 @contextmanager
 def exchanged_code(function: FunctionType, call: Callable[..., Any]) -> Iterator[None]:
-    """Let another function make the calls of a function, whatever name a module knows it by.
+    """Let another function make the calls of a function, under every name that a module knows it by.
 
-    ``function``: the function, whose ``__code__`` is exchanged. ``call``: given the function, what does what
-    it does, its positional and its keyword arguments.
+    ``function``: the function, whose ``__code__`` is exchanged. ``call``: receives the function, a callable
+    that runs its own code, and its positional and keyword arguments.
     """
     code, defaults, closure = function.__code__, function.__defaults__, function.__closure__
     original = FunctionType(code, function.__globals__, function.__name__, defaults, closure)

@@ -35,6 +35,6 @@ def is_torch(name: str) -> bool:
 
 
 def names_in(owner: ModuleType | type) -> dict[str, Any]:
-    """Return what the names in a Python module or a class stand for."""
+    """Return the values of the names in a Python module or a class."""
     read = type.__getattribute__ if is_a(owner, type) else object.__getattribute__
     return dict(read(owner, "__dict__"))

@@ -40,7 +40,7 @@ def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
 
 
 def _own_names(file: ModuleType) -> dict[str, Any]:
-    """Return what is to stand under which names of a file."""
+    """Return the values that names of a file stand for during the run."""
     names = names_in(file)
     texts = [_only_called(text) for text in _texts_of(file)]
     types = frozenset(_TYPES).intersection(*texts) if texts else ()
@@ -53,7 +53,7 @@ def _own_names(file: ModuleType) -> dict[str, Any]:
 
 
 def _texts_of(file: ModuleType) -> list[str]:
-    """Return what the functions of a Python module are written in: a file, or the cells of a notebook."""
+    """Return the sources of the functions of a Python module: a file, or the cells of a notebook."""
     held = [*names_in(file).values()]
     classes = [value for value in held if is_a(value, type) and file_of(value) == file.__name__]
     held += [value for cls in classes for value in names_in(cls).values()]
@@ -144,7 +144,7 @@ def _sqrt(number: Any) -> Any:
 
 
 def as_python_number(kind: Callable[[Any], Any], number: Any) -> Any:
-    """Return what Python's ``bool``, ``int`` or ``float`` makes of a number, which may be symbolic."""
+    """Return a number, which may be symbolic, converted by Python's ``bool``, ``int`` or ``float``."""
     return kind(number)
 
 

@@ -25,7 +25,7 @@ class Reason:
     running: tuple[Part, ...]
     """The parts of the model that were running, innermost first."""
     what: str
-    """What happened in them."""
+    """The event in them."""
     where: str
     """``file:line`` of the model's code."""
     is_number: bool = False
@@ -43,8 +43,8 @@ class Reason:
     def candidates(self) -> tuple[Part, ...]:
         """The parts of which one may stay whole, the best first.
 
-        What pads a length tells those around it by how much, who decide on that too. But what a module
-        computes is not hidden for the sake of a remainder.
+        A part that pads a length tells the parts around it by how much, and they decide on that too. But the
+        computation of a module is not hidden for the sake of a remainder.
         """
         if not self.is_remainder:
             return self.running
@@ -52,7 +52,7 @@ class Reason:
 
 
 def parts_running(frame: FrameType | None) -> tuple[Part, ...]:
-    """Return the parts of a model that are running, from a frame outward to what began to trace it."""
+    """Return the running parts of a model, from a frame outward to the frame that began to trace it."""
     found: list[Part] = []
     while frame is not None and not is_start_of_tracing(frame.f_code.co_filename):
         if (part := _part_of(frame)) is not None:

@@ -34,9 +34,9 @@ _MATMUL: Any = type(torch.backends.cuda.matmul)
 class SettingReads:
     """Notes reads of settings, which a graph does not repeat when it runs.
 
-    What the model has set otherwise by itself is its own choice, and not noted. ``is_seen``: tells whether
-    what runs now is recorded; a module that is one node reads again when the graph runs. ``held``: the first
-    read of each setting. ``reads_autocast``: whether a setting of autocast has been read.
+    A setting that the model itself has changed is its own choice, and not noted. ``is_seen``: tells whether
+    the running code is recorded; a module that is one node reads again when the graph runs. ``held``: the
+    first read of each setting. ``reads_autocast``: whether a setting of autocast has been read.
     """
 
     def __init__(self, model: nn.Module, is_seen: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ class SettingReads:
         return (is_model_code(file) or is_of_modules(file)) and self._is_seen()
 
     def hold_gradients(self) -> None:
-        """Note that the model has read what depends on whether gradients are on."""
+        """Note that the model has read a value that depends on whether gradients are on."""
         self._note(GRADIENTS, True)
 
     def _note(self, name: str, value: Any) -> None:
@@ -120,7 +120,7 @@ def _readers() -> dict[str, Callable[..., Any]]:
 
 
 def _asking_frame() -> FrameType:
-    """Return the frame that has called what was exchanged."""
+    """Return the frame that has called the exchanged function."""
     frame = sys._getframe(2)
     while frame.f_code.co_filename == exchanged_file and frame.f_back is not None:
         frame = frame.f_back
@@ -138,11 +138,11 @@ _PASSING_ON = (exchanged_file, os.__file__, "<frozen ")
 
 
 class OutsideReads:
-    """Notes reads of environment variables, which a graph checks, and of numbers that are others each time.
+    """Notes reads of environment variables, which a graph checks, and of numbers that differ each time.
 
-    ``files``: the files of the model. ``is_seen``: tells whether what runs now is recorded. ``environment``:
-    the first read of each variable. ``numbers``: the function that gave a number -> ``file:line`` of what has
-    called it. ``seeds``: the same of functions that seed torch's generators.
+    ``files``: the files of the model. ``is_seen``: tells whether the running code is recorded.
+    ``environment``: the first read of each variable. ``numbers``: the function that gave a number ->
+    ``file:line`` of its caller. ``seeds``: the same of functions that seed torch's generators.
     """
 
     def __init__(self, files: list[ModuleType], is_seen: Callable[[], bool]) -> None:

@@ -30,7 +30,7 @@ def is_of_modules(filename: str) -> bool:
 
 
 def is_asked_by_own_code() -> bool:
-    """Tell whether what fxlab answers was asked by code of the model's own, and not by torch's."""
+    """Tell whether the question that fxlab answers came from code of the model's own, not from torch's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_FXLAB):
         frame = frame.f_back
@@ -54,7 +54,7 @@ def is_start_of_tracing(filename: str) -> bool:
 def model_frames(until: FrameType) -> list[tuple[str, int, str]]:
     """Return file, line and function of each running frame of the model, outermost first.
 
-    ``until``: the frame that called the model; it and what lies outside of it are left out.
+    ``until``: the frame that called the model; it and the frames outside it are left out.
     """
     found: list[tuple[str, int, str]] = []
     frame: FrameType | None = sys._getframe(1)

@@ -1,8 +1,8 @@
 """The Python around a model: searched for tensors of a run when it has ended, and put back.
 
-A model may keep what it computes outside of its modules: in a dictionary of a file, in an attribute of a
-class, in the variables of a decorator, in :func:`functools.lru_cache`. A fake tensor that stays there would
-be given to the next run of the model, and to everybody else who reads it.
+A model may store results outside its modules: in a dictionary of a file, in an attribute of a class, in the
+variables of a decorator, in :func:`functools.lru_cache`. A fake tensor that stays there would reach the next
+run of the model, and every other reader.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _APART_CLASSES: tuple[type[Any], ...] = (
     *(torch.Tensor, nn.Module, ModuleType, type, logging.Logger),
     threading.Thread,  # changes while a model runs, as the one that watches progress bars
 )
-"""What is not looked into, or is looked at by itself."""
+"""Classes that are not searched, or are searched by a function of their own."""
 _PYTHONS = sys.stdlib_module_names - {"__main__"}
 _APART = {"torch", "fxlab", "numpy", "builtins", *_PYTHONS}
 """Packages whose files hold nothing of a model."""
 _OF_PYTHON_ITSELF = frozenset({"builtins", "functools"})
 """Where methods, tuples, properties, partial functions and the like are, which hold more than attributes."""
 _OF_IMPORTS = frozenset({"__builtins__", "__loader__", "__spec__"})
-"""What the import system writes into a file. The loader of a test leads to all tests."""
+"""The attributes that the import system writes into a file. The loader of a test leads to all tests."""
 _MOST_SEARCHED = 20_000
 """Objects inside of a value that are looked at."""
 
@@ -52,8 +52,7 @@ Cached = functools._lru_cache_wrapper
 def files_around(model: nn.Module) -> list[ModuleType]:
     """Return the Python files that the code of a model can reach by names, as far as they know torch.
 
-    These are the files in which its classes are written, the files in which what these import is written,
-    and so on.
+    These are the files of its classes, the files of the names that these import, and so on.
     """
     found: dict[int, ModuleType] = {}
     ahead = files_of(model)
@@ -66,7 +65,7 @@ def files_around(model: nn.Module) -> list[ModuleType]:
 
 
 def _next_to(file: ModuleType) -> list[ModuleType] | None:
-    """Return the files in which what a file imports is written, ``None`` if it knows nothing of torch."""
+    """Return the files of the names that a file imports, ``None`` if it knows nothing of torch."""
     if not is_a(file, ModuleType) or _is_apart(name := _name_in(file)):
         return None
     names = names_in(file)
@@ -79,7 +78,7 @@ def _next_to(file: ModuleType) -> list[ModuleType] | None:
 
 
 _IMPORTED: dict[str, tuple[int, list[ModuleType] | None]] = {}
-"""What :func:`_next_to` has found, with the number of names that there were: a file changes little."""
+"""The results of :func:`_next_to`, with the number of names that there were: a file changes little."""
 
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -88,9 +87,9 @@ _CURRENT: list[tuple[nn.Module, Surroundings]] = []
 
 @contextmanager
 def run_alone(model: nn.Module) -> Iterator[Surroundings]:
-    """Let no other thread record a model until the block ends, and keep what is around this one.
+    """Let no other thread record a model until the block ends, and keep the Python around this one.
 
-    Torch itself is changed while a model is recorded, and which tensors are of the run is told by their age.
+    Torch itself is changed while a model is recorded, and the age of a tensor tells whether it is of the run.
     """
     with _ONE_AT_A_TIME:
         found = next((around for of, around in _CURRENT if of is model), None)
@@ -112,8 +111,8 @@ class _Snapshot:
     """The contents of some files and classes, and of all that can be reached from there.
 
     A class that no file names, such as one of a function, is found by its objects. ``apart_from``: files and
-    classes that another snapshot has. ``owners``: those that this one has. ``caches``: the functions with a
-    cache, and generators, neither of which a run may use: what holds them, under which name, and they.
+    classes that another snapshot has. ``owners``: those that this one has. ``caches``: functions with a
+    cache, and generators, neither of which a run may use: the holder, the name there, and the object.
     """
 
     def __init__(self, owners: Iterable[Any], apart_from: Iterable[Any] = ()) -> None:
@@ -148,7 +147,7 @@ class _Snapshot:
                 self.owners.append(value)
 
     def is_current(self) -> bool:
-        """Tell whether all is still as it was; what the caches of functions have found may have changed."""
+        """Tell whether all is still as it was; the caches of functions may have new entries."""
         if any(function.__dict__ for *_, function in self._functions):
             return False
         if not all(_is_as_it_was(_contents_of(holder), before) for _, holder, before in self._held):
@@ -157,7 +156,7 @@ class _Snapshot:
         return True
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
-        """Put back what holds tensors or symbolic numbers of a run; return where something has changed."""
+        """Put back holders of tensors or symbolic numbers of a run; return the places that have changed."""
         found = []
         for name, holder, before in self._held:
             now = _contents_of(holder)
@@ -174,7 +173,7 @@ class _Snapshot:
         return found
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep what a value holds, and what that holds in turn, as far as that is not too much."""
+        """Keep the contents of a value, and their contents in turn, as far as that is not too much."""
         ahead, seen = deque([(name, value)]), self._seen
         most = len(seen) + _MOST_SEARCHED
         while ahead and len(seen) < most:
@@ -233,17 +232,17 @@ class Surroundings:
         self.caches = [cache for snapshot in self._lasting for cache in snapshot.caches]
 
     def keep(self, values: Iterable[tuple[str, Any]], classes: Iterable[type]) -> None:
-        """Keep until the next :meth:`put_back`, too, what is in some values and classes."""
+        """Keep the contents of some values and classes, too, until the next :meth:`put_back`."""
         snapshot = _Snapshot(classes, apart_from=self.owners)
         for name, value in values:
             snapshot.keep(name, value)
         self._until_put_back.append(snapshot)
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
-        """Put back what holds tensors or symbolic numbers of a run; return what the run has changed.
+        """Put back holders of tensors or symbolic numbers of a run; return the changes of the run.
 
-        That is what was put back, and the numbers and texts that are not what they were, which stay.
-        ``is_of_run``: tells whether a tensor or number is one of the run.
+        These are the places put back, and numbers and texts with a new value, which stay. ``is_of_run``:
+        tells whether a tensor or number is one of the run.
         """
         snapshots = *self._lasting, *self._until_put_back
         found = [where for snapshot in snapshots for where in snapshot.put_back(is_of_run)]
@@ -295,13 +294,13 @@ def _holds_nothing(function: FunctionType) -> bool:
 def _namespace(value: Any) -> dict[str, Any] | None:
     try:
         own = vars(value)
-    except Exception:  # most have none, and a weak proxy may have lost what it stands for
+    except Exception:  # most have none, and the referent of a weak proxy may be gone
         return None
     return own if type(own) is dict else None
 
 
 def _contents_of(holder: Any) -> dict[Any, Any]:
-    """Return what a holder has, by key or by index."""
+    """Return the contents of a holder, by key or by index."""
     if type(holder) is dict:
         return holder
     if isinstance(holder, ModuleType | type):
@@ -320,7 +319,7 @@ def _contents_of(holder: Any) -> dict[Any, Any]:
 def _put_back(
     holder: Any, now: dict[Any, Any], before: dict[Any, Any], is_of_run: Callable[[Any], bool]
 ) -> list[Any]:
-    """Put back what a holder had if something of the run is in it; return where that was."""
+    """Put back the contents of a holder if something of the run is in them; return the place of that."""
     changed = [key for key, value in now.items() if key not in before or before[key] is not value]
     found = [key for key in changed if _holds((key, now[key]), is_of_run)]
     if not found:

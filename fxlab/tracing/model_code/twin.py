@@ -1,4 +1,4 @@
-"""A twin of a model to run in its place, so that what the run changes is not the model's."""
+"""A twin of a model to run in its place, so that changes made by the run do not reach the model."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Twin:
     """A copy of the modules, containers and objects of a model, with other tensors in place of its own.
 
     Modules, lists, dictionaries and objects that can be reached from the model are copied; bound methods,
-    partial functions, closures and weak references lead to the copies. Everything else is shared: what
-    extensions in C hold, locks, classes, functions without such variables. ``replacement``: returns what
-    stands for a tensor that a module holds, as attribute or in a list or dict. The same tensor is asked for
-    once. Tensors that lie deeper are shared. ``stand_ins``: class of values that can neither be copied nor
-    shared -> makes what stands for one. ``model``: the twin. ``shared``: what the model holds and could not
-    be copied: its path, and the value.
+    partial functions, closures and weak references lead to the copies. Everything else is shared: contents of
+    extensions in C, locks, classes, functions without such variables. ``replacement``: returns the stand-in
+    of a tensor that a module holds, as attribute or in a list or dict; it is called once per tensor. Tensors
+    that lie deeper are shared. ``stand_ins``: class of values that can neither be copied nor shared -> makes
+    their stand-ins. ``model``: the twin. ``shared``: the path and value of each object of the model that
+    could not be copied.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Twin:
     ) -> None:
         self._replacement, self._stand_ins = replacement, stand_ins
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        # By identity; what was copied is held, so that nothing else takes its identity.
+        # By identity; copied values are held, so that no other object takes their identity.
         self._copies: dict[int, tuple[Any, Any]] = {}
         self.shared: list[tuple[str, Any]] = []
         self._unfilled: deque[Callable[[], None]] = deque()
@@ -51,7 +51,7 @@ class Twin:
         self.model: nn.Module = self.of(model)
 
     def of(self, value: Any) -> Any:
-        """Return what stands for a value in the twin: the value itself where nothing in it is copied."""
+        """Return the stand-in of a value in the twin: the value itself where nothing in it is copied."""
         found = self._copied(value)
         while self._unfilled:  # without recursion, as models may be nested deeply
             self._unfilled.popleft()()
@@ -64,7 +64,7 @@ class Twin:
         return twin
 
     def tensors(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield each tensor that was replaced, and what stands for it."""
+        """Yield each tensor that was replaced, and its stand-in."""
         yield from self._tensors.values()
 
     def classes(self) -> set[type]:
@@ -74,7 +74,7 @@ class Twin:
     def changed(self) -> list[str]:
         """Return the attributes, items and generators of the model that differ in the twin, by their paths.
 
-        Parameters, buffers, submodules and hooks are left out, and so is what the tensors hold.
+        Parameters, buffers, submodules and hooks are left out, and so is the data of tensors.
         """
         found = []
         for value, twin in [*self._copies.values()]:
@@ -106,7 +106,7 @@ class Twin:
         return now[name] is was or now[name] is stands_for_it or is_same(was, now[name])
 
     def _path(self, value: Any) -> str:
-        """Return the path from the model to what was copied."""
+        """Return the path from the model to a copied value."""
         if id(value) not in self._places:
             return ""
         holder, key = self._places[id(value)]
@@ -118,7 +118,7 @@ class Twin:
         return self._tensor(value) if is_tensor else self._copied(value, place=place)
 
     def _copied(self, value: Any, is_held: bool = False, place: tuple[Any, Any] | None = None) -> Any:
-        """Return what stands for a value; a container that a module holds has other tensors."""
+        """Return the stand-in of a value; a container that a module holds has other tensors."""
         if is_a(value, *_ATOMS):
             return value
         if id(value) not in self._copies:
@@ -222,7 +222,7 @@ class Twin:
         return functools.partial(func, *args, **dict(zip(value.keywords, keywords, strict=True)))
 
     def _of_function(self, value: FunctionType) -> Any:
-        """Copy a function if its variables from outside, or its attributes, lead to what is copied."""
+        """Copy a function if its variables from outside, or its attributes, lead to copied values."""
         cells = value.__closure__ or ()
         around = [self._cell(cell) for cell in cells]
         if all(map(_is, around, cells)) and not vars(value):

@@ -25,7 +25,7 @@ class AutocastUse:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """See, while a model runs, whether it makes a region like what is around it.
+        """See, while a model runs, whether it enters a region with the settings that hold around it.
 
         Most such regions are there to keep precision where autocast is on, and do nothing elsewhere.
         """
@@ -51,7 +51,7 @@ def require_autocast(state: AutocastState) -> None:
 
 
 AttentionBackends: TypeAlias = tuple[SDPBackend, ...]
-"""What ``scaled_dot_product_attention`` may compute with; other backends round otherwise."""
+"""The backends of ``scaled_dot_product_attention``; others round otherwise."""
 
 _ENABLED: dict[SDPBackend, Callable[[], bool]] = {
     SDPBackend.MATH: torch.backends.cuda.math_sdp_enabled,
@@ -63,13 +63,13 @@ _ENABLED: dict[SDPBackend, Callable[[], bool]] = {
 
 
 def attention_backends() -> AttentionBackends:
-    """Return what attention may be computed with."""
+    """Return the backends that attention may be computed with."""
     return tuple(backend for backend, is_enabled in _ENABLED.items() if is_enabled())
 
 
 @dataclass(frozen=True)
 class WithAttentionBackends:
-    """The target of a node that computes attention with what the model chooses there."""
+    """The target of a node that computes attention with the backends that the model chooses there."""
 
     function: Callable[..., Any]
     backends: AttentionBackends

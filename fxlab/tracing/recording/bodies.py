@@ -18,15 +18,15 @@ from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
 
 
 class RecordedBody:
-    """The graph of a function while it runs; what it uses of the graph around it is given to it.
+    """The graph of a function while it runs; it receives the values that it uses of the graph around it.
 
-    ``graph``: what is recorded. ``given``: what the graph is to be called with. ``branches``: the graphs of
+    ``graph``: the graph that is recorded. ``given``: the values to call it with. ``branches``: the graphs of
     branches inside, by the name that ``get_attr`` nodes know them by. ``sizes``: makes its nodes for symbolic
     numbers, once there are any.
     """
 
     has_values = False
-    """Whether its tensors are tensors of their own, and not what torch puts in their place."""
+    """Whether its tensors are plain tensors, and not wrappers that torch puts in their place."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -43,7 +43,7 @@ class RecordedBody:
     def recorded(
         self, bind: Callable[[torch.Tensor, Node], None], node_of: Callable[[Any], Any]
     ) -> Callable[..., Any]:
-        """Return a function that records what the given one does, with its results as the graph's.
+        """Return a function that records the calls of the given one, with its results as the graph's.
 
         ``bind``: called with each input and its placeholder. ``node_of``: tensor or symbolic number -> its
         node in the graph.
@@ -85,11 +85,11 @@ class RecordedBody:
 
 
 class OperatorBody(RecordedBody):
-    """A function that an operator of torch is given, such as a branch of ``torch.cond``.
+    """A function that is an argument of an operator of torch, such as a branch of ``torch.cond``.
 
-    ``refused``: makes the error that says what is wrong with it. ``given``: what another function of the same
-    call uses of the graph around it, which this one is called with as well. ``is_condition``: whether it
-    gives the condition of a loop.
+    ``refused``: makes the error that says why it is refused. ``given``: the values that another function of
+    the same call uses of the graph around it; this one receives them as well. ``is_condition``: whether it
+    computes the condition of a loop.
     """
 
     has_values = True

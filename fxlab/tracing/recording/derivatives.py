@@ -18,7 +18,7 @@ DERIVATIVES = ("grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
 JVP = "jvp"
 """That of the function which takes one at once, of primals and tangents."""
 LINEAR = VJP, LINEARIZE = "vjp", "linearize"
-"""Those of functions which return what they compute, and a linear function."""
+"""Names of the functions which return the function's results, and a linear function."""
 
 
 class Given(enum.Enum):
@@ -32,12 +32,12 @@ class Derivative:
     """The target of a node that differentiates a graph."""
 
     graph_module: GraphModule
-    """What is differentiated; it holds no tensors, what it uses of the model is given to it."""
+    """The differentiated graph; it holds no tensors, values that it uses of the model are arguments."""
     name: str
     """Of the function in ``torch.func``."""
     options: Mapping[str, Any]
     arguments: Any
-    """Of what is differentiated: positional and by name, with a :class:`Given` for each tensor."""
+    """Arguments of the graph: positional and by name, with a :class:`Given` for each tensor."""
 
     @property
     def __name__(self) -> str:
@@ -51,7 +51,7 @@ class Derivative:
         return self.taken(*given)
 
     def taken(self, *given: Any) -> Any:
-        """Return what the function of ``torch.func`` returns."""
+        """Return the result of the function of ``torch.func``."""
         tensors = iter(given)
         args, kwargs = pytree.tree_map_only(Given, lambda _: next(tensors), self.arguments)
         others = tuple(tensors)
@@ -89,7 +89,7 @@ class Applied:
 class DerivativeBody(RecordedBody):
     """The graph of a function that is being differentiated.
 
-    ``function``: what ``torch.func`` was given.
+    ``function``: the function given to ``torch.func``.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Vmapped:
     """The target of a node that calls a graph under ``torch.vmap``."""
 
     graph_module: GraphModule
-    """What is mapped; it holds no tensors, what it uses of the model is given to it."""
+    """The mapped graph; it holds no tensors, values that it uses of the model are arguments."""
     in_dims: tuple[int | None, ...]
     """The mapped dimension of each argument."""
     out_dims: Any
@@ -129,7 +129,7 @@ class Vmapped:
 class VmapBody(RecordedBody):
     """The graph of a function that is being mapped.
 
-    ``function``: what ``torch.vmap`` was given. ``in_dims``: its mapped dimensions, as they were given.
+    ``function``: the function given to ``torch.vmap``. ``in_dims``: its mapped dimensions, as given.
     """
 
     def __init__(self, function: Callable[..., Any], in_dims: Any, args: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Calls of FlexAttention as nodes: what changes its scores and masks them are graphs of their own."""
+"""Calls of FlexAttention as nodes: the functions that change scores and mask them are graphs of their own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fxlab.tracing.recording.torch_calls import AutogradFunction
 class FlexAttention:
     """The target of a node that computes FlexAttention.
 
-    ``graphs``: the graphs of ``score_mod`` and ``mask_mod``, where there are any; they hold no tensors, what
-    they use of the model is given to them. ``options``: the arguments that hold no tensors.
+    ``graphs``: the graphs of ``score_mod`` and ``mask_mod``, where there are any; they hold no tensors,
+    values that they use of the model are arguments. ``options``: the arguments that hold no tensors.
     """
 
     graphs: Mapping[str, GraphModule]
@@ -40,7 +40,7 @@ class FlexAttention:
     ) -> Any:
         """Compute it.
 
-        ``blocks``: the attributes of the block mask. ``given``: what the graphs use besides their arguments.
+        ``blocks``: the attributes of the block mask. ``given``: other values that the graphs use.
         """
         from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -63,7 +63,7 @@ def arguments_of(function: str, query: torch.Tensor) -> list[torch.Tensor]:
 
 
 def indexed_by_tensors(graph: Graph) -> None:
-    """Let a graph index as it was written: what torch puts in the place of that is put there again."""
+    """Let a graph index as it was written: undo the replacement that torch makes while it traces."""
     for node in graph.nodes:
         if isinstance(node.target, AutogradFunction) and node.target.__name__ == "ModIndex":
             tensor, index = node.args

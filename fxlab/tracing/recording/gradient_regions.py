@@ -22,7 +22,7 @@ def gradients_turned_on_seen(run: Run) -> Iterator[None]:
     """Let the graph turn gradients on where the model does, and leave them as they were behind that.
 
     A graph is recorded with gradients on, and may run without them. Regions without gradients need no such
-    nodes, since what they give is detached.
+    nodes, since their results are detached.
     """
     inside: list[tuple[Any, Node | None]] = []
 

@@ -50,7 +50,7 @@ _RECENT = 100
 
 
 RecordedNodes: TypeAlias = Mapping[str, Any]
-"""What each node calls, by its name."""
+"""The call of each node, by its name."""
 
 
 class OtherRecordingError(TraceError):
@@ -66,18 +66,18 @@ class SizeError(TraceError):
 
 
 class Recording:
-    """A graph that grows by what a model calls.
+    """A graph that grows by the calls of a model.
 
     ``model``: the module that is recorded; its parameters and buffers become ``get_attr`` nodes.
-    ``value_in_meta``: what ``node.meta["val"]`` keeps of a result. ``originals``: the model's tensors that
-    fake ones stand for. ``made``: the tensors that were made during the run, none of which can be a constant.
-    ``most_operations``: how complicated a size may be. ``expected``: what another run has recorded, if this
-    one is to end as soon as it records something else. The graph is to be compared only then.
+    ``value_in_meta``: the part of a result that ``node.meta["val"]`` keeps. ``originals``: the model's
+    tensors that fake ones stand for. ``made``: the tensors that were made during the run, none of which can
+    be a constant. ``most_operations``: how complicated a size may be. ``expected``: the calls of another run,
+    if this one ends as soon as it records a different one. The graph is to be compared only then.
 
     Attributes
     ----------
     graph : torch.fx.Graph
-        What has been recorded.
+        The recorded calls.
     constants : dict of str to torch.Tensor
         Tensors that are neither inputs nor parameters, by the name that ``get_attr`` nodes know them by.
     findings : list of Finding
@@ -89,17 +89,17 @@ class Recording:
     branches : dict of str to GraphModule
         The graphs of branches, by the name that ``get_attr`` nodes know them by.
     impure : set of torch.fx.Node
-        Nodes that are kept although nothing uses what they give.
+        Nodes that are kept although nothing uses their results.
     asked : dict of torch.fx.Node to list
-        What the calls of nodes have asked about sizes. Those that raise for some of them are kept as well.
+        Questions of the calls of nodes about sizes. Those that raise for some of them are kept as well.
     latest : torch.fx.Node
         The call that was recorded last.
     outside : types.FrameType
-        What called the model.
+        The frame that called the model.
     nodes : mapping of torch.Tensor to torch.fx.Node
-        Which node gives a tensor; with the way to it, if it is inside of what the node gives.
+        The node that gives a tensor; with the path to the tensor, if it is a part of the node's result.
     symbols : dict of sympy.Symbol to torch.fx.Node
-        Which node gives a number; with the dimension, if it is a size of what the node gives.
+        The node that gives a number; with the dimension, if it is a size of the node's result.
     sizes : SizeNodes
         Makes nodes of symbolic numbers.
     """
@@ -144,11 +144,11 @@ class Recording:
     # Calls.
 
     def add(self, call: Call, result: Any, written: bool, impure: bool = False) -> Any:
-        """Make a node of a call, and return what stands for its result."""
+        """Make a node of a call, and return the result that the model receives."""
         arguments = self.argument((call.args, dict(call.kwargs)))
         without_grad = not torch.is_grad_enabled()
         if without_grad and written:
-            # What is written without gradient is the tensor's data; its history stays as it is.
+            # A write without gradient changes the tensor's data; its history stays as it is.
             arguments = torch.fx.map_arg(arguments, self.detached)
         if self.bodies:
             arguments = torch.fx.map_arg(arguments, self.brought_here)
@@ -184,11 +184,11 @@ class Recording:
         return self.bodies[-1].graph if self.bodies else self.graph
 
     def brought_here(self, node: Node) -> Node:
-        """Return what stands for a node in the graph that is being recorded."""
+        """Return the node that stands for a node in the graph that is being recorded."""
         return self._brought(node, len(self.bodies))
 
     def _brought(self, node: Node, depth: int) -> Node:
-        """Return what stands for a node in a graph: the model's, or the function's inside so many others."""
+        """Return the stand-in of a node in the model's graph, or in that of a function at this depth."""
         for body in self.bodies[self._depth_of(node) : depth]:
             node = body.inherited(node)
         return node
@@ -255,7 +255,7 @@ class Recording:
         if not isinstance(number, SymbolicNumber):
             return []
         names = {number.node._expr, expression_of(number)}
-        # What was read out of a tensor of truth values is known as `u0 == 1`.
+        # A number that was read out of a tensor of truth values is known as `u0 == 1`.
         names = {name.lhs if isinstance(name, sympy.Eq) and name.rhs == 1 else name for name in names}
         return [name for name in names if isinstance(name, sympy.Symbol) and name not in self.symbols]
 
@@ -269,7 +269,7 @@ class Recording:
         read = self._sizes_read.get(symbol)
         if read is not None and not read._erased:
             return read
-        # Right behind what it is the size of, before anything can write over that.
+        # Right behind the sized value, before anything can write over it.
         with node.graph.inserting_after(self._known_at(node)):
             size = node.graph.create_node("call_method", "size", (node, dim), name=f"{node.name}_size_{dim}")
         size.meta["val"] = node.meta["val"].shape[dim] if "val" in node.meta else None
@@ -284,14 +284,14 @@ class Recording:
 
     @contextmanager
     def checking(self, node: Node) -> Iterator[Node]:
-        """Put nodes right behind another that check what it gives, before anything is taken out of it."""
+        """Put nodes right behind another that check its result, before anything is taken out of it."""
         following = self._known_at(node).next
         with node.graph.inserting_before(following):
             yield node
         self._checked_by[node] = following.prev
 
     def _known_at(self, node: Node) -> Node:
-        """Return the node behind which there may be others that take out what one gives."""
+        """Return the node behind which nodes may take parts out of a node's result."""
         last = self._checked_by.get(node, node)
         while last.op == "placeholder" and last.next.op == "placeholder":
             last = last.next
@@ -321,7 +321,7 @@ class Recording:
         return detached
 
     def taken_out(self, node: Node, path: Path) -> Node:
-        """Return the node of a part of what a node gives."""
+        """Return the node of a part of a node's result."""
         for step in steps_of(path):
             with node.graph.inserting_after(self._known_at(node)):
                 part = taken(node, step)
@@ -384,7 +384,7 @@ class Recording:
         return self.brought_here(node) if isinstance(node, Node) else node
 
     def output(self, value: Any) -> None:
-        """End the graph with what the model returns."""
+        """End the graph with the result of the model."""
         self._require_no_size_in(value)
         self.graph.output(output_argument(value, self.graph, self.node_of_output))
 
@@ -422,14 +422,14 @@ class Recording:
         name = f"{type(value).__module__}.{type(value).__qualname__}"
         raise Obstacle.UNUSUAL_ARGUMENT(type=name, where=self._place())
 
-    # What a node says of itself.
+    # A node's own description.
 
     def frames(self) -> list[tuple[str, int, str]]:
         """Return the lines of the model that are running, outermost first."""
         return model_frames(self.outside)
 
     def describe(self, node: Node, value: Any) -> None:
-        """Write into ``node.meta`` what a node gives, and where in the model it stands."""
+        """Write the result of a node, and its place in the model, into ``node.meta``."""
         if all(body.has_values for body in self.bodies):
             node.meta["val"] = self._value_in_meta(value)
         self.describe_place(node)
@@ -451,18 +451,18 @@ class Recording:
         return where(self.frames()) or "an unknown line"
 
     def end(self) -> list[weakref.ref[torch.Tensor]]:
-        """Let go of what only a run needs; return the tensors of the run, none of which is to stay."""
+        """Release the state that only a run needs; return weak references to the tensors of the run."""
         del self.outside  # its frame holds the results
         self._paths.clear()
         self._originals = Originals()
         return [*map(weakref.ref, self.nodes)]
 
     def nodes_by_name(self) -> dict[str, Any]:
-        """Return what each node calls."""
+        """Return the call of each node."""
         return {node.name: _called(node) for node in self.graph.nodes}
 
     def calls(self) -> dict[Node, Any]:
-        """Return what each node calls, with sizes themselves in place of the nodes that give them."""
+        """Return the call of each node, with sizes themselves in place of the nodes that give them."""
         names: dict[Node, Any] = {}
         calls: dict[Node, Any] = {}
         for node in self.graph.nodes:

@@ -49,9 +49,9 @@ from fxlab.values.tensors import bits_of, is_floating
 
 
 class Conditions:
-    """Adds nodes to a recording that raise ``AssertionError`` for what it does not hold for.
+    """Adds nodes to a recording that raise ``AssertionError`` for inputs for which it does not hold.
 
-    ``asked``: what the model asks about sizes and data.
+    ``asked``: the questions of the model about sizes and data.
     """
 
     def __init__(self, recording: Recording, asked: ModelSizes) -> None:
@@ -130,7 +130,7 @@ class Conditions:
             self._recording.findings.append(Found.SETTING(name, place, value=value))
 
     def require_structure(self, node: Node, name: str, value: Any) -> None:
-        """Make the graph check what is not a tensor in an input: numbers, and how many tensors there are."""
+        """Make the graph check the other parts of an input: numbers, and the count of tensors."""
         if not isinstance(value, torch.Tensor):
             parts = map_tensors(lambda *_: TensorOf(), value)
             with self._recording.checking(node):
@@ -153,7 +153,7 @@ class Conditions:
     def hold_told(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any, by_shapes: Any
     ) -> None:
-        """Make the graph check what a call tells the model's Python, unless it follows from shapes."""
+        """Make the graph check an answer that a call gives to Python, unless it follows from shapes."""
         if isinstance(result, _WITHOUT_DATA) or is_told_by_shapes(result, by_shapes):
             return
         if _is_of_numbers(result) and name_of(func) not in TEXT_READS:
@@ -162,9 +162,9 @@ class Conditions:
             self._hold_data(name_of(func), (args, kwargs), result)
 
     def hold_given(self, name: str, result: Any, by_shapes: Any) -> None:
-        """Make the graph check what does not follow from shapes of what it has just been given.
+        """Make the graph check the properties of the latest result that do not follow from shapes.
 
-        That is the shapes of tensors, how many there are, and numbers: Python may read all of these.
+        These are the shapes of tensors, the number of tensors, and numbers: Python may read all of these.
         """
         self._hold_inside(name, self._recording.latest, result, by_shapes, ())
 
@@ -209,7 +209,7 @@ class Conditions:
             self._assert(read, f"{REFUSAL} {name} giving {held} (at {place})")
 
     def require_unwritten(self) -> None:
-        """Raise :class:`TraceError` if something else than torch has written into what was handed out."""
+        """Raise :class:`TraceError` if code outside torch has written into memory that was handed out."""
         for tensor, version, data in self._handed_out:
             if tensor._version == version and not SameData()(tensor, data):
                 raise Obstacle.WRITTEN_UNSEEN()
@@ -227,7 +227,7 @@ class Conditions:
     def hold_gradient_read(
         self, name: str, func: Callable[..., Any], args: tuple[Any, ...], result: Any
     ) -> None:
-        """Make the graph check what tells of a tensor's gradients: a flag, or whether there is a history."""
+        """Make the graph check an answer about a tensor's gradients: a flag, or if there is a history."""
         read, value, place = self._same_call(func, args, {}), result, where(self._recording.frames())
         if not isinstance(result, bool):
             read, value = self._graph.call_function(operator.is_, (read, None)), result is None
@@ -270,7 +270,7 @@ class Conditions:
         self._require(operator.eq, self._graph.call_function(len, (node,)), len(values), message)
 
     def hold_result(self, name: str, result: Any, known: Container[Any]) -> None:
-        """Make the graph check that what it has just called gives tensors of the shapes that it reads.
+        """Make the graph check that its latest call gives tensors of the shapes that it reads.
 
         ``known``: the symbols of which other sizes are made.
         """
@@ -290,7 +290,7 @@ class Conditions:
                 check.args = (node, with_any_list(expected, path), name)
 
     def hold_decisions(self) -> None:
-        """Make the graph check what the model has decided on numbers that it read out of tensors."""
+        """Make the graph check the model's decisions on numbers that it read out of tensors."""
         decisions, self._asked.decisions = self._asked.decisions, []
         for decision in decisions:
             sources = {s: self._recording.source_of(s).name for s in decision.condition.free_symbols}
@@ -359,7 +359,7 @@ _QUESTIONS = ("size", getattr, len, torch._assert)
 
 
 def _asks_about(known: set[Node], node: Node) -> bool:
-    """Tell whether a node only says what inputs are: their parts, sizes, and conditions on these."""
+    """Tell whether a node only describes inputs: their parts, sizes, and conditions on these."""
     if not known.issuperset(node.all_input_nodes) or not node.all_input_nodes:
         return False
     if any(isinstance(source.meta.get("val"), torch.Tensor) for source in node.all_input_nodes):

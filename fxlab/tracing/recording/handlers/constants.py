@@ -1,4 +1,4 @@
-"""Calls that make tensors of what is no tensor: numbers of Python, arrays of numpy."""
+"""Calls that make tensors of numbers of Python and arrays of numpy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def allow_numbers(run: Run, call: TorchCall) -> Any:
 
 
 def copy_array(run: Run, call: TorchCall) -> Any:
-    """Make a tensor of an array of numpy, which what is not a tensor can only have given."""
+    """Make a tensor of an array of numpy, which no recorded call can have given."""
     if call.func not in _OF_NUMPY or not isinstance(call.args[0], np.ndarray):
         return PASSED_ON
     with run.unseen(), unset_fake_temporarily():

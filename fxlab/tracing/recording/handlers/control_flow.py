@@ -146,7 +146,7 @@ _CONDITION = "cond_graph"
 class _Bodies:
     """The functions of one call as graphs.
 
-    ``functions``: name of the graph -> function. ``arguments``: what each is called with. A loop calls its
+    ``functions``: name of the graph -> function. ``arguments``: the arguments of each. A loop calls its
     function again with other values, so the graphs are recorded with tensors like these, without their data.
 
     Attributes
@@ -154,11 +154,11 @@ class _Bodies:
     nodes : list of torch.fx.Node
         The nodes of the graphs.
     given : tuple of torch.fx.Node
-        What the graphs use of the graph around them, with which the operator calls them last.
+        The values of the graph around them that they use, which the operator passes to them last.
     results : list of list
-        What each function gives: tensors, and numbers if the operator carries numbers.
+        The results of each function: tensors, and numbers if the operator carries numbers.
     structures : list
-        The structures in which they give it.
+        The structures of these results.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class _Bodies:
             raise self.refused("gives tensors of other shapes or dtypes than it is given")
 
     def computed(self, *arguments: Any, stacked: tuple[int, torch.Tensor] | None = None) -> list[Any]:
-        """Return what the operator gives: on real tensors by calling it, else as the last function does.
+        """Return the operator's result: on real tensors by calling it, else as the last function gives it.
 
         ``stacked``: the number of results that are carried, after which a row of each other one stands for
         each row of the tensor.
@@ -231,7 +231,7 @@ class _Bodies:
             return results
 
     def recorded(self, arguments: Sequence[Any], result: Sequence[Any]) -> Any:
-        """Make a node of the call, and return what the model gets."""
+        """Make a node of the call, and return the model's result."""
         call = Call("call_function", self._operator, tuple(arguments), {})
         return pytree.tree_unflatten(self._run.recorded(call, tuple(result), False), self.structures[-1])
 

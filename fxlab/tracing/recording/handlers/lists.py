@@ -59,13 +59,13 @@ def _uncounted(run: Run, func: Callable[..., Any], args: tuple[Any, ...], kwargs
 
 
 def with_uncounted(run: Run, value: Any, path: Path = (), in_mapping: bool = False) -> Any:
-    """Return what the latest node gives with lists in it that notice when Python reads them.
+    """Return the latest node's result, with lists in it that notice when Python reads them.
 
-    A list may have an item for each image of a batch, and so may a tuple in what a module gives; a tuple by
-    itself is mostly several results.
+    A list may have an item for each image of a batch, and so may a tuple in the result of a module; a tuple
+    by itself is mostly several results.
 
-    ``value``: what the node gives, or a part of it. ``path``: where in it that is. ``in_mapping``: whether
-    that is an item of a mapping.
+    ``value``: the node's result, or a part of it. ``path``: the path of that part. ``in_mapping``: whether it
+    is an item of a mapping.
     """
     if isinstance(value, Mapping):
         items = {key: with_uncounted(run, item, (*path, key), True) for key, item in value.items()}

@@ -68,7 +68,7 @@ def require_own_storages(run: Run, call: TorchCall) -> Any:
 
 @contextmanager
 def storages_seen(run: Run) -> Iterator[None]:
-    """Do so where the model calls what torch does not show."""
+    """Require the same of comparisons of tensors, which torch hides from modes."""
 
     def compared(original: Any, *tensors: Any) -> Any:
         if run.is_seen():

@@ -61,7 +61,7 @@ class _ModuleCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     original: Callable[..., Any]
-    """What calls modules where nothing is recorded."""
+    """The caller of modules where nothing is recorded."""
     is_hooked: bool
     """Whether the model has given it hooks, or taken some away, during the run."""
 
@@ -77,7 +77,7 @@ def _called(run: Run, call: _ModuleCall) -> Any:
     module = call.module
     is_plain = not run.recording.bodies and autocast_state() == run.autocast
     if is_plain and _is_leaf(run, call):
-        all_read((call.args, call.kwargs))  # what the module does with lists is not seen
+        all_read((call.args, call.kwargs))  # the module's use of lists is not seen
         is_impure = vars(module).get("training") is not False
         is_of_torch = type(module).__module__.startswith("torch.nn.")
         return run.recorded_whole(call.node, lambda: _run_leaf(run, call), is_impure, is_of_torch)

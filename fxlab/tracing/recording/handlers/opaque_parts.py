@@ -48,7 +48,7 @@ def functions_seen(run: Run) -> Iterator[None]:
 
 @dataclass
 class _Method:
-    """A method that stays whole, and what it is found to use of its module."""
+    """A method that stays whole, and the attributes of its module that it is found to use."""
 
     run: Run
     part: FunctionType
@@ -62,7 +62,7 @@ class _Method:
         return self.target.called(state, self.used, *args, **kwargs)
 
     def node(self, call: Call) -> Call:
-        """Return the node to be, which is given what the method uses."""
+        """Return the call for the node, with the method's used attributes as arguments."""
         if not self.used:
             return call
         assert self.run.whole is not None
