@@ -1,4 +1,4 @@
-"""The trace report: how a trace was made, what it follows and what it holds fixed."""
+"""The trace report: how a trace was made, the sizes it follows and the facts it holds fixed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSAL = "traced for"
 
 
 class TraceError(RuntimeError):
-    """A model could not be recorded. The message names the line of the model and what would help.
+    """A model could not be recorded. The message names the line of the model and a remedy.
 
     Examples
     --------
@@ -86,18 +86,18 @@ class TraceReport(OtherNames):
     """
 
     rung: str
-    """What the model was run on. ``dynamic shapes``, the same ``with data`` (on which it decided) or with
-    ``parts kept whole`` (which loop over sizes or data), ``fixed shapes`` (``dynamic=False``) or ``real
+    """The inputs of the recorded run. ``dynamic shapes``, the same ``with data`` (on which it decided) or
+    with ``parts kept whole`` (which loop over sizes or data), ``fixed shapes`` (``dynamic=False``) or ``real
     inputs``. Or ``an exported program``, which fxlab did not run."""
     findings: tuple[Finding, ...] = ()
-    """What it follows and what it holds fixed, in the order of the run."""
+    """Its findings, in the order of the run."""
     steps_down: tuple[str, ...] = ()
     """Why each rung above this one was left, in words."""
     raised: tuple[str, ...] = ()
-    """The same in the words of what was raised, in full."""
+    """The errors behind these steps, in full."""
 
     def __str__(self) -> str:
-        """Say it in lines: what the graph does not hold for comes first."""
+        """Return it as lines; those that limit the graph come first."""
         first = [f for f in self.findings if f.kind not in _REASSURING]
         then = [f for f in self.findings if f.kind in _REASSURING]
         lines = [f"Traced on {self.rung}", *(f"left: {step}" for step in self.steps_down)]
@@ -113,8 +113,7 @@ class TraceReport(OtherNames):
 
         They are decisions on data, sizes that the model would take otherwise, settings of torch that the
         model's Python has read, and gradients and state that are not in the graph. Conditions on sizes are
-        not among them, as a model may require what they say, nor is the mode: most models compute something
-        else in training.
+        not among them, as a model may require them itself, nor is the mode: most models differ in training.
         """
         return tuple(f for f in self.findings if f.kind in _LIMITING or f.code in _NEEDLESS)
 

@@ -33,7 +33,7 @@ class SizesOfOne:
     def trace(self, rung: Rung, trace: Callable[[Rung], _Trace]) -> _Trace:
         """Trace on a rung; on other sizes in place of ones, if it gives the model's bits for these as well.
 
-        ``trace``: traces on it, and raises if what was recorded does not hold for the inputs.
+        ``trace``: traces on it, and raises if the recording does not hold for the inputs.
         """
         if not rung.dynamic or 1 not in self._taken or self._found == ():
             return trace(rung)
@@ -50,7 +50,7 @@ class SizesOfOne:
             except StandInError as error:
                 sizes = stand_ins.keys() - error.sizes
             except (GuardOnDataDependentSymNode, CannotBeWholeError):
-                raise  # whatever the sizes
+                raise  # other sizes would raise it, too
             except Exception:  # the model's own code runs here, and may raise anything
                 sizes = self._fewer(stand_ins)
             else:

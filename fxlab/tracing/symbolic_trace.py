@@ -73,8 +73,8 @@ def symbolic_trace(
         variables around it. It is traced in the mode (training or evaluation) that it is
         in; a graph that would be another one in the other mode refuses to run there.
     inputs
-        What to call it with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor. For
-        a model of transformers they are made by :func:`example_inputs` if left out.
+        The inputs of the run: keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
+        For a model of transformers they are made by :func:`example_inputs` if left out.
     input_names
         The parameters of ``forward`` to make inputs for, or to take of ``inputs``.
     dynamic
@@ -99,10 +99,10 @@ def symbolic_trace(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it should be, inputs are needed and not given, or the model is lazy and has
+        If an argument is of the wrong kind, inputs are needed and not given, or the model is lazy and has
         never run.
     TraceError
-        If the model cannot be recorded, or what was recorded does not compute the same.
+        If the model cannot be recorded, or the graph does not compute the same.
 
     Warns
     -----
@@ -147,7 +147,7 @@ class _Traced:
     reasons: list[Reason]
     """Why it is specialised."""
     nodes: RecordedNodes
-    """What was recorded, if the model has read its mode."""
+    """The recorded calls, if the model has read its mode."""
 
     @property
     def decisions(self) -> int:
@@ -163,7 +163,7 @@ class _Traced:
 class _Pipeline:
     """Takes a model from its inputs to a graph module that was compared with it.
 
-    ``model``, ``around``, ``arguments``, ``leaves``: what is traced, what is around it, on which inputs, and
+    ``model``, ``around``, ``arguments``, ``leaves``: the traced model, the Python around it, its inputs, and
     which of its modules are one node each. ``check``: whether to compare.
     """
 
@@ -179,7 +179,7 @@ class _Pipeline:
         self._has_data = has_data(model)
         self._eager = Eager(model, arguments, has_data=self._has_data)
         self._check = check
-        # What stands in for ones has to be compared on these.
+        # A stand-in for ones has to be compared on the given ones.
         self._ones = SizesOfOne(arguments) if check and self._has_data else None
         self._gradients = True
         self._hides_fakes = False
@@ -207,7 +207,7 @@ class _Pipeline:
                 steps.append(Step.because_of(error, rung.name))
                 failure = error
                 kept += [error] if isinstance(error, TensorKeptError) else []
-                # A model may compute something else for whoever traces it.
+                # A model may compute something else when it notices that it is traced.
                 self._hides_fakes = self._hides_fakes or isinstance(error, DifferenceError)
                 continue
             if rung.name in (DYNAMIC, DATA) and (better := self._holding_for_more(traced)):
@@ -304,7 +304,7 @@ class _Pipeline:
         return with_parts_whole(self._model, trace, failure, reasons)
 
     def _holding_for_more(self, traced: _Traced) -> _Traced | None:
-        """Return a graph for other sizes and data than those that what was traced holds for."""
+        """Return a graph for more sizes and data than the traced one holds for."""
         if not traced.reasons or not self._has_data:
             return None
         try:
@@ -349,7 +349,7 @@ class _Pipeline:
         )
 
     def _after_failure(self, failure: Exception, last: Rung) -> NoReturn:
-        """Say what went wrong."""
+        """Raise the error that explains the failure."""
         given = {argument.name: argument.value for argument in self._arguments}
         model = type(self._model).__name__
         own = self._eager.why_not(given) if self._has_data else None
@@ -366,7 +366,7 @@ class _Pipeline:
 
 
 def _inputs_for(model: nn.Module, inputs: Any, names: tuple[str, ...] | None) -> Any:
-    """Return what to call a model with: inputs made for it, or those that were given, or some of these."""
+    """Return inputs to call a model with: made for it, or those that were given, or some of these."""
     if inputs is None:
         return example_inputs(model, input_names=names)
     if names is None:
@@ -422,6 +422,6 @@ def _recursion_as_deep_as(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _not_compiled() -> Iterator[None]:
-    """Run what torch.compile has made as the Python that it was made of."""
+    """Run functions and modules compiled by torch.compile as their original Python."""
     with torch.compiler.set_stance("force_eager"), loops_compiled():
         yield

@@ -1,7 +1,7 @@
-"""Private names of torch that tracing needs: each is looked up here, once, with what it is for.
+"""Private names of torch that tracing needs: each is looked up here, once, with its purpose.
 
-A torch that has lost one still imports this package. What would use the name raises a
-:class:`fxlab.TraceError` that says so, and so does :func:`fxlab.symbolic_trace` before it begins.
+A torch that has lost one still imports this package. Any use of the name raises a :class:`fxlab.TraceError`
+that says so, and so does :func:`fxlab.symbolic_trace` before it begins.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ OVERRIDDEN = {
 
 
 class _Missing(type):
-    """The class of stand-ins for what torch does not have; they may be named anywhere, and used nowhere."""
+    """The class of stand-ins for names that torch lacks; they may be named anywhere, and used nowhere."""
 
     use: str
 

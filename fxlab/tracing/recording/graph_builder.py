@@ -42,7 +42,7 @@ from fxlab.values.nested import Path, steps_of, taken, tensors_inside
 from fxlab.values.tensors import is_floating
 
 MOST_OPERATIONS, FEW_OPERATIONS = 64, 16
-"""In the expression of a size; few, to find soon what has to stay whole where sizes get too complicated."""
+"""In the expression of a size; few, so that parts whose sizes get too complicated are soon kept whole."""
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 """Which dtypes Python's own types stand for, as in ``x.to(float)``."""
 _RECENT = 100
@@ -81,7 +81,7 @@ class Recording:
     constants : dict of str to torch.Tensor
         Tensors that are neither inputs nor parameters, by the name that ``get_attr`` nodes know them by.
     findings : list of Finding
-        Constants, and what holds for the data of the run only.
+        Constants, and facts that hold for the data of the run only.
     scopes : list
         The path and class of each module that is running, outermost first.
     bodies : list of RecordedBody

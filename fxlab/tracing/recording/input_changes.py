@@ -15,8 +15,8 @@ _CONTAINERS = (dict, list, tuple)
 def changed_inputs(given: Mapping[str, Any], inputs: Any, output: Any) -> Iterator[str]:
     """Yield the paths of dicts, lists and objects that a run has changed, and has not returned.
 
-    ``given``: name -> value, with its objects taken apart. ``inputs``: what was made of them for the run, in
-    a mapping or in this order. ``output``: what the model has returned: an object in there is told by that.
+    ``given``: name -> value, with its objects taken apart. ``inputs``: the copies made of them for the run,
+    in a mapping or in this order. ``output``: the model's result: an object in there is seen by its caller.
     """
     returned: set[int] = set()
     _reach(output, returned)
@@ -44,7 +44,7 @@ def _held_by(value: Any) -> dict[Any, Any]:
 
 
 def _is_same(before: Any, now: Any) -> bool:
-    """Tell whether an item is what it was; what was made anew for the run is looked into."""
+    """Tell whether an item has stayed the same; containers that were copied for the run are searched."""
     is_made = type(before) in (*_CONTAINERS, ObjectParts)
     return class_of(before) is type(now) if is_made else is_same(before, now)
 

@@ -45,8 +45,8 @@ class ObjectOf:
 class MappingOf:
     """The target of a node that builds a mapping which has attributes besides its items.
 
-    ``cls``: its class, which is given the items. ``constants``: those attributes that hold no tensor. Each
-    mapping gets a copy. ``factory``: what makes the values of keys that are not there, for a ``defaultdict``.
+    ``cls``: its class, which receives the items. ``constants``: those attributes that hold no tensor; each
+    mapping gets a copy. ``factory``: makes the values of missing keys, for a ``defaultdict``.
     """
 
     cls: Any
@@ -69,9 +69,9 @@ class MappingOf:
 def output_argument(output: Any, graph: Graph, argument_of: Callable[[Any], Any]) -> Any:
     """Return the argument of the graph's output node, with nodes for the objects inside.
 
-    ``output``: what the model returned: tensors and numbers, nested in lists, tuples, mappings, dataclasses
-    and plain objects. ``graph``: where objects are built, at its insert point. ``argument_of``: tensor or
-    symbolic number -> its node. Raises TypeError if something inside is none of these.
+    ``output``: the model's result: tensors and numbers, nested in lists, tuples, mappings, dataclasses and
+    plain objects. ``graph``: the graph where objects are built, at its insert point. ``argument_of``: tensor
+    or symbolic number -> its node. Raises TypeError if something inside is none of these.
     """
     made: dict[int, Any] = {}
 

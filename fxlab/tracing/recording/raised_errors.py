@@ -23,15 +23,15 @@ _OF_TRACING = (
     UnsupportedOperatorException,
     GuardOnDataDependentSymNode,
 )
-"""What is raised because a model is traced, and not when it runs."""
+"""Errors that arise because a model is traced, and not when it runs."""
 
 
 @dataclass(frozen=True)
 class Raises:
-    """The target of a node that tells whether a call raises what it raised when it was recorded.
+    """The target of a node that tells whether a call raises the error that it raised when it was recorded.
 
-    ``op``, ``target``: the call, as a node says it: ``call_function`` or ``call_method``. ``error``: the
-    class of the error.
+    ``op``, ``target``: those of the call's node: ``call_function`` or ``call_method``. ``error``: the class
+    of the error.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class RaisedErrors:
         self._of_tracing: Exception | None = None
 
     def notice(self, call: Call, name: str, error: Exception) -> None:
-        """Notice what a call with a name has raised."""
+        """Note the error that a call with a name has raised."""
         if error is self._last:  # it has come from a call inside this one
             return
         self._last = error
@@ -87,18 +87,18 @@ class RaisedErrors:
         try:
             self._hold(call, name, error)
         except TraceError as unheld:
-            # Python asks objects that torch does not know whether they know what to do.
+            # Python tries operators on objects that torch does not know: a TypeError means "not supported".
             if not isinstance(error, TypeError):
                 self._of_tracing = self._of_tracing or unheld
 
     def end(self) -> None:
-        """Let go of the errors, whose tracebacks hold what the calls were given."""
+        """Let go of the errors, whose tracebacks hold the arguments of calls."""
         self._last = self._of_tracing = None
 
     def require_none(self, unanswered: Exception | None) -> None:
         """Raise the first error that is raised only because the model is traced, if the model went on.
 
-        ``unanswered``: what a question about sizes has ended with, if one did.
+        ``unanswered``: the error of a question about sizes, if one has failed.
         """
         if error := self._of_tracing or unanswered:
             raise error

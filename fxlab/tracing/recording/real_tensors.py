@@ -1,4 +1,4 @@
-"""Real tensors for a run, and what of a call's result follows from shapes."""
+"""Real tensors for a run, and the part of a call's result that follows from shapes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fxlab.values.nested import tensors_inside
 
 _PLAIN_CLASSES = (torch.Tensor, nn.Parameter, nn.Buffer)
 _BY_CLASS = ("__reduce_ex__", "__deepcopy__", "__repr__", "__format__")
-"""What a tensor does in another way if it is of a class of its own."""
+"""Methods with which a tensor behaves in another way if its class is a subclass."""
 
 
 class Unknown:
-    """Stands for what shapes do not tell."""
+    """Stands for a value that shapes do not tell."""
 
 
 class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Twin(model, watched, NOT_TO_BE_USED)
 
     def by_shapes(self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """Return what a call gives as far as the shapes of its arguments tell: fake tensors and numbers."""
+        """Return the result of a call as far as the shapes of its arguments tell: fakes and numbers."""
         if name_of(func) in ADDRESSES or is_part_of_sparse(name_of(func), args):
             return Unknown()
         fake_args, fake_kwargs = self._fakes.as_fake((tuple(args), dict(kwargs)))
@@ -105,7 +105,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def is_told_by_shapes(value: Any, by_shapes: Any) -> bool:
-    """Tell whether a number, or the shape of a tensor, is what :meth:`RealTensors.by_shapes` says."""
+    """Tell whether :meth:`RealTensors.by_shapes` gave the same number, or the same shape of a tensor."""
     if isinstance(value, torch.Tensor):
         return isinstance(by_shapes, torch.Tensor) and is_told_by_shapes(value.shape, by_shapes.shape)
     if isinstance(value, Mapping):

@@ -72,7 +72,7 @@ HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
     flex_attention_seen, derivatives_seen, derivatives_refused, gradients_turned_on_seen,
     addresses_of_storages_seen, storages_seen, arrays_seen, lists_seen,
 )  # fmt: skip
-"""What lets the recorder see, while the model runs, the calls that torch does not show."""
+"""Context managers that show the recorder, while the model runs, the calls that torch hides."""
 
 
 class Recorder(TorchFunctionMode):
@@ -118,10 +118,10 @@ def _answer(run: Run, call: TorchCall) -> Any:
 def record(
     run: Run, arguments: tuple[Argument, ...], values: Mapping[str, Any], *, gradients: bool = True
 ) -> None:
-    """Run a model once, and make a graph of what it does.
+    """Run a model once, and make a graph of its calls.
 
     ``run``: the run, which has the graph afterwards. ``arguments``: the inputs, which become placeholders.
-    ``values``: what to run on: name of the argument -> its value, with fake or real tensors. ``gradients``:
+    ``values``: name of the argument -> its value for the run, with fake or real tensors. ``gradients``:
     whether to run with gradients.
     """
     recording, conditions = run.recording, run.conditions
@@ -134,7 +134,7 @@ def record(
     outside = run.outside_reads
     reads = run.mode_reads.watched(), run.setting_reads.watched(), outside.watched(), run.overrides_hidden()
     watched = autocast.watched(), *reads, *(seen(run) for seen in HIDDEN_CALLS)
-    # Not torch.set_grad_enabled, which sets at once what the end of inference_mode would then restore.
+    # Not torch.set_grad_enabled: it takes effect when made, and leaving inference_mode would undo it.
     grad_mode = torch.enable_grad() if gradients else torch.no_grad()
     entered = torch.inference_mode(False), grad_mode, *watched, Recorder(run)
     with RestoringStack(*entered, run.sizes.asked(by_model=True)):
@@ -163,7 +163,7 @@ def record(
     conditions.hold_decisions()
     conditions.hold_lists_read()
     conditions.require_unwritten()
-    with grad_mode:  # what is detached does not depend on the caller's
+    with grad_mode:  # else the caller's mode would decide which outputs are detached
         recording.output(output)
     conditions.require_settings([*run.setting_reads.held.values(), *outside.environment.values()])
     if autocast.depends or run.setting_reads.reads_autocast:

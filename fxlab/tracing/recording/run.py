@@ -42,27 +42,27 @@ from fxlab.values.nested import tensors_inside
 class Run:
     """The state of a run while a model is recorded, which the handlers of its calls share.
 
-    ``twin``: what runs in place of the module to record, whose parameters and buffers become ``get_attr``
-    nodes. ``leaves``: which modules are one ``call_module`` node each. ``fakes``: the inputs on fake tensors,
-    and the symbols of their sizes. ``made``: the tensors that were made during the run, none of which can be
-    a constant. ``one_thread``: notices what the model does in other threads. ``tape``: remembers what calls
-    of torch give, or knows it from another run. ``real``: the real tensors that the model runs on, if these
+    ``twin``: runs in place of the module to record, whose parameters and buffers become ``get_attr`` nodes.
+    ``leaves``: which modules are one ``call_module`` node each. ``fakes``: the inputs on fake tensors, and
+    the symbols of their sizes. ``made``: the tensors that were made during the run, none of which can be a
+    constant. ``one_thread``: notices the model's work in other threads. ``tape``: remembers the results of
+    torch's calls, or knows them from another run. ``real``: the real tensors that the model runs on, if these
     are no fake ones. ``whole``: the parts of the model that are called as they are. ``most_operations``: how
-    complicated a size may be. ``expected``: what another run has recorded, if this one is to end as soon as
-    it records something else.
+    complicated a size may be. ``expected``: the calls of another run, if this one ends as soon as it records
+    a different one.
 
     Attributes
     ----------
     model : torch.nn.Module
         The twin's module, which runs.
     recording : Recording
-        What has been recorded.
+        The recorded graph, and its state.
     conditions : Conditions
-        Adds to it what the graph checks.
+        Adds the checks of the graph to it.
     errors : RaisedErrors
         Notices the errors that the model may have caught.
     sizes : ModelSizes
-        Knows what the model asks about sizes.
+        Knows the model's questions about sizes.
     mode_reads : ModeReads
         Where the model has read its mode.
     setting_reads : SettingReads
@@ -128,7 +128,7 @@ class Run:
         self._attention_backends = attention_backends()
 
     def nodes(self) -> RecordedNodes:
-        """Return what was recorded, with the branches taken on sizes and what is not in the graph."""
+        """Return the recorded nodes, with the branches taken on sizes and the findings and constants."""
         recording, fakes = self.recording, self.fakes
         return recording.nodes_by_name() | {
             "branches": {str(condition) for condition, _ in fakes.branches},
@@ -138,7 +138,7 @@ class Run:
         }
 
     def findings(self) -> tuple[tuple[str, str, str], ...]:
-        """Return what the graph holds for, but for its constants and parts."""
+        """Return the findings that limit the graph, without its constants and parts."""
         found = (f for f in self.recording.findings if f.kind not in ("constant", "kept whole"))
         return tuple((finding.kind, finding.what, finding.detail) for finding in found)
 
@@ -151,7 +151,7 @@ class Run:
         self.fakes.values = {}
         return self.recording.end()
 
-    # What is seen.
+    # Which calls are seen.
 
     def is_seen(self) -> bool:
         """Tell whether a call that is made now is the model's, and to be recorded."""
@@ -173,7 +173,7 @@ class Run:
             self.is_paused = self.one_thread.is_paused = before
 
     def seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function whose calls are recorded, even if what calls it is not."""
+        """Return a function whose calls are recorded, even if its caller is not."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             with self.unseen(False):
@@ -184,7 +184,7 @@ class Run:
     # Calls.
 
     def computed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Make a call of torch, without recording what it calls in turn."""
+        """Make a call of torch, without recording the calls inside it."""
         if func in (torch.tensor, torch.as_tensor, torch.asarray) and args and _has_symbol(args[0]):
             return _tensor_of(args[0], kwargs, device=torch.get_default_device())
         if func is torch.Tensor.new_tensor and len(args) == 2 and _has_symbol(args[1]):
@@ -205,7 +205,7 @@ class Run:
             return tensor.item()
 
     def recorded(self, call: Call, result: Any, written: bool, impure: bool = False) -> Any:
-        """Make a node of a call that was made, and return what stands for its result."""
+        """Make a node of a call that was made, and return the model's result of it."""
         chosen = attention_backends()
         if call.target is scaled_dot_product_attention and chosen != self._attention_backends:
             call = Call(call.op, WithAttentionBackends(call.target, chosen), call.args, call.kwargs)
@@ -232,9 +232,9 @@ class Run:
     def recorded_whole(
         self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False
     ) -> Any:
-        """Run something without recording what it calls, as one node.
+        """Run something as one node, without recording the calls inside it.
 
-        What modules of torch give is of the shape that follows from their inputs.
+        Results of torch's modules have the shapes that follow from their inputs.
         """
         with self.unseen():
             versions = versions_of(call.args, call.kwargs)

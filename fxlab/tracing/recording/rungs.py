@@ -55,7 +55,7 @@ class Rung:
     most_operations: int = MOST_OPERATIONS
     """How complicated a size may be."""
     stand_ins: Mapping[Size, int] = field(default_factory=dict)
-    """What to record on in place of given sizes of one."""
+    """The sizes to record on in place of given sizes of one."""
     hides_fakes: bool = False
     """Whether a model that asks for fake tensors is told that there are none."""
     own_storages: bool = False
@@ -93,11 +93,11 @@ def record_on(
     training: bool | None = None,
     expected: RecordedNodes | None = None,
 ) -> Run:
-    """Record a model, which is left as it was, and so is what is around it.
+    """Record a model; the model and the Python around it are left as they were.
 
-    ``around``: what is around it. ``leaves``: which modules are one node each. ``gradients``: whether to run
-    it with gradients. ``training``: the mode to put it in, if that is another one. ``expected``: what another
-    run has recorded, if this one is to end as soon as it records something else.
+    ``around``: that Python. ``leaves``: which modules are one node each. ``gradients``: whether to run it
+    with gradients. ``training``: the mode to put it in, if that is another one. ``expected``: the calls of
+    another run, if this one ends as soon as it records a different one.
     """
     if rung.is_real:
         return _on_real_tensors(model, around, arguments, leaves, gradients)
@@ -182,7 +182,7 @@ def _on_fake_tensors(
 
 
 def _makes_the_same_calls(run: Run, again: Callable[[], Run]) -> bool:
-    """Tell whether another run, which takes what calls give from the tape of one, is shown to be the same.
+    """Tell whether another run, which takes results of calls from the tape of one, is shown to be the same.
 
     It learns nothing about sizes, and so it is not if it asks anything else.
     """

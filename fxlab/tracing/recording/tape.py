@@ -20,11 +20,11 @@ _PLAIN = (
 
 
 class Tape:
-    """Remembers what each call has given, in order, as long as no call writes into a tensor.
+    """Remembers the results of calls, in order, as long as no call writes into a tensor.
 
     Results are the same objects when they are taken from the tape. A call is therefore the same one exactly
-    if it is given the same tensors, and nothing has to be computed to tell. ``is_whole``: whether to remember
-    anything: whether results are as they were when they were given.
+    if it receives the same tensors, and nothing has to be computed to tell. ``is_whole``: whether results are
+    still as they were given, so that the tape remembers anything.
     """
 
     is_over = False
@@ -34,7 +34,7 @@ class Tape:
         self._calls: list[tuple[Any, Any, list[set[str]]]] = []
 
     def record(self, call: tuple[Any, ...], make: Callable[[], Any], whole: bool = False) -> Any:
-        """Make a call, and remember what it gives if there are tensors in it."""
+        """Make a call, and remember its result if there are tensors in it."""
         result = make()
         if self.is_whole and (attributes := _attributes(result)):
             self._calls.append((call, result, attributes))
@@ -54,8 +54,8 @@ class Tape:
 class Replay:
     """Gives the results of a tape to the same calls, and raises on the first other one.
 
-    ``calls``: the calls and what they have given. ``is_over``: whether another call was made: the model may
-    have caught the error.
+    ``calls``: the calls and their results. ``is_over``: whether another call was made: the model may have
+    caught the error.
     """
 
     def __init__(self, calls: list[tuple[Any, Any]]) -> None:
@@ -64,9 +64,9 @@ class Replay:
         self._next = next(self._ahead, None)
 
     def record(self, call: tuple[Any, ...], make: Callable[[], Any], whole: bool = False) -> Any:
-        """Return what a call has given, or make it if there are no tensors in that.
+        """Return the remembered result of a call, or make the call if there are no tensors in that.
 
-        The call of a module that is one node is made in any case: what it gives may be of another shape now.
+        The call of a module that is one node is made in any case: its result may have another shape now.
         """
         if self._next is None or not _is_same(call, self._next[0]):
             if _attributes(result := make()):
@@ -85,7 +85,7 @@ class Replay:
 
 
 def _attributes(result: Any) -> list[set[str]]:
-    """Return the names of what Python holds of each tensor inside a result."""
+    """Return the names of the Python attributes of each tensor inside a result."""
     return [set(vars(tensor)) for _, tensor in tensors_inside(result)]
 
 

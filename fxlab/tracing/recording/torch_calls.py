@@ -1,4 +1,4 @@
-"""Torch-level calls as nodes: which op and target stand for what a model called."""
+"""Torch-level calls as nodes: the op and target that stand for a model's call."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ class Call:
 
 
 def as_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-    """Say in the terms of ``torch.fx`` what a model has called.
+    """Express a model's call in the terms of ``torch.fx``.
 
     Operators become functions of the module ``operator``, methods ``call_method``, properties ``getattr``.
-    ``func``: what torch hands to ``__torch_function__``.
+    ``func``: the function that torch passes to ``__torch_function__``.
     """
     name = name_of(func)
     kwargs = {key: value for key, value in kwargs.items() if key != "_stacklevel"}  # of torch's own warnings
@@ -134,8 +134,8 @@ def with_numbers_for_sizes(
 ) -> tuple[Any, ...]:
     """Return arguments with numbers in the place of tensors that stand for sizes or bounds of slices.
 
-    Torch takes the numbers out by itself, which nothing would show. ``func``, ``args``: what is called, and
-    its positional arguments. ``number_in``: takes the number out of a tensor with one.
+    Torch takes the numbers out by itself, which no mode would see. ``func``, ``args``: the called function,
+    and its positional arguments. ``number_in``: takes the number out of a tensor with one.
     """
 
     def bound(value: Any) -> Any:
@@ -182,7 +182,7 @@ def may_drop_dimensions(func: Callable[..., Any]) -> bool:
 
 
 def is_part_of_sparse(name: str, args: tuple[Any, ...]) -> bool:
-    """Tell whether a call gives what a sparse tensor is stored as, the size of which no shape tells."""
+    """Tell whether a call gives a component of a sparse tensor, whose size no shape tells."""
     if name not in SPARSE_PARTS:
         return False
     with torch._C.DisableTorchFunction():  # the model does not ask for the layout

@@ -1,4 +1,4 @@
-"""Sizes as symbols, and what is asked about them: by the model itself, or by torch."""
+"""Sizes as symbols, and the questions about them: by the model itself, or by torch."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ class Decision:
 
 
 class NewQuestionError(Exception):
-    """A size is asked what has not been asked in a run before."""
+    """A size is asked a question that no run has asked before."""
 
 
 class ModelSizes(ShapeEnv):
-    """Knows the symbols of sizes, and what the model itself asks about them and about data.
+    """Knows the symbols of sizes, and the model's own questions about them and about data.
 
-    What an operator asks need not be held: the operator is in the graph, and asks again. Where in its memory
-    a tensor begins has no symbol: a model does not depend on it.
+    Questions of an operator need not be held: the operator is in the graph, and asks again. The offset of a
+    tensor in its memory has no symbol: a model does not depend on it.
 
     Attributes
     ----------
     is_asked_by_model : bool
         Whether the model's own code is running, and nothing that becomes a node.
     held : dict of sympy expressions to str
-        What the model was told about sizes, or required of them -> ``file:line``.
+        The answers about sizes that the model got, or its requirements of them -> ``file:line``.
     decisions : list of Decision
-        What it has decided on data, or required of it.
+        Its decisions on data, or its requirements of data.
     names : dict of sympy.Symbol to str
-        What sizes are called, for people.
+        The names of sizes, for people.
     unanswered : Exception or None
         The error that the first question of the model has ended with, as the answer depends on data.
     work : SizeWork
@@ -130,7 +130,7 @@ class ModelSizes(ShapeEnv):
         return [guard.expr for guard in self.guards[progress[0] :]]
 
     def hold_since(self, progress: tuple[int, int, int]) -> bool:
-        """Hold what a call has asked that becomes no node: whether two shapes are equal, say.
+        """Hold the questions of a call that becomes no node: whether two shapes are equal, say.
 
         Returns whether it has asked anything.
         """
@@ -233,7 +233,7 @@ def _writes_or_tells(operator: OpOverload[..., Any]) -> bool:
 
 
 def _condition(expression: Any, answer: Any) -> Any:
-    """Return what holds if a question about sizes has this answer."""
+    """Return the condition that holds if a question about sizes has this answer."""
     if not isinstance(answer, BooleanAtom | bool):  # the numbers 1 and 0 are equal to True and False
         return sympy.Eq(expression, answer)
     return expression if answer else sympy.Not(expression)

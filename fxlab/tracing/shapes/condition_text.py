@@ -21,7 +21,7 @@ _FUNCTIONS = {
     "Max": "max",
     "Min": "min",
 }
-"""What Python calls the functions that sympy and torch have for sizes."""
+"""Python's names for the functions that sympy and torch have for sizes."""
 _OPERATORS = {
     "Mod": "%",
     "PythonMod": "%",
@@ -76,7 +76,7 @@ class _ConditionPrinter(StrPrinter):  # type: ignore[misc]
 
 
 _MARK = "\u2063"
-"""What texts of symbolic sizes end in; it is not seen where one is shown."""
+"""The end of every text of a symbolic size; it is invisible where one is shown."""
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from fxlab.values.nested import Path, map_tensors, name_of_part, tensors_inside
 FREE_OPERATIONS, OPERATIONS_PER_CALL = 1500, 10
 """The costly arithmetic on symbolic sizes that a trace may take before sizes are given up."""
 _MULTIPLES = 2, 3, 4
-"""What sizes are multiplied with to see whether a condition holds for many; of remainders it does."""
+"""Factors of sizes to see whether a condition holds for many, as a condition on remainders does."""
 
 
 class StandInError(TraceError):
@@ -47,13 +47,13 @@ class StandInError(TraceError):
 
 
 class FakeInputs:
-    """The arguments of a model on fake tensors, and what a run has found out about their sizes.
+    """The arguments of a model on fake tensors, and the findings of a run about their sizes.
 
     ``dynamic``: whether every size of every input is a symbol, or a number. ``with_data``: whether data comes
-    along with the fake tensors, for a model to decide on. ``stand_ins``: what to record on in place of given
-    sizes of one, which torch makes exceptions of. ``keeps_ones``: whether torch may decide that a size of one
-    is one. ``follows_heights``: whether the sizes of images and the like are followed, where that is not too
-    costly.
+    along with the fake tensors, for a model to decide on. ``stand_ins``: the sizes to record on in place of
+    given sizes of one, which torch treats in a special way. ``keeps_ones``: whether torch may decide that a
+    size of one is one. ``follows_heights``: whether the sizes of images and the like are followed, where that
+    is not too costly.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class FakeInputs:
     given_up : set of Size
         The sizes that were fixed as following them takes more than it is worth.
     narrow : set of Size
-        Those of them of which the model takes few others: it ties what it makes of them to a number.
+        Those of them of which the model takes few others: it ties a value computed from them to a number.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class FakeInputs:
     def _new_ties(self) -> list[sympy.Eq]:
         """Return the conditions, since this was asked last, by which torch ties something to a number."""
         new, self._guards = self.shape_env.guards[self._guards :], len(self.shape_env.guards)
-        # What the model itself has asked is a branch: it takes other sizes on another one.
+        # A question of the model itself is a branch: it takes other sizes on another one.
         asked = (guard.expr for guard in new if guard.expr not in self.shape_env.held)
         return [tie for tie in asked if isinstance(tie, sympy.Eq) and tie.rhs.is_number]
 
@@ -194,10 +194,10 @@ class FakeInputs:
         )
 
     def require_given(self) -> None:
-        """Raise :class:`StandInError` if what was recorded till now does not hold for given sizes of one.
+        """Raise :class:`StandInError` if the recording so far does not hold for given sizes of one.
 
-        That is, if the model has decided otherwise on what stands in for one. Where ones are not to be kept
-        and torch has decided on one, it names those that another size may stand in for.
+        That is the case if the model decides otherwise on the stand-in of one. Where ones are not to be kept
+        and torch has decided on one, the error names those that another size may stand in for.
         """
         fixed, held = self.shape_env.fixed, self.shape_env.held
         if (self._keeps_ones and not self._stand_ins) or (len(fixed), len(held)) == self._asked:
@@ -286,7 +286,7 @@ class FakeInputs:
         ]
 
     def expression(self, size: Size) -> Any:
-        """Return what a size has turned out to be: a symbol, an expression of symbols, or a number."""
+        """Return the expression found for a size: a symbol, an expression of symbols, or a number."""
         return (
             self.shape_env.replace(self.symbols[size])
             if size in self.symbols

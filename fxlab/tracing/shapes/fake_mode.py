@@ -63,7 +63,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return super()._cached_dispatch_impl(func, types, args, kwargs)
 
     def _maybe_infer_fake_kernel_from_pytree_out(self, *args: Any) -> None:
-        """Compare nothing: whether the graph computes what the model does is seen when it is run."""
+        """Compare nothing: the check of the finished graph compares it with the model."""
 
     def can_run_unsafe_fallback(self, func: Any) -> bool:
         """Let no number be computed of zeros, which torch puts in the place of data that a kernel needs."""

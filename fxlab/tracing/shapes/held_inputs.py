@@ -53,10 +53,10 @@ def _argument_names(target: Any) -> list[str]:
 def hold_inputs(
     graph: Graph, ranges: Mapping[sympy.Symbol, Any], guards: Iterable[sympy.Basic] = ()
 ) -> list[Finding]:
-    """Make a graph check that inputs are what it was captured for, and say of each size what that is.
+    """Make a graph check that inputs fit its captured placeholders; return a finding for each size.
 
     ``graph``: a graph whose placeholders have ``meta["val"]``. ``ranges``: the values that symbols may have,
-    as torch's ``ValueRanges``. ``guards``: what else has to hold for the symbols.
+    as torch's ``ValueRanges``. ``guards``: further conditions on the symbols.
     """
     placeholders = graph.find_nodes(op="placeholder")
     dims = [

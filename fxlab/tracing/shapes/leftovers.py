@@ -24,9 +24,9 @@ _MOST_SEARCHED = 50
 
 @contextmanager
 def put_back_after(around: Surroundings, mode: FakeTensorMode) -> Iterator[list[str]]:
-    """Take fake tensors away, after a run, from what is around a model.
+    """Take fake tensors away, after a run, from the Python around a model.
 
-    Gives what the run has changed there, once the block has ended.
+    Gives the changes that the run has made there, once the block has ended.
     """
 
     def is_of_run(value: Any) -> bool:
@@ -96,7 +96,7 @@ def _holder_of(tensor: torch.Tensor, left: list[torch.Tensor]) -> str | None:
     Frames will end, and the run's own objects go with it; nodes of graphs hold fake tensors on purpose.
     """
     ahead: list[Any] = [tensor]
-    ours: list[Any] = [left, ahead]  # what this search itself holds
+    ours: list[Any] = [left, ahead]  # the containers of this search itself
     known, seen = {id(left), id(ahead), id(ours)}, {id(tensor)}
     for value in ahead:
         found = gc.get_referrers(value)

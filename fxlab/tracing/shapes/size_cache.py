@@ -71,9 +71,9 @@ class SizeWork:
 
 @contextmanager
 def arithmetic_remembered(sizes: ShapeEnv, work: SizeWork | None = None) -> Iterator[None]:
-    """Remember what is computed with the symbols of an environment, until it learns more about them.
+    """Remember results computed with the symbols of an environment, until it learns more about them.
 
-    ``work``: counts what is computed and not remembered.
+    ``work``: counts the computations that are not remembered.
     """
     if not _can_remember(sizes):
         yield
@@ -133,7 +133,7 @@ def _remainder(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _identity(number: Any) -> Any:
-    """Return what says all of a symbolic number that a result depends on."""
+    """Return every property of a symbolic number that a result depends on."""
     if not isinstance(number, SymNode):
         return number
     return number._expr, number.pytype, number._hint is None, number._optimized_summation
@@ -143,7 +143,7 @@ _REMAINDERS = (functions.Mod, functions.PythonMod)
 
 
 def padded_size(total: Any) -> Any:
-    """Return a sum as a multiple of a window, if it is a number and what that lacks of such a multiple."""
+    """Return a sum as a multiple of a window, if it adds to a number its distance to such a multiple."""
     for term in total.args if isinstance(total, sympy.Add) else ():
         if isinstance(term, _REMAINDERS) and isinstance(term.args[1], sympy.Integer):
             dividend, window = term.args

@@ -40,10 +40,10 @@ def excludes_one_only(condition: Any) -> bool:
 
 
 def put_hints(value: Any, numbers: Mapping[sympy.Symbol, int]) -> None:
-    """Let the sizes inside of a traced value say what they are for other numbers than they were made with.
+    """Give the sizes inside a traced value the hints for other numbers than they were made with.
 
-    ``value``: fake tensors and symbolic numbers, alone or in lists, tuples and mappings. ``numbers``: what
-    the symbols stand for.
+    ``value``: fake tensors and symbolic numbers, alone or in lists, tuples and mappings. ``numbers``: the
+    number that each symbol stands for.
     """
     if isinstance(value, SymbolicNumber):
         node = value.node
@@ -110,7 +110,7 @@ class SizeNodes:
         return run_sympy_handler(PythonReferenceAnalysis, parts, expression)  # type: ignore[no-untyped-call]
 
     def _called(self, function: Callable[..., Any], parts: list[Any]) -> Any:
-        """Return a proxy for a call, or what it gives where all is known."""
+        """Return a proxy for a call, or its result where all is known."""
         if not any(isinstance(part, Proxy) for part in parts):
             return function(*parts)
         arguments = tuple(part.node if isinstance(part, Proxy) else part for part in parts)
@@ -138,7 +138,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     }.items()
     if hasattr(functions, name)
 }
-"""What Python calls that sympy has a class for."""
+"""Class of sympy -> the Python function for it."""
 _OF_ANY_NUMBER: dict[Any, Callable[..., Any]] = {
     functions.Max: torch.sym_max,
     functions.Min: torch.sym_min,

@@ -24,7 +24,7 @@ Count = Callable[[Any], bool]
 class Uncounted:
     """A list or tuple that notices when Python reads it.
 
-    ``node``: what gives it. ``size``: how many items it has, or the list that has as many. ``parted``: the
+    ``node``: its node. ``size``: the number of its items, or the list that has as many. ``parted``: the
     tensor that the items are the parts of, and along which dimension.
     """
 
@@ -99,10 +99,10 @@ def all_read(value: Any) -> Any:
 def uncounted_result(
     name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], count: Count
 ) -> Uncounted | torch.Tensor | None:
-    """Return what a call gives if nothing in it goes through a list, or ``None``.
+    """Return the result of a call if nothing in it goes through a list, or ``None``.
 
-    ``name``: the name that the call goes by. ``args``, ``kwargs``: its arguments, with fake tensors.
-    ``count``: called when Python reads what is returned.
+    ``name``: the name of the call. ``args``, ``kwargs``: its arguments, with fake tensors. ``count``: called
+    when Python reads the result.
     """
     if name == "tolist":
         return _numbers_in(args[0], count)

@@ -17,7 +17,7 @@ from fxlab.tracing.verification.other_sizes import Change, larger_batch, other_s
 
 
 class DifferenceError(TraceError):
-    """A graph does not compute what the model computes."""
+    """A graph does not compute the same as its model."""
 
     code = "other-results"
 
@@ -91,7 +91,7 @@ def _expect_same(eager: Eager, traced: GraphModule, values: Mapping[str, Any], w
 
 
 def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], words: str) -> Finding:
-    """Return what comes of a comparison on the first of several inputs that the model takes."""
+    """Return the result of a comparison on the first of several inputs that the model takes."""
     left_out = None
     for values in ways:
         try:
@@ -106,7 +106,7 @@ def _outcome(eager: Eager, traced: GraphModule, ways: Iterator[dict[str, Any]], 
 
 
 def _outcome_on_other_data(eager: Eager, traced: GraphModule) -> Finding:
-    """Return what comes of a comparison on the first other data that both take."""
+    """Return the result of a comparison on the first other data that both take."""
     words = "other data"
     left_out = Found.NO_SUCH_INPUTS(words)
     for values in other_data(eager.arguments):

@@ -28,7 +28,7 @@ def varied(value: Any) -> Any:
 
 
 def varied_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return what stands in for the parameters and buffers of a model that are of one number, by name."""
+    """Return stand-ins for the parameters and buffers of a model that are of one number, by name."""
     state = (*model.named_parameters(), *model.named_buffers())
     return {name: _spread(tensor.detach()) for name, tensor in state if _is_of_one_number(tensor)}
 

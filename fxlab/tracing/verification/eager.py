@@ -70,11 +70,11 @@ class Eager:
         """Run the model; raise :class:`EagerError` if it does not take these values."""
         try:
             return self._run(self._model, values, times)
-        except Exception as error:  # whatever the model raises for inputs that it does not take
+        except Exception as error:  # a model may refuse inputs with any error
             raise EagerError(str(error)) from error
 
     def why_not(self, values: Mapping[str, Any]) -> Exception | None:
-        """Return what the model itself raises; ``None`` if it runs."""
+        """Return the error of the model itself; ``None`` if it runs."""
         try:
             self.run(values)
         except EagerError as error:
@@ -89,7 +89,7 @@ class Eager:
         ):
             try:
                 self._model(*args, **kwargs)
-            except Exception:  # whatever a model raises
+            except Exception:  # a model may raise anything
                 return False
         return True
 
@@ -168,7 +168,7 @@ class _KeptState:
             self._is_once, self._state = False, None
 
     def put_back_after(self) -> AbstractContextManager[ModelState]:
-        """Return what puts the model back at its end."""
+        """Return a context manager that puts the model back at its end."""
         state = self._state or ModelState(self._model)
         if self._is_once:
             self._state = state

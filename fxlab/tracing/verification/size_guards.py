@@ -114,7 +114,7 @@ def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[Mapping[Size, int], Any]]:
 def guard_sizes(
     conditions: Conditions, traced: GraphModule, fakes: FakeInputs, eager: Eager | None
 ) -> list[Finding]:
-    """Make a graph refuse inputs of sizes that it was not traced for, and report what it was traced for.
+    """Make a graph refuse inputs of sizes that it was not traced for, and report its traced sizes.
 
     The model's own Python may have branched on a size; the graph holds the branch that was taken. Conditions
     that torch decided on need a guard only where the graph goes wrong without: mostly its operators raise.

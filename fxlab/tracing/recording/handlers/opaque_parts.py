@@ -94,10 +94,10 @@ def call_part(
     module: nn.Module | None = None,
     node: Callable[[Call], Call] | None = None,
 ) -> Any:
-    """Record a call of a part that stays whole, and make the graph check what it gives.
+    """Record a call of a part that stays whole, and make the graph check its result.
 
-    ``part``: the part, as the run knows it. ``function``: does what it does. ``module``: the module that it
-    is, or whose method it is. ``node``: says what the node is to be once the part has run.
+    ``part``: the part, as the run knows it. ``function``: runs it. ``module``: the module that it is, or
+    whose method it is. ``node``: returns the call for the node once the part has run.
     """
     assert run.whole is not None
     try:

@@ -39,16 +39,16 @@ from fxlab.values.tensors import is_floating
 
 @dataclass(frozen=True)
 class _Made:
-    """A call that was made, and what came of it."""
+    """A call that was made, and its outcome."""
 
     call: TorchCall
     result: Any
     written: bool
     """Whether it has written into its arguments."""
     by_shapes: Any
-    """What the same call gives on fake tensors, if it was made on real ones."""
+    """The result of the same call on fake tensors, if it was made on real ones."""
     asked: tuple[int, int, int]
-    """What had been asked about sizes before."""
+    """The count of questions about sizes before the call."""
 
     @property
     def node(self) -> Call:
@@ -56,7 +56,7 @@ class _Made:
 
 
 def make_and_record(run: Run, call: TorchCall) -> Any:
-    """Make a call, and record it or what the graph has to check in its place."""
+    """Make a call, and record it, or record the checks that the graph needs in its place."""
     args, kwargs = all_read((call.args, dict(call.kwargs)))
     args = with_numbers_for_sizes(call.func, args, run.number_in)
     parted = expression_of(size_that_is_parted(call.func, args, kwargs))
@@ -98,7 +98,7 @@ def _made(run: Run, call: TorchCall) -> _Made:
 
 
 def _hold_told(run: Run, made: _Made) -> None:
-    """Hold what a call has told that becomes no node, unless it is made for what it does."""
+    """Hold the answers of a call that becomes no node, unless it is made for its side effect."""
     call, node = made.call, made.node
     is_held = run.sizes.hold_since(made.asked)
     if made.result is None and call.is_told and not is_held and node.target is not getattr:
@@ -108,7 +108,7 @@ def _hold_told(run: Run, made: _Made) -> None:
 
 
 def _record_requirement(run: Run, call: Call) -> None:
-    """Record a call that gives nothing, which is made for what it does: it may raise, for one thing."""
+    """Record a call without a result, which is made for its side effect: it may raise, for one thing."""
     # The words that it raises with.
     args, kwargs = pytree.tree_map_only(str, without_marks, (call.args, dict(call.kwargs)))
     call = replace(call, args=args, kwargs=kwargs)
@@ -117,7 +117,7 @@ def _record_requirement(run: Run, call: Call) -> None:
 
 
 def _recorded(run: Run, made: _Made, parted: Any) -> Any:
-    """Record a call that gives tensors or numbers, and hold what Python may read of them."""
+    """Record a call that gives tensors or numbers, and hold the parts of these that Python may read."""
     call, result = made.call, made.result
     result = result if made.written else run.distinct(result, (call.args, call.kwargs))
     result = run.recorded(made.node, result, made.written, any(part in call.name for part in RAISE_ON_DATA))
@@ -133,7 +133,7 @@ def _recorded(run: Run, made: _Made, parted: Any) -> Any:
 
 
 def _note_told(run: Run, call: TorchCall, result: Any) -> None:
-    """Note what the model's Python is told of tensors, besides their numbers."""
+    """Note the answers about tensors, besides their numbers, that the model's Python gets."""
     recording = run.recording
     tells_dtype, tells_shape = _tells_a_dtype(call.func, result), _may_tell_a_shape(result)
     if tells_dtype or tells_shape:
@@ -150,7 +150,7 @@ def _note_told(run: Run, call: TorchCall, result: Any) -> None:
 
 
 def _hold_gradient_read(run: Run, call: TorchCall, name: str, result: Any) -> None:
-    """Hold what the model's Python reads about gradients; torch's own only chooses between kernels by it."""
+    """Hold the model's reads of gradients; torch's own reads only choose between kernels."""
     if call.args[0].grad_fn is not None and run.gradients:  # there is none where gradients are off
         run.setting_reads.hold_gradients()
     if is_asked_by_own_code():

@@ -26,7 +26,7 @@ def refuse_backward(run: Run, call: TorchCall) -> Any:
 
 @contextmanager
 def derivatives_refused(run: Run) -> Iterator[None]:
-    """Refuse the derivatives of ``torch.func``, which hide what they differentiate."""
+    """Refuse the derivatives of ``torch.func``, which hide the function that they differentiate."""
 
     def nested(original: Any) -> Any:
         if not run.is_seen():

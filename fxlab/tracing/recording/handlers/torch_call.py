@@ -26,7 +26,7 @@ class TorchCall:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     is_told: bool = True
-    """Whether the model hears what comes of it, and not torch's fake tensors."""
+    """Whether the model receives the result, and not torch's fake tensors."""
 
     @cached_property
     def name(self) -> str:
@@ -35,4 +35,4 @@ class TorchCall:
 
 
 Handler: TypeAlias = Callable[[Run, TorchCall], Any]
-"""Returns what the model is to get for a call, or :data:`PASSED_ON`."""
+"""Returns the model's result of a call, or :data:`PASSED_ON`."""

@@ -67,7 +67,7 @@ def _apply(
 
 
 def _checkpointed(run: Run, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
-    """Record what a reentrant checkpoint runs without gradient, and again in its backward with it."""
+    """Record the function that a reentrant checkpoint runs without gradient, and again in its backward."""
     result = function(*inputs)
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
 
@@ -82,7 +82,7 @@ def _checkpointed(run: Run, function: Callable[..., Any], inputs: tuple[Any, ...
 
 @contextmanager
 def vmap_seen(run: Run) -> Iterator[None]:
-    """Let calls of ``torch.vmap`` be seen, and what it maps be recorded as a graph of its own."""
+    """Let calls of ``torch.vmap`` be seen, and the mapped function be recorded as a graph of its own."""
 
     def call(
         original: Callable[..., Any],
@@ -109,7 +109,7 @@ def vmap_seen(run: Run) -> Iterator[None]:
 
 @contextmanager
 def derivatives_seen(run: Run) -> Iterator[None]:
-    """Let derivatives of ``torch.func`` be seen, and what they take the derivative of be recorded."""
+    """Let derivatives of ``torch.func`` be seen, and the differentiated function be recorded."""
 
     def make(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def build(*build_args: Any, **build_kwargs: Any) -> Callable[..., Any]:
@@ -187,7 +187,7 @@ def _wherever_imported(run: Run, owner: ModuleType, makes: Mapping[str, Make]) -
 
 
 def _followed(run: Run, body: RecordedBody, call: Callable[[Callable[..., Any]], Any]) -> Any:
-    """Give a function to torch, and record what it does, but nothing that torch does around it."""
+    """Give a function to torch, and record its calls, but nothing that torch does around it."""
     recording = run.recording
     recording.bodies.append(body)
     try:

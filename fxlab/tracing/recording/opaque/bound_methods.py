@@ -65,7 +65,7 @@ class MethodOf:
         return self.called(given, set(), *args, **kwargs)
 
     def called(self, given: Mapping[str, Any], used: set[str], *args: Any, **kwargs: Any) -> Any:
-        """Call the method of a module with this state, and add the names of what it uses of that."""
+        """Call the method of a module with this state, and add the names of the state that it uses."""
         module = self.cls.__new__(self.cls)
         nn.Module.__init__(module)
         state = {kind: _State(self.state[kind], given, used, self.withheld) for kind in _KINDS}
@@ -86,7 +86,7 @@ class MethodOf:
 def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
     """Return a target that calls a method of a module, with its settings as they are now.
 
-    ``copies``: what was copied for other targets, as :func:`copy.deepcopy` keeps it: a configuration is
+    ``copies``: the memo of :func:`copy.deepcopy`, shared with other targets, so that a configuration is
     copied once.
     """
     attributes = {key: value for key, value in vars(module).items() if key not in _OF_EVERY_MODULE}
@@ -99,8 +99,8 @@ def method_of(module: nn.Module, name: str, copies: dict[int, Any]) -> MethodOf:
 class _State(MutableMapping[str, Any]):
     """Parameters, buffers or modules of a module; asking for one not given is an error no default hides.
 
-    ``names``: what the module has. ``given``: what there is here, by its name. ``used``: where the names of
-    what is asked for go. ``withheld``: what else the module has.
+    ``names``: the names that the module has. ``given``: the values present here, by name. ``used``: collects
+    the names that are read. ``withheld``: the other names of the module.
     """
 
     def __init__(

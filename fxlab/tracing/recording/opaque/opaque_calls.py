@@ -1,4 +1,4 @@
-"""Parts of a model that stay one node each, because a graph of what they do would hold for one run only.
+"""Parts of a model that stay one node each, because a graph of their calls would hold for one run only.
 
 A function or module that takes numbers out of tensors, or goes through a size in a loop, can be recorded for
 the numbers of one run. Kept whole, it is called by the graph as it is, and holds for all inputs.
@@ -31,11 +31,11 @@ from fxlab.values.nested import Path, tensors_inside
 from fxlab.values.tensors import is_floating
 
 ANY_LIST = "a list"
-"""What is expected of a list that the graph hands on as it is."""
+"""The expected value for a list that the graph passes on as it is."""
 
 
 class CannotBeWholeError(TraceError):
-    """A part takes or gives what a graph cannot hold."""
+    """A part takes or returns a value that a graph cannot hold."""
 
     code = "part-not-whole"
 
@@ -59,9 +59,9 @@ class WholeParts:
 
     @contextmanager
     def calls_seen(self, call: Callable[..., Any]) -> Iterator[None]:
-        """Let the calls of functions that stay whole be made by another.
+        """Let another function make the calls of functions that stay whole.
 
-        ``call``: given the function, what does what it does, its positional and its keyword arguments.
+        ``call``: receives the function, a callable that runs it, and its positional and keyword arguments.
         """
         with RestoringStack() as stack:
             for function in self._functions:
@@ -77,13 +77,13 @@ class WholeParts:
         kwargs: Mapping[str, Any],
         module: nn.Module | None = None,
     ) -> tuple[Any, bool]:
-        """Run a part, and return what it gives, with fake tensors, and whether it has written anything.
+        """Run a part, and return its result, with fake tensors, and whether it has written anything.
 
         A size is taken to be that of an argument in the same place if the two agree, and is a symbol of its
-        own otherwise. What the part asks about sizes and data is not known to the trace.
+        own otherwise. The part's questions about sizes and data are not known to the trace.
 
-        ``call``: does what it does. ``args``, ``kwargs``: with fake tensors and symbolic numbers. ``module``:
-        the module that it is, if it is one. Raises CannotBeWholeError if it gives anything but tensors, whole
+        ``call``: runs the part. ``args``, ``kwargs``: with fake tensors and symbolic numbers. ``module``: the
+        module that it is, if it is one. Raises CannotBeWholeError if it gives anything but tensors, whole
         numbers and ``None``, in lists, tuples and mappings, changes a list or mapping that it was given, or
         is a method that needs its module.
         """
@@ -123,7 +123,7 @@ class WholeParts:
     def joined(
         self, join: Callable[..., Any], items: Any, dim: int, *, adds_dimension: bool
     ) -> torch.Tensor | None:
-        """Return what ``torch.cat`` or ``torch.stack`` gives for however many items, or ``None``.
+        """Return the result of ``torch.cat`` or ``torch.stack`` for any number of items, or ``None``.
 
         ``items``: the items of this run. ``dim``: where they are joined. ``adds_dimension``: whether the
         result has a dimension more.
@@ -168,7 +168,7 @@ class _Numbers:
         self._env = fakes.shape_env
 
     def of(self, number: Any) -> Any:
-        """Return what a number is in this run."""
+        """Return the value of a number in this run."""
         if not isinstance(number, SymbolicNumber):
             return number
         known = self._env.real_tensor_prop_unbacked_vals or {}
@@ -199,9 +199,9 @@ class _Numbers:
 
 
 def expected_of(value: Any, known: Container[Any]) -> Any:
-    """Return what :func:`require_result` expects of results like this one.
+    """Return the value that :func:`require_result` expects of results like this one.
 
-    ``value``: what a part gave. ``known``: the symbols that other values of the run gave before.
+    ``value``: the result of a part. ``known``: the symbols that other values of the run gave before.
     """
     if isinstance(value, torch.Tensor):
         is_known = [all(s in known for s in expression_of(size).free_symbols) for size in value.shape]
@@ -223,7 +223,7 @@ def unread_lists(value: Any, path: Path = ()) -> Iterator[tuple[Path, Uncounted]
 
 
 def with_any_list(expected: Any, path: Path) -> Any:
-    """Return what is expected of results that may have any list in one place."""
+    """Return the expected value of results that may have any list in one place."""
     if not path:
         return ANY_LIST
     key, *rest = path
@@ -234,11 +234,11 @@ def with_any_list(expected: Any, path: Path) -> Any:
 
 @has_side_effect
 def require_result(result: Any, expected: Any, name: str) -> None:
-    """Raise ``AssertionError`` unless a part that stays whole gives what the rest of the graph expects.
+    """Raise ``AssertionError`` unless a part that stays whole gives the result that the graph expects.
 
-    ``expected``: a tuple of sizes for a tensor, lists and dicts for what tensors are in, ``None``; ``...``
-    for a number, or a size that may be any; :data:`ANY_LIST` for a list of any number of items. ``name``:
-    what to call it.
+    ``expected``: a tuple of sizes for a tensor, lists and dicts for containers of tensors, ``None``; ``...``
+    for a number, or a size that may be any; :data:`ANY_LIST` for a list of any number of items. ``name``: the
+    name of the part.
     """
     if not _is_as_expected(result, expected):
         found = [tuple(tensor.shape) for _, tensor in tensors_inside(result)]

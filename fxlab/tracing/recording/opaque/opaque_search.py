@@ -35,9 +35,9 @@ def with_parts_whole(
 ) -> _Trace:
     """Keep those parts whole that make a plain number of a size or of data, or cannot be recorded.
 
-    ``trace``: traces it with some parts whole, and sizes of at most so many operations. ``failure``: what the
-    run before has raised, which tells the first parts. ``reasons``: why its graph is specialised, if it has
-    raised nothing.
+    ``trace``: traces it with some parts whole, and sizes of at most so many operations. ``failure``: the
+    error of the run before, which names the first parts. ``reasons``: the reasons why its graph is
+    specialised, if it has raised nothing.
     """
     parts: dict[Part, Reason] = {}
     # Nothing would be left of a model of which all but the head is one node.

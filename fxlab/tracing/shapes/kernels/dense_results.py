@@ -58,7 +58,7 @@ def _layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor | None:
-    """Norms of rows, which are contiguous whatever the input is."""
+    """Norms of rows, which are contiguous for every input."""
     if not isinstance(normalized_shape, list | tuple) or not normalized_shape:
         return None
     state = [tensor for tensor in (weight, bias) if tensor is not None]
@@ -156,4 +156,4 @@ DENSE_RESULTS: dict[Any, Callable[..., torch.Tensor | None]] = {
     nn.functional.dropout: _dropout,
     nn.functional.layer_norm: _layer_norm,
 }
-"""What makes the result of a call where no data comes along, or gives ``None``."""
+"""Makes the result of a call where no data comes along, or gives ``None``."""

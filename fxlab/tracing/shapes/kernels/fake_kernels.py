@@ -64,7 +64,7 @@ def _grad(
     is_grads_batched: bool = False,
     **options: Any,
 ) -> tuple[torch.Tensor, ...] | None:
-    """Derivatives have the shapes of what they are taken by; nothing here has a history to go back."""
+    """Derivatives have the shapes of their inputs; no tensor here has a history to go back."""
     if not all(isinstance(tensor, FakeTensor) for tensor in inputs):
         return None
     if not (any(t.requires_grad for t in outputs) and all(t.requires_grad for t in inputs)):
@@ -243,7 +243,7 @@ _MAKERS: dict[Any, Callable[..., Any]] = {
     torch.randn: _randn,
     torch.autograd.grad: _grad,
 }
-# What older releases of torch do not have, their models do not call.
+# Older releases of torch lack these, and their models do not call them.
 _MAKERS |= {
     getattr(home, name): _grouped_mm
     for home, name in ((nn.functional, "grouped_mm"), (torch, "_grouped_mm"))

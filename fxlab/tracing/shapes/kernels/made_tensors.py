@@ -1,8 +1,8 @@
-"""Fake tensors of a known shape, made without asking torch what else is known of it.
+"""Fake tensors of a known shape, made without asking torch for their other properties.
 
-Tensors of one shape are copies of a first one, so that torch finds out once what follows from the shape.
-They share its storage, which has no data; a model that asks which tensors share one is recorded again
-without that.
+Tensors of one shape are copies of a first one, so that torch derives the properties of the shape once. They
+share its storage, which has no data; a model that asks which tensors share one is recorded again without
+that.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class _Computed(Function):
 
 
 def _empty(shape: tuple[Any, ...], like: torch.Tensor) -> torch.Tensor:
-    """Return a new tensor, which copies what torch has found out about the first one of its shape.
+    """Return a new tensor, which copies torch's findings about the first one of its shape.
 
-    How many elements there are and whether they are contiguous takes some thirty questions about symbolic
-    sizes. The copies share a storage, which has no data; each has a version of its own.
-    A model that asks which tensors share one is recorded anew, with storages of their own.
+    To count the elements and to find whether they are contiguous takes some thirty questions about symbolic
+    sizes. The copies share a storage, which has no data; each has a version of its own. A model that asks
+    which tensors share one is recorded again, with storages of their own.
     """
     assert isinstance(like, FakeTensor)
     mode, device = like.fake_mode, like.fake_device

@@ -35,7 +35,7 @@ _PARTS = {
     nn.ReLU,
     nn.GELU,
 }
-"""What torch itself makes a transformer of, none of which changes shapes in another way."""
+"""Classes of torch that make up a transformer, none of which changes shapes in another way."""
 _ACTIVATIONS = (functional.relu, functional.gelu)
 
 
@@ -55,7 +55,7 @@ def transformer_result(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping
         return None
     width = next(part.embed_dim for part in module.modules() if isinstance(part, nn.MultiheadAttention))
     if any(s.shape[-1] != width for s in streams):
-        return None  # the module itself says what is wrong
+        return None  # the module itself raises the error
     result = torch.empty_like(stream)
     if all(map(has_data, streams)):
         weights = dict(module.named_parameters())
@@ -80,8 +80,7 @@ def is_recurrent_on_fakes(module: nn.Module, args: tuple[Any, ...]) -> bool:
 def recurrent_results(module: Any, input: torch.Tensor, hx: Any = None) -> Any:
     """Return tensors of the shapes that ``torch.nn`` documents for ``RNN``, ``GRU`` and ``LSTM``.
 
-    ``input``: the sequences, with or without a batch dimension. ``hx``: what it begins with, if not with
-    zeros.
+    ``input``: the sequences, with or without a batch dimension. ``hx``: the initial state, if not zeros.
     """
     directions = 2 if module.bidirectional else 1
     features = module.proj_size or module.hidden_size
@@ -99,7 +98,7 @@ def recurrent_results(module: Any, input: torch.Tensor, hx: Any = None) -> Any:
 
 
 def _computed(module: Any, inputs: Any, state: Any) -> list[torch.Tensor]:
-    """Return what the module gives for the data that comes along with fake tensors."""
+    """Return the module's results for the data that comes along with fake tensors."""
     weights = dict(module.named_parameters())
     results = call_on_data(torch.func.functional_call, (module, weights, (inputs, state)), {})
     return [tensor for _, tensor in tensors_inside(results)]
