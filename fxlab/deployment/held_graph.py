@@ -202,6 +202,7 @@ def _words(error: Exception) -> str:
 
 
 def _versions(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    # Assigning tensor.data exchanges the memory, and counts no new version.
     return [(-1 if weight.is_inference() else weight._version, _address(weight)) for weight in weights]
 
 

@@ -67,6 +67,7 @@ def _laid_out(like: Any, value: torch.Tensor | None, device: torch.device) -> An
     result = torch.empty_strided(like.shape, like.stride(), dtype=dtype, device=device)
     if value is None:
         return result.zero_()
+    # A kernel that is not asked for logarithms of sums returns an empty tensor.
     if like.numel() < value.numel():
         return result
     result.fill_(math.inf)
@@ -118,6 +119,7 @@ class _Attention(NamedTuple):
         if named.get("is_causal"):
             is_read = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
             scores = scores.masked_fill(~is_read, -math.inf)
+        # Of rows in which all is masked, kernels return zeros, and softmax NaN.
         weights = scores.softmax(-1).masked_fill((scores == -math.inf).all(-1, keepdim=True), 0.0)
         return cls(query, key, value, scores, weights, scale, bias, heads)
 
@@ -129,6 +131,7 @@ class _Attention(NamedTuple):
         of_query = of_scores @ self.key * self.scale
         of_key, of_value = of_scores.mT @ self.query * self.scale, self.weights.mT @ grad
         batch, rest = of_key.shape[:-3], (self.heads, -1)
+        # Several heads of the query read one head of keys, whose gradient is their sum.
         of_key, of_value = (each.view(*batch, *rest, *each.shape[-2:]).sum(-3) for each in (of_key, of_value))
         return of_query, of_key, of_value, of_bias
 

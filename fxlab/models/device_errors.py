@@ -87,6 +87,7 @@ def _on_cpu(leaf: Any, needs_values: bool, is_written: bool, harmless: bool) -> 
         return make(leaf.shape, dtype=leaf.dtype, device="cpu")
     if needs_values or not is_number:
         return leaf.detach().to("cpu", copy=True)
+    # An expanded tensor cannot be written, and takes no memory for the others.
     if is_written:
         return torch.zeros(leaf.shape, dtype=leaf.dtype, device="cpu")
     return torch.zeros((), dtype=leaf.dtype, device="cpu").expand(leaf.shape)

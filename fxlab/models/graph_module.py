@@ -96,6 +96,7 @@ def share_tensors_copy(
     held = (value for module in modules for value in vars(module).values())
     memo |= {id(value): value for value in held if isinstance(value, torch.ScriptObject)}
     memo |= {id(module): type(module).__new__(type(module)) for module in plain}
+    # By hand, as copy.deepcopy of each module made most of the cost of switching a pass on.
     for module in plain:
         state: dict[str, Any] = module.__getstate__()  # type: ignore[no-untyped-call]
         copied = {name: _part_copied(value, memo, own) for name, value in state.items()}
@@ -162,6 +163,7 @@ def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
 
 def _structural_copy(graph_module: GraphModule, memo: dict[int, Any]) -> GraphModule:
     result = deep_copy(graph_module, memo)
+    # torch's copy calls each class GraphModule.
     type(result).__name__ = type(graph_module).__name__
     _copy_others(graph_module, result, memo)
     return result
@@ -298,6 +300,7 @@ def _tensors_of(whole: Any, apart_from: Iterable[int] = ()) -> Iterator[torch.Te
     for value in _inside(whole, apart_from):
         if isinstance(value, torch.Tensor):
             yield value
+            # torch warns when .grad of another tensor than a leaf is read.
             if value.is_leaf and value.grad is not None:
                 yield value.grad
 

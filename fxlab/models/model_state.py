@@ -83,8 +83,10 @@ class _Saved:
         # Batch norm writes without counting a new version.
         if not self.is_now(self.tensor):
             self.alias.copy_(self.values)
+        # A run with gradients leaves history in buffers that it wrote, and the next run would fail on it.
         if self.tensor.grad_fn is not None and not self.has_history and not self.tensor._is_view():
             self.tensor.detach_()
+        # Sessions watch versions, and would build their stages again.
         if self.version is not None and self.tensor._version != self.version:
             torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
 
@@ -117,9 +119,11 @@ class ModelState:
         """Put the model back when the block ends; may be used for several, one after the other."""
         try:
             is_watched = self._values and watch
+            # Modules of torch leave out fast paths under a mode; hidden, they compute as without it.
             with RestoringStack(*(_ParameterWrites(self), function_modes_hidden()) if is_watched else ()):
                 yield self
         finally:
+            # Ctrl-C in between would leave the model half restored.
             with InterruptsHeld():
                 self.put_back()
 

@@ -43,6 +43,7 @@ _FIXED = custom_builtins.keys() | {"slice", "getattr", "range", "Ellipsis"}
 def protect(graph: Graph) -> Graph:
     """Let nothing shadow the names in the code of a graph when it is next generated; return the graph."""
     codegen = graph._codegen
+    # A subclass of somebody else's writes code of its own, and stays.
     safe = _SAFE.get(type(codegen))
     if safe is not None:
         protected = safe.__new__(safe)
@@ -195,6 +196,7 @@ class _Writer:
             self._globals,
             {begin + line: index for line, index in enumerate(indices)},
         )
+        # torch maps the lines of a traceback to nodes from there on.
         code._prologue_start = wraps.count("\n") + 4
         return code
 

@@ -81,6 +81,7 @@ def function_modes_hidden(*plain: type) -> Iterator[None]:
     own = overrides.has_torch_function_unary
 
     def is_overridden(value: Any) -> bool:
+        # torch's own check counts modes as overrides, so they leave the stack while it runs.
         modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
         try:
             return type(value) not in plain and own(value)
@@ -174,6 +175,7 @@ def _settings() -> Iterator[tuple[str, Any]]:
 
 @cache
 def _getters() -> tuple[str, ...]:
+    # torch has no list of its settings, but a pair of functions in torch._C for each.
     names = (name.removeprefix("_get_") for name in dir(torch._C) if name.startswith("_get_"))
     return tuple(name for name in names if _is_setting(name))
 

@@ -310,6 +310,7 @@ def _may_alias(overload: OpOverload) -> bool:
     name = overload._schema.name.partition("::")[2]
     if getattr(torch.Tag, "maybe_aliasing_or_mutating", None) in overload.tags:
         return name not in WRITES_STATE
+    # Foreign schemas may be silent, as composite ones are: to_dense returns an argument that is dense.
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(overload._name, "CompositeImplicitAutograd")
     return overload.namespace not in ("aten", "prims") or (composite and name.startswith(HOLDS_ARGUMENTS))
 

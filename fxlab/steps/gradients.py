@@ -39,17 +39,17 @@ class Recorded:
     written: tuple[str, ...]
     """The buffers that a step writes."""
     layouts: Mapping[str, Layout]
-    """How parameters and buffers lie that are spread over ranks."""
+    """The layouts of parameters and buffers that are spread over ranks."""
 
 
 class Forward:
-    """The computation of the loss and the gradients by a twin of the model, on tensors that are given."""
+    """The computation of the loss and the gradients by a twin of the model, on given tensors."""
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
         own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
         sharding = Sharding(model)
         twin = Twin(model, lambda tensor: tensor if id(tensor) in own else tensor.clone())
-        # A loss that reads the model, such as one with weight decay, reads the twin.
+        # A loss that reads the model, such as one with weight decay, must read the twin.
         self.model, self._loss = twin.model, twin.of(loss)
         self.sharding = sharding.of_twin(twin)
 
@@ -66,6 +66,7 @@ class Forward:
         whole = _Whole(self.model, self._loss, list(asked.values()), self.sharding, places)
         with (
             torch.enable_grad(),
+            # Modes that record act on this thread alone, so the backward pass must run in it.
             torch.autograd.set_multithreading_enabled(False),
             self.sharding.averaging(asked.values()),
         ):
@@ -131,9 +132,9 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
         gradients.extend(found)
         return [loss, *found.values(), *after.values(), *own.values()]
 
-    # Some operators write running statistics without saying so.
+    # The schemas of some operators do not declare their writes of running statistics.
     given = *parameters.values(), *(buffer.clone() for buffer in buffers.values()), *batch.tensors
-    # Tensors of several ranks cannot lie in those that torch makes functions of writes with.
+    # The tensors by which torch functionalizes writes cannot hold tensors of several ranks.
     is_spread = forward.sharding.has_layouts
     try:
         with torch_private.one_fake_mode():
@@ -175,7 +176,7 @@ def results_of(graph: fx.Graph) -> list[Any]:
 
 
 def _written(graph: fx.Graph, given: Sequence[str], returned: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the given inputs that have other values among the last results of a step."""
+    """Return the names of the given inputs whose values change, by the last results of a step."""
     before = dict(zip(given, graph.find_nodes(op="placeholder"), strict=False))
     after = dict(zip(reversed(returned), reversed(results_of(graph)), strict=False))
     return tuple(name for name in returned if before[name] is not after[name])

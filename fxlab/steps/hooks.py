@@ -77,10 +77,12 @@ def _is_there(model: nn.Module) -> bool:
 
 
 def _unit(state: Any, *, is_root: bool) -> FsdpUnit:
+    # Some versions of torch keep one group for each state, others several.
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
         groups = [group] if (group := state._fsdp_param_group) is not None else []
     policy = state._mp_policy
+    # By default, the root stays gathered after the forward pass, as the backward pass begins with it.
     is_kept = is_root and getattr(state, "_auto_reshard_after_forward", False)
     parameters = [_parameter(one, group, is_kept=is_kept) for group in groups for one in group.fsdp_params]
     is_cast = policy.cast_forward_inputs

@@ -98,6 +98,7 @@ class Places:
             before.append(self._stack)
             self._place_new_nodes()
             self._since_last_module.clear()
+            # torch.export names repeated calls of a module like this.
             key = f"{path}@{count}" if count else path
             if not self._is_backward:
                 self._around[key] = self._stack
@@ -118,6 +119,7 @@ class Places:
 
         def enter(*_: object) -> None:
             self._place_new_nodes()
+            # Autograd numbers its functions in the order of the forward pass.
             place = bisect_right(self._numbers, number) - 1
             self._stack, self._number = {}, number
             self._of_derivative = self._stacks[place] if place >= 0 else {}

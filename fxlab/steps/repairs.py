@@ -27,6 +27,7 @@ def without_hidden_writes(graph: fx.Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=_BATCH_NORM):
         if len(node.args) <= _TRAINING or not node.args[_TRAINING] or node.args[_MEAN] is None:
             continue
+        # The schema of native_batch_norm declares no writes, so functionalization leaves them in.
         node.target = torch.ops.aten._native_batch_norm_legit_functional.default
         statistics: list[Any] = [node.args[_MEAN], node.args[_VARIANCE]]
         if isinstance(value := node.meta.get("val"), tuple | list):
@@ -113,6 +114,7 @@ def functional(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*tensors: torch.Tensor) -> Any:
         wrapped = [_wrapped(tensor) for tensor in tensors]
+        # By default, views become copies of views.
         torch_private.enable_functionalization(reapply_views=True)
         try:
             result = function(*wrapped)
@@ -125,6 +127,7 @@ def functional(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrapped(tensor: torch.Tensor) -> torch.Tensor:
     made: torch.Tensor = torch_private.to_functional_tensor(tensor)
+    # The wrapper alone has no requires_grad, and autograd would record nothing.
     torch_private.mirror_autograd_meta_to(tensor, made)
     return made
 

@@ -62,6 +62,7 @@ class Sharding:
         if self._units:
             without_fsdp_hooks(twin.model)
         if self._replicas is not None:
+            # DistributedDataParallel.forward would synchronize through its reducer.
             vars(twin.model)["forward"] = twin.known(self._replicas.module)
         return self
 
@@ -135,6 +136,7 @@ class _Gathering:
                 for module, name in parameter.places:
                     twin = twin_of(module)
                     classes.setdefault(twin, type(twin))
+                    # A property of the class precedes nn.Module.__getattr__, which reads the registry.
                     read = property(partial(self._read, name=name, parameter=parameter))
                     own = {name: read, "__module__": type(twin).__module__}
                     twin.__class__ = type(type(twin).__name__, (type(twin),), own)
@@ -174,6 +176,7 @@ class _Gathering:
             whole = self._gather(part, parameter)
             self._known[parameter], self._parts[parameter] = whole, part
             if parameter.is_freed and parameter.tensor_parallel is None:
+                # Saved views of it are recognised by their memory.
                 self._storages[whole.untyped_storage()._cdata] = parameter, whole
         return self._known[parameter]
 
@@ -210,6 +213,7 @@ class _Gathering:
             with torch.no_grad():
                 self._again[parameter] = self._gather(self._parts[parameter].detach(), parameter)
         whole = self._again[parameter]
+        # Linear layers save a transposed weight, which as_strided would hide from readers of the graph.
         for view in (whole, whole.t()) if whole.dim() == 2 else (whole,):
             if (tuple(view.shape), view.stride(), view.storage_offset()) == saved.place:
                 return view

@@ -53,6 +53,7 @@ class Update:
                 "would leave out. Remove them; to clip gradients, do so in the step of a subclass of the "
                 "optimizer, over the parameters in self.param_groups."
             )
+        # The wrappers of step() call a profiler and hooks, which must not be recorded.
         self._step = inspect.unwrap(type(optimizer).step)
         if "closure" in inspect.signature(self._step).parameters:
             default = inspect.signature(self._step).parameters["closure"].default
@@ -207,8 +208,10 @@ def recorded_update(
 
     error: Exception | None = None
     every = update.numbers()
+    # First with learning rates as inputs; if the step needs one as a number, it is fixed in the graph.
     for numbers in (every, {name: value for name, value in every.items() if update.is_tensor(name)}):
         values = [*parameters.values(), *gradients.values(), *state.values(), *numbers.values()]
+        # Parameters keep their sizes, so that numbers alone become symbols.
         mode = torch_private.FakeTensorMode(
             shape_env=torch_private.ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True
         )

@@ -21,6 +21,7 @@ _TORCH, _OWN = (f"{Path(str(file)).parent}/" for file in (torch.__file__, __file
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes ``stack_trace``, ``seq_nr`` and numbers that are read into nodes; make_fx is slow at it."""
 
+    # Without it, torch refuses higher-order operators under a mode.
     supports_higher_order_operators = True
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -39,6 +40,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             node.meta[PLACEMENT] = str(layout)
         if func is NUMBER and node.target is NUMBER:  # a number of a constant is read without a node
             node.meta[READ] = result
+        # In a backward pass the running lines are autograd's; Places and copy_source_lines note its nodes.
         if torch._C._current_graph_task_id() == -1:
             number, trace = torch_private.get_sequence_nr() - 1, _source_lines()
             for new in reversed(self._graph.nodes):

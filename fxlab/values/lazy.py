@@ -312,9 +312,11 @@ def _noted(
     except (NotImplementedError, RuntimeError):
         return None  # computed at once, which raises the error if there is one
     kept: Any = args, kwargs
+    # A view keeps its base itself, so that later writes into the base show in it.
     if viewed is None:
         kept = pytree.tree_map_only(torch.Tensor, _kept, kept)
     several = isinstance(result, list | tuple)
+    # A clone has the same source: there is no memory to copy.
     if func is torch.ops.aten.clone.default and result.stride() == args[0].stride():
         return LazyTensor(args[0].snapshot(), result)
     made = [

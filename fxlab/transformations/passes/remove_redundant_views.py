@@ -41,7 +41,7 @@ class RedundantView:
 
 @dataclass(frozen=True)
 class RemoveRedundantViews(RewritePass[RedundantView]):
-    """Remove views and casts that change nothing: their users read what is shown.
+    """Remove views and casts that change nothing: their users read the input directly.
 
     That is ``view``, ``reshape``, ``expand`` or a slice to the present shape, a view back to it, two
     transpositions that undo each other, and a cast to the dtype that a cast has just made. A view of a view
