@@ -28,7 +28,7 @@ class Backward:
     parted: list[Node]
     """The first values of the candidate, on the way back, whose gradients the reference does not have.
 
-    What is computed from them has gradients that the reference has.
+    Values computed from them have gradients that the reference has.
     """
 
 
@@ -108,7 +108,7 @@ def _beside(mine: torch.Tensor, its: torch.Tensor, tolerance: float) -> Judgemen
 
 
 def _counterparts(alignment: Alignment, weights: Collection[Weight]) -> dict[str, str]:
-    """Return inputs and parameters of the candidate, and what they are called in the reference."""
+    """Return inputs and parameters of the candidate, and their names in the reference."""
     names = {
         weight.candidate: weight.reference[0]
         for weight in weights

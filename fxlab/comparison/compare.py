@@ -48,8 +48,8 @@ def compare(
 
     A port by hand beside its reference, a merged, exported, compiled or quantized copy, another kind of
     attention, another version: neither names nor structure need to agree. Both run in float64, nodes are
-    aligned by what they compute, and a place is named only if what it reads agrees and what it gives does
-    not. If the outputs agree, no place is named, whatever the inside looks like.
+    aligned by their values, and a place is named only if its inputs agree and its results do not. If the
+    outputs agree, no place is named, whether the inside differs or not.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def compare(
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.
     candidate_inputs
-        What the candidate is called with. Left out, the same: by name, or else in their order.
+        The inputs of the candidate. Left out, the same: by name, or else in their order.
     outputs
         Output of the reference -> output of the candidate, by path or place, such as ``{"logits": 0}``. Left
         out, those of the same path are compared, and others in their order.
@@ -231,7 +231,7 @@ def assert_same(
     Raises
     ------
     AssertionError
-        If they differ: what differs, where that begins, and weights that are others.
+        If they differ: the differing outputs, the place where that begins, and weights that differ.
 
     Examples
     --------

@@ -47,13 +47,13 @@ class FirstDifference(OtherNames):
     nodes: tuple[str, ...]
     """The nodes of the candidate whose inputs agree and whose values the reference does not have."""
     reference_nodes: tuple[str, ...]
-    """The same of the reference: what it does there."""
+    """The nodes of the reference at the same place."""
     reads: tuple[str, ...]
     """The nodes of the candidate that agree and that these read."""
     weights: tuple[str, ...]
     """The weights that these read and that the other model does not have in any form."""
     error: float | None
-    """The largest difference of what the first of the nodes gives, relative to the largest element."""
+    """The largest difference of the first of the nodes, relative to the largest element."""
     line: str
     """The line of the candidate's code, where it is known."""
     is_backward: bool = False
@@ -91,20 +91,20 @@ class Comparison(Judged):
     """The result of :func:`fxlab.compare`. It is true if the outputs agree; ``str()`` is for people."""
 
     alignment: Alignment = field(repr=False)
-    """Which node of the candidate computes what which node of the reference does."""
+    """The nodes of both models, paired by their values."""
     verdict: Verdict
     """The verdict on the outputs that were compared, named as in the reference."""
     weights: list[Weight] | None
-    """Each weight of the candidate, and what it is in the reference; ``None`` if that was not asked for."""
+    """Each weight of the candidate, and its counterpart in the reference; ``None`` if not asked for."""
     inputs_left: tuple[str, ...]
     """Inputs of the reference that the candidate does not take."""
     inputs: Inputs | None = field(repr=False)
     """``None`` where runs were compared that were recorded."""
     candidate_inputs: Inputs | None = field(repr=False)
     backward: Backward | None = field(default=None, repr=False)
-    """What was found of gradients, if they were asked for."""
+    """The findings about gradients, if they were asked for."""
     notes: tuple[str, ...] = ()
-    """What could not be seen, and what else differs, of runs that were recorded."""
+    """The parts that could not be seen, and other differences, of runs that were recorded."""
 
     @property
     def max_abs_diff(self) -> float:
@@ -217,7 +217,7 @@ class Comparison(Judged):
         """A row for each node that computes tensors, with its partner and the distance of the two.
 
         Indexed by the ``node`` of the candidate, in its order, and then by nodes that the reference alone has
-        (with an empty ``node``). ``status`` is ``agrees``, ``parts here``, ``differs`` (what it reads differs
+        (with an empty ``node``). ``status`` is ``agrees``, ``parts here``, ``differs`` (its inputs differ
         already), or ``no partner``. ``accumulated`` and ``introduced`` are the largest difference of sorted
         elements relative to the largest element in float64: with all that came before, and by the node.
         """
@@ -258,7 +258,7 @@ class Comparison(Judged):
             return found.partners[node]
         if node in self._continued:
             return self._continued[node][0]
-        # What is computed in other steps has no counterpart in the first of these, even of as many elements.
+        # Other steps have no counterpart in the first of these, even with as many elements.
         alone = [node] == found.parted and len(found.parted_original) == 1
         other = found.parted_original[0] if alone else None
         names = {name for each in (node, other) if each is not None and (name := computes(each))}
@@ -295,7 +295,7 @@ class Comparison(Judged):
     def modules(self) -> pd.DataFrame:
         """A row for each module of the candidate that computes something.
 
-        With its ``reference``, and ``status`` and ``difference`` of what it gives, as in :attr:`table`.
+        With its ``reference``, and ``status`` and ``difference`` of its results, as in :attr:`table`.
         """
         rows = [vars(row) for row in self._modules]
         columns = ["candidate", "reference", "status", "difference"]
@@ -314,7 +314,7 @@ class Comparison(Judged):
 
     def _lines(self) -> Iterator[str]:
         yield f"{'The outputs agree' if self.agrees else 'The models differ'}: {self.verdict}"
-        # If the outputs agree, so does what weights are rounded to, and those that nothing depends on.
+        # If the outputs agree, so do the rounded weights, and those that nothing depends on do not count.
         odd = [w for w in self.odd_weights if not self.agrees or w.status in WRONG]
         odd.sort(key=lambda weight: weight.status not in WRONG)
         if odd:
@@ -376,7 +376,7 @@ class Comparison(Judged):
         return Compared(self.alignment, parted, words, self.candidate_inputs is self.inputs)
 
     def inspect(self) -> Inspector:
-        """Show both in an inspector, side by side; what is selected in one is shown in the other."""
+        """Show both in an inspector, side by side; a selection in one is shown in the other."""
         from fxlab.notebook import inspect
 
         inspector = inspect(self.session)
@@ -415,7 +415,7 @@ _LEAST = 2.0**-53
 
 
 def rounds_worse(alignment: Alignment) -> dict[Node, tuple[float, float]]:
-    """Return the first nodes whose own errors are far larger than those of what they stand for, with both.
+    """Return the first nodes whose errors are far larger than those of their counterparts, with both.
 
     Errors are those of the values that a graph computes as it is, beside its own float64 run. A node counts
     if from there to an output all values are worse, and none that it reads is.
@@ -440,7 +440,7 @@ def rounds_worse(alignment: Alignment) -> dict[Node, tuple[float, float]]:
 
 
 def _reads_worse(node: Node, worse: set[Node], compared: dict[Node, Any]) -> bool:
-    """Tell whether what a node reads is worse, also through values that the other model does not have."""
+    """Tell whether an input of a node is worse, also through values that the other model does not have."""
     passed = upstream(*node.all_input_nodes, within=lambda read: read not in compared)
     return any(read in worse for each in (node, *passed) for read in each.all_input_nodes)
 

@@ -23,11 +23,11 @@ class Module:
     status: str
     """``agrees``, ``parts here``, ``differs``, or ``no partner``, where no value in it has one."""
     difference: float | None
-    """The largest difference of what it gives, relative to the largest element, where it is known."""
+    """The largest difference of its results, relative to the largest element, where it is known."""
 
 
 def compared_modules(alignment: Alignment, differences: dict[Node, float]) -> list[Module]:
-    """Compare the modules of two models by what they give to others, outermost first."""
+    """Compare the modules of two models by the values that others read of them, outermost first."""
     inside: dict[str, list[Node]] = defaultdict(list)
     for node in alignment.transformed.values:
         if node.op not in ("placeholder", "get_attr"):
@@ -58,7 +58,7 @@ def enclosing(path: str) -> Iterator[str]:
 
 
 def _reference(nodes: list[Node], alignment: Alignment) -> str:
-    """Return the innermost module of the reference in which most of what these nodes compute is computed."""
+    """Return the innermost module of the reference that computes most of the values of these nodes."""
     paths = [
         module_path(alignment.partners[node])
         for node in nodes

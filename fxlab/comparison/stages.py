@@ -19,7 +19,7 @@ from fxlab.validation.alignment.side import Side
 
 
 class Candidate(Transformation):
-    """A candidate in the place of what stands below it."""
+    """A candidate in the place of the stage below it."""
 
     makes_new_module = True
 
@@ -131,7 +131,7 @@ def _with_each_other(one: Compared, other: Compared) -> Alignment:
 
 
 def _pairs(alignment: Alignment) -> dict[str, str]:
-    """Return which node is which in the graph below: what agrees, and what follows a difference."""
+    """Return the pairs of nodes for the graph below: those that agree, and those after a difference."""
     ours, theirs = (side.module.graph.output_node() for side in (alignment.original, alignment.transformed))
     pairs = {theirs: ours} | alignment.partners
     if not alignment.agrees:

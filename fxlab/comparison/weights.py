@@ -1,4 +1,4 @@
-"""Parameters and buffers of one model as those of another, under whatever name and in which form."""
+"""Parameters and buffers of one model as those of another, under any name and in any form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ROUNDINGS = 4
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter or buffer of the candidate beside what it is in the reference."""
+    """A parameter or buffer of the candidate beside its counterpart in the reference."""
 
     candidate: str
     """Its name; empty if the candidate has none for those of the reference."""
@@ -101,7 +101,7 @@ class _Tensor:
 
 
 class _Weights:
-    """All weights of a model, found by what they hold."""
+    """All weights of a model, found by their values."""
 
     def __init__(self, model: nn.Module | Mapping[str, torch.Tensor]) -> None:
         found: dict[object, _Tensor] = {}
@@ -179,7 +179,7 @@ def compare_weights(
     candidate: nn.Module | Mapping[str, torch.Tensor],
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Weight]:
-    """Tell of each weight of a model what it is in another.
+    """Find the counterpart of each weight of a model in another.
 
     Values decide, and names where values leave a choice. Names of weights that are equal tell how the layers
     of one model are numbered in the other: an equal weight with another number is of a wrong layer, and a
@@ -267,7 +267,7 @@ def _numbers(name: str) -> tuple[int, ...]:
 
 
 def _places(equal: Mapping[str, str]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Learn from equal weights which names stand for which: without numbers, with what is added to these."""
+    """Learn from equal weights which names stand for which: without numbers, with the shift of these."""
     votes: dict[str, Counter[tuple[str, tuple[int, ...]]]] = defaultdict(Counter)
     shifts: Counter[tuple[int, ...]] = Counter()
     for name, other in equal.items():
@@ -294,7 +294,7 @@ def _place_of(name: str, places: Mapping[str, tuple[str, tuple[int, ...]]]) -> s
 
 
 def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
-    """Tell of a weight that is nowhere what it is beside the one at its place."""
+    """Describe a weight without an equal beside the one at its place."""
     values = tensor.values
     if (multiple := ours.multiple_of(tensor)) is not None:
         return Weight(tensor.name, (multiple[0].name,), "scaled", f"{multiple[1]:.6g} times as large")
@@ -360,7 +360,7 @@ def _untied(
 
 
 class _Parts:
-    """Weights by their rows and columns, and vectors by what they are joined of."""
+    """Weights by their rows and columns, and vectors by the parts that they are joined of."""
 
     def __init__(self, tensors: list[_Tensor]) -> None:
         self._holders: dict[int, str] = {}
@@ -406,7 +406,7 @@ class _Parts:
 
 
 def _rows(values: torch.Tensor) -> list[int]:
-    """Return a digest of what lies at each index of the first dimension, if that is evidence."""
+    """Return a digest of each slice of the first dimension, if that is evidence."""
     rows = values.flatten(1)
     if rows.shape[1] < _SMALLEST:
         return []

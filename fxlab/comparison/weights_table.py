@@ -21,7 +21,7 @@ _PICKLED = ".pt", ".pth", ".bin", ".ckpt"
 def compare_weights(
     reference: Model | Mapping[str, torch.Tensor], candidate: Model | Mapping[str, torch.Tensor]
 ) -> pd.DataFrame:
-    """Tell of each parameter and buffer of a model what it is in another; nothing is run.
+    """Find the counterpart of each parameter and buffer of a model in another; nothing is run.
 
     Values decide, and names where values leave a choice: a weight is found under another name, transposed,
     split or merged.
@@ -50,7 +50,7 @@ def compare_weights(
 
 
 def compared_weights(reference: Any, candidate: Any) -> list[weights.Weight]:
-    """Return the weights of the candidate, each with what it is in the reference."""
+    """Return the weights of the candidate, each with its counterpart in the reference."""
     return weights.compare_weights(_held(reference, "reference"), _held(candidate, "candidate"))
 
 
@@ -78,7 +78,7 @@ def _read(path: Path, name: str) -> Any:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
         return found.get("state_dict", found) if isinstance(found, Mapping) else found
-    except Exception as error:  # whatever a file that is none makes torch raise
+    except Exception as error:  # a file of another kind may make torch raise anything
         raise ValueError(f"{name}: {path} holds no weights that torch.load can read: {error}") from error
 
 

@@ -38,8 +38,8 @@ def compile_session(
         A module, or a function as ``torch.compile`` takes one: the modules that it reads (of its object, its
         closure, its globals or its arguments) keep their names.
     inputs
-        What it is called with: keyword arguments (a mapping), positional arguments (a tuple) or one tensor.
-        For a model of transformers they are made from its configuration.
+        Its arguments: keyword arguments (a mapping), positional arguments (a tuple) or one tensor. For a
+        model of transformers they are made from its configuration.
     training
         Whether gradients are compiled as well.
     backend

@@ -60,7 +60,7 @@ class CompilerPass(Transformation):
         module, step = stack.stage(entries)
         signature = self.signature
         # AOTAutograd writes all nodes anew. Its marks are in its own stage alone, as above they would hide
-        # what the passes after it change.
+        # the changes of the passes after it.
         border = CompilerPass(BORDER).signature
         below = {node.name: node for node in graph_module.graph.nodes}
         changed = set()
@@ -113,7 +113,7 @@ class MatchingPass(CompilerPass):
 
 @dataclass(frozen=True, eq=False)
 class PatternPass(CandidatePass, MatchingPass):
-    """A pass of torch's compiler that replaces what patterns match; each match can be excluded."""
+    """A pass of torch's compiler that replaces matches of patterns; each match can be excluded."""
 
     def candidates(self, graph_module: GraphModule) -> list[tuple[str, ...]]:
         """Return the matches, each by the names of its nodes, the one that it was found at first."""
@@ -177,7 +177,7 @@ class CodePass(Transformation):
 
 def explain_unchanged(stack: CompilerStack, step: Step | None) -> pd.DataFrame:
     """Tell where the patterns of a pass that has changed nothing begin to match, and why they do not."""
-    if step is None:  # it does not run with what is on
+    if step is None:  # it does not run with the passes that are on
         return explanation(())
     names = stack.names_of(step.before, [node.name for node in step.before.graph.nodes])
     return explanation(told(0, near_misses(stack.tried_by(step), set(names), ())))
@@ -192,7 +192,7 @@ def pass_of(step: Step) -> CompilerPass:
 
 
 def _stage_below(pass_: Transformation, graph_module: GraphModule) -> StageOf:
-    """Return what stage of which compile a pass of a compile is given; ``ValueError`` if it is none."""
+    """Return the stage of a compile that a pass of it receives; ``ValueError`` if the graph is none."""
     below = graph_module.meta.get(KEY)
     if not isinstance(below, StageOf):
         raise ValueError(

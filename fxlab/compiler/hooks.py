@@ -1,9 +1,9 @@
 """The private hooks of torch's compiler: those of its pattern matcher are in
 ``transformations/inductor_patterns/``.
 
-Each is looked up when a compile begins. What this torch does not have is left out, with a remark that says
-what cannot be seen without it; borders of phases remain. Patches hold for the whole process while something
-is compiled here, and are undone on any way out.
+Each is looked up when a compile begins. Names that this torch does not have are left out, with a remark on
+the parts that cannot be seen without them; borders of phases remain. Patches hold for the whole process while
+something is compiled here, and are undone on any way out.
 """
 
 import functools
@@ -28,7 +28,7 @@ SCRIPT_IS_HEARD = threading.Event()
 
 @contextmanager
 def listening(listener: Recorder) -> Iterator[list[str]]:
-    """Let a recorder hear of all that this thread compiles inside; give what it cannot hear of, in words."""
+    """Let a recorder hear of every compile of this thread inside; give the parts it cannot hear, in words."""
     if SCRIPT_IS_HEARD.is_set():
         raise RuntimeError(
             "Nothing is compiled for a session while record_compile records; do it after its block."
@@ -63,7 +63,7 @@ class _Around:
     def __init__(self, listener: Recorder) -> None:
         self._listener, self._thread = listener, threading.get_ident()
         self._phases = self._passes = 0
-        """How many surround what runs now: of nested ones, the outermost counts."""
+        """The number of calls around the running one: of nested ones, the outermost counts."""
 
     @property
     def _is_heard(self) -> bool:
@@ -160,7 +160,7 @@ class _Around:
 
 
 def pass_name(name: str, function: Any) -> str:
-    """Return what a pass is called: a user's own by its own name, not by the place that it is put in."""
+    """Return the name of a pass: a user's own by its own name, not by the place that it is put in."""
     if "custom" not in name:
         return name
     while isinstance(function, functools.partial):

@@ -51,7 +51,7 @@ def check_runs_by_node(graph_module: GraphModule, name: str) -> None:
     """Raise the ``ValueError`` that says why nodes cannot be run one by one.
 
     Dynamo writes ``torch.vmap`` and ``torch.func.grad`` as nodes that begin and end a level of functorch,
-    outside of which there are no values of what stands between; a fake process group exchanges none.
+    outside of which the nodes between have no values; a fake process group exchanges none.
     """
     if why := why_not_judged(graph_module):
         raise ValueError(f"{name}: {why}")

@@ -41,7 +41,7 @@ def compare_runs(
     -------
     pandas.DataFrame
         A row for each other run, by its name: whether it ``agrees``, the module of the ``first`` difference,
-        its ``nodes``, the ``reason``, and what else is told of the two (``notes``).
+        its ``nodes``, the ``reason``, and other remarks on the two (``notes``).
 
     Raises
     ------
@@ -99,7 +99,7 @@ def compare_runs(
 
 
 def _words(found: Comparison) -> tuple[str, bool, str]:
-    """Return what the index says of a comparison."""
+    """Return the words of the index on a comparison."""
     if found.agrees:
         return "agrees", True, found.verdict.reason
     first = found.first

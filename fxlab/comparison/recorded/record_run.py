@@ -66,15 +66,15 @@ def record_run(
         Whether to compute the gradients of parameters, and of inputs that require them, as well: of outputs
         times random numbers. A function that calls ``backward()`` itself needs no such request.
     measure
-        Whether to run the model once more, with each result rounded anew, to measure how far rounding moves
+        Whether to run the model once more, with each result rounded again, to measure how far rounding moves
         each value: up to four times that far, values count as the same. Left out, it is run once more unless
         it is a function, which may have effects, or one of several ranks, which all have to do the same;
-        rounding is then estimated. What a function writes in a second run stays rounded anew.
+        rounding is then estimated. Values that a function writes in a second run stay rounded again.
 
     Returns
     -------
     RecordedRun
-        What was written.
+        The written run.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def record_run(
     OSError
         If the file cannot be written, for example because its folder does not exist.
     Exception
-        Whatever the run raises; the file then has the run up to there, and says so.
+        Any error of the run; the file then has the run up to there, and says so.
 
     Notes
     -----

@@ -55,7 +55,7 @@ class Step:
 class RecordedRun(OtherNames):
     """A run of a model as :func:`fxlab.record_run` has recorded it: fingerprints, and no values.
 
-    ``str()`` says what there is; :attr:`table` has a row for each value.
+    ``str()`` describes the contents; :attr:`table` has a row for each value.
     """
 
     model: str
@@ -65,9 +65,9 @@ class RecordedRun(OtherNames):
     settings: dict[str, str] = field(init=False, default_factory=dict)
     """The numeric settings of torch, and ``training``."""
     notes: list[str] = field(init=False, default_factory=list)
-    """What could not be seen or measured."""
+    """The parts that could not be seen or measured."""
     error: str = field(init=False, default="")
-    """What the run has raised; empty if it has returned."""
+    """The error of the run; empty if it has returned."""
     steps: list[Step] = field(init=False, default_factory=list)
     calls: list[tuple[str, str, int]] = field(init=False, default_factory=list)
     """Module calls in order: path, class, and the place of the call around it, or -1."""

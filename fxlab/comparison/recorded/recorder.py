@@ -203,7 +203,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(issubclass(each, FakeTensor) for each in types):
             return func(*args, **kwargs)
         if any(each not in _PLAIN for each in types):
-            return NotImplemented  # what it does inside comes here by itself
+            return NotImplemented  # the calls inside it come here by themselves
         derivative = _derivative()
         if self._inside_compiled or is_unseen(func) or "CompiledFunction" in _name_of(derivative):
             return func(*args, **kwargs)
@@ -239,7 +239,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._note_results(self._new(INPUT, name), tensor)
 
     def returned(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Note what the run returns."""
+        """Note the results of the run."""
         with undisturbed():
             for path, tensor in tensors.items():
                 tensor = local_part(tensor)
@@ -260,7 +260,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return len(self.run.steps) - 1
 
     def _place(self, derivative: Any) -> tuple[int, int] | None:
-        """Return the module call and the lines of what runs now; ``None`` inside of compiled code."""
+        """Return the module call and the lines of the running code; ``None`` inside of compiled code."""
         if derivative is not None:
             return self._places.get(derivative._sequence_nr(), (-1, -1))
         place = self._node_place
@@ -421,7 +421,7 @@ _PLAIN = torch.Tensor, nn.Parameter, nn.Buffer
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """Tell whether a module is what ``torch.compile`` returns; if that is so, Dynamo is loaded."""
+    """Tell whether a module is a result of ``torch.compile``; if so, Dynamo is loaded."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
 

@@ -21,7 +21,7 @@ from fxlab.validation.alignment.fingerprint import Fingerprint
 FORMAT = 1
 _DOCUMENT, _NUMBERS = "run.json", "numbers.npy"
 _MOST_BYTES = 2**32
-"""What a member of a file may have when it is unpacked."""
+"""The most bytes of an unpacked member of a file."""
 _DTYPE = re.compile(r"[a-z]+[0-9a-z_]*")
 
 
@@ -50,7 +50,7 @@ def write_run(run: RecordedRun, path: str | os.PathLike[str]) -> Path:
 
 
 def is_run_file(path: Any) -> bool:
-    """Tell whether something is the path of a file of a run, by its name or by what is in it."""
+    """Tell whether something is the path of a file of a run, by its name or its contents."""
     if not isinstance(path, str | os.PathLike):
         return False
     if os.fspath(path).endswith(".run"):
@@ -82,7 +82,7 @@ def read_run(path: str | os.PathLike[str]) -> RecordedRun:
             f"{name}: this run has format {document['format']!r}, and this fxlab reads format {FORMAT}. "
             "Use the fxlab that recorded it, or record it again."
         ) from None
-    except Exception as error:  # whatever a damaged file leads to
+    except Exception as error:  # a damaged file may lead to any error
         raise ValueError(
             f"{name}: expected a run that fxlab.record_run wrote, but the file is damaged or another one "
             f"({type(error).__name__}: {error}). Record the run again."

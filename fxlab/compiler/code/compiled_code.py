@@ -11,7 +11,7 @@ from fxlab.checks import described
 
 
 class CompiledCode:
-    """Runs the code that Inductor has generated, on what it was generated for and nothing else.
+    """Runs the code that Inductor has generated, on the arguments it was generated for and nothing else.
 
     Guards of Dynamo stand before compiled code. It is called here without them, and reads memory as it is.
     ``values``: the arguments that Dynamo captured the graph with. ``has_gradients``: whether a backward graph
@@ -53,7 +53,7 @@ class CompiledCode:
 
 
 def _known(value: Any) -> Any:
-    """Return, in words, what code asks of a tensor; another value itself."""
+    """Return, in words, the properties of a tensor that code requires; another value itself."""
     if not isinstance(value, torch.Tensor):
         return value
     shape, stride = list(value.shape), list(value.stride())

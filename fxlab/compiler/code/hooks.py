@@ -25,7 +25,7 @@ FALLS_BACK = "should_fallback"
 
 @contextmanager
 def generating(told: Callable[[Mapping[str, Sequence[str]], str], None]) -> Iterator[list[str]]:
-    """Let Inductor generate code anew; give what cannot be told with this torch, in words.
+    """Let Inductor generate code again; give the parts that this torch cannot tell, in words.
 
     Files of compiled kernels are kept on disk by their content, as always; graphs are not read from caches.
     ``told``: is called after the code of a graph is there: by the name of a kernel, the nodes that went into
@@ -55,7 +55,7 @@ def hear_kernels(
 
     def hear(call: Call) -> Any:
         found = getattr(import_module(_DEBUG), "_inductor_triton_kernel_to_post_grad_node_info", {})
-        # What was noted of the forward graph is still there after the backward graph.
+        # Notes about the forward graph are still there after the backward graph.
         new = {kernel: names for kernel, names in found.items() if known.get(kernel) is not names}
         known.update(found)
         told({str(kernel): [str(name) for name in names] for kernel, names in new.items()}, file)

@@ -81,7 +81,7 @@ class _Clock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Measure what runs in the block, in this thread."""
+        """Measure the kernels that run in the block, in this thread."""
         before = sys.gettrace()
         sys.settrace(self._entered)
         try:
@@ -94,7 +94,7 @@ class _Clock:
         return None if calls is None else self._timed(frame.f_code.co_filename, calls)
 
     def _timed(self, file: str, calls: dict[int, _Called]) -> Callable[[FrameType, str, Any], Any]:
-        """Return what hears of the lines of one call of a function of generated code."""
+        """Return a trace function for the lines of one call of a function of generated code."""
         now: _Called | None = None
         first_line, start = 0, 0.0
 

@@ -220,7 +220,7 @@ def _fault(nodes: Iterable[Node], reasons: Mapping[Node, str]) -> Fault:
 
 
 def _with_code(module: GraphModule, inputs: Mapping[str, Any], falling_back: Collection[Node]) -> GraphModule:
-    """Return a graph that calls the code of another one; the code takes what the module holds as inputs."""
+    """Return a graph that calls the code of another one; the code takes the module's tensors as inputs."""
     graph, nodes = Graph(), _given(module)
     copies = {node: graph.create_node("placeholder", node.name, name=node.name) for node in nodes}
     values = placeholder_values(module, inputs)
@@ -236,7 +236,7 @@ def _with_code(module: GraphModule, inputs: Mapping[str, Any], falling_back: Col
 
 
 def _calling(code: CompiledCode, module: GraphModule) -> GraphModule:
-    """Return a graph that takes and returns what another one does, and calls code."""
+    """Return a graph with the inputs and outputs of another one that calls code."""
     graph, nodes = Graph(), _given(module)
     results = graph.call_function(code, tuple(map(graph.node_copy, nodes)))
     count = len(module.graph.output_node().args[0])  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ def _as_copied(value: Any) -> Any:
 
 
 def _is_new(node: Node, values: Mapping[Node, Any]) -> bool:
-    """Tell whether a call computes tensors, of tensors and numbers, that are no views of what it reads."""
+    """Tell whether a call computes tensors, of tensors and numbers, that are no views of its arguments."""
     read = [values[other] for other in node.all_input_nodes]
     tensors = [value for value in read if isinstance(value, torch.Tensor)]
     made = values[node] if isinstance(values[node], list | tuple) else [values[node]]

@@ -1,1 +1,1 @@
-"""Compiles a model with passes off and options changed, and keeps what was compiled."""
+"""Compiles a model with passes off and options changed, and keeps the results."""

@@ -48,10 +48,10 @@ class StageFrame(Protocol):
         """Return the inputs of all stages of a stack."""
 
     def name_of(self, snapshot: Snapshot, name: str) -> str:
-        """Return what a node of a recorded graph is called in stages."""
+        """Return the name in stages of a node of a recorded graph."""
 
     def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return what placeholders of a recorded graph are called in stages, where that is another name."""
+        """Return the names in stages of placeholders of a recorded graph, where they have another name."""
 
     def module(self, snapshot: Snapshot, kind: str) -> GraphModule:
         """Return a snapshot of a stack as a graph module."""
@@ -59,7 +59,7 @@ class StageFrame(Protocol):
 
 @dataclass
 class Compile:
-    """A compile, and what it was asked for."""
+    """A compile, and the request for it."""
 
     off: frozenset[str]
     limits: Mapping[str, Limit]
@@ -122,10 +122,10 @@ class Compiler:
     why_no_options = ""
     """Why options cannot be changed; empty if they can."""
     recorded_by = ""
-    """The Python that records what cannot be compiled again here; empty if it can be."""
+    """The Python that records code which cannot be compiled again here; empty if it can be."""
 
     def frame_of(self, number: int) -> StageFrame:
-        """Return what the stages of a graph have in common."""
+        """Return the facts that the stages of a graph have in common."""
         return self.frames[number]
 
     def compile(
@@ -181,7 +181,7 @@ class Compiler:
             ran = _without_modules(self._named(args, kwargs))
             given = _without_modules(self._named(*call_arguments(self._inputs)))
             for place, recording in enumerate(recorder.recordings):
-                # A later graph of the model takes what the graphs before it and Python have computed.
+                # A later graph of the model takes results of the graphs before it and of Python.
                 known = ({}, {}) if place else (given, ran)
                 self.frames.append(frame := Frame(self._model, *known, recording))
                 self.remarks += [words for words in frame.remarks if words not in self.remarks]

@@ -54,8 +54,8 @@ def compile_once(
 ) -> list[str]:
     """Compile a model with Inductor, without generating code unless asked to, and tell a recorder all of it.
 
-    Caches are neither read nor written, and what Dynamo has compiled for others stays. The model runs once,
-    eagerly, on the inputs. Returns what the recorder could not hear of, in words.
+    Caches are neither read nor written, and code that Dynamo has compiled for others stays. The model runs
+    once, eagerly, on the inputs. Returns the parts that the recorder could not hear of, in words.
     """
     with warnings.catch_warnings():
         # Of torch about itself.
@@ -134,7 +134,7 @@ def _fresh(model: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_code(graph_module: GraphModule, example_inputs: Sequence[Any], **known: Any) -> Any:
-    """Do what Inductor does with a graph before it generates code."""
+    """Do Inductor's work on a graph up to the generation of code."""
     from torch._inductor import compile_fx
     from torch._inductor.virtualized import V
     from torch.utils._python_dispatch import _disable_current_modes
@@ -171,7 +171,7 @@ def _caches_kept() -> Iterator[None]:
     with RestoringStack() as stack:
         patches = Patches(stack)
         patches.setting("torch._functorch.config", enable_autograd_cache=False)
-        # What others have compiled of the same code counts towards the limit.
+        # Compiles of the same code by others count towards the limit.
         limit = int(getattr(config, "recompile_limit", 8)) + 64
         patches.setting("torch._dynamo.config", suppress_errors=False, recompile_limit=limit)
         with contextlib.suppress(ImportError, AttributeError):
@@ -215,7 +215,7 @@ class _Entries:
 
 
 def cache_entries(code: types.CodeType) -> list[Any]:
-    """Return what Dynamo has compiled a function to, if this torch tells."""
+    """Return Dynamo's compiled entries of a function, if this torch tells."""
     listed = getattr(torch._C._dynamo.eval_frame, "_debug_get_cache_entry_list", None)
     return [] if listed is None else list(listed(code))
 

@@ -1,4 +1,4 @@
-"""The passes that one graph goes through: any of them on or off, and what was compiled is kept."""
+"""The passes that one graph goes through: any of them on or off; results of compiles are kept."""
 
 from __future__ import annotations
 
@@ -95,22 +95,22 @@ class CompilerStack:
         return self.compiler.why_no_options
 
     def prepare(self, entries: Entries, off: Iterable[str]) -> list[str]:
-        """Compile with passes on and off; return what has changed the graph beside those that are on."""
+        """Compile with passes on and off; return other passes that have changed the graph."""
         done = self._with(entries, off)
         on = {name for name, _ in entries}
         return [step.name for step in self._steps(done) if step.is_change and step.name not in on]
 
     def tried(self, entries: Entries, off: Iterable[str]) -> list[Tried]:
-        """Return the patterns of each pass that has any, and what came of them with passes on and off."""
+        """Return the patterns of each pass that has any, and their results with passes on and off."""
         return [self.tried_by(step) for step in self._steps(self._with(entries, off)) if step.patterns]
 
     def step(self, entries: Entries, off: Iterable[str], name: str) -> Step | None:
-        """Return what a pass has done with passes on and off, if it ran."""
+        """Return the step of a pass with passes on and off, if it ran."""
         steps = self._steps(self._with(entries, off))
         return next((step for step in steps if step.name == name), None)
 
     def tried_by(self, step: Step) -> Tried:
-        """Return the patterns of a pass, and what came of them."""
+        """Return the patterns of a pass, and their results."""
         inputs = self._frame.names_of_inputs(step.before)
 
         def names_of(names: Iterable[str]) -> tuple[str, ...]:
@@ -123,13 +123,13 @@ class CompilerStack:
         return self._module((), self._stack(self._compiles[0]).first)
 
     def stage(self, entries: Entries) -> tuple[GraphModule, Step | None]:
-        """Return the graph after some passes, without others below, and what the last one did."""
+        """Return the graph after some passes, without others below, and the step of the last one."""
         found, steps = self._gone_through(entries)
         snapshot = steps[-1].after if steps else self._stack(found).first
         return self._module(entries, snapshot), _done_by_last(steps, entries)
 
     def done_by_last(self, entries: Entries) -> Step | None:
-        """Return what the last of some passes did, if it was there; see :meth:`stage`."""
+        """Return the step of the last of some passes, if it was there; see :meth:`stage`."""
         return _done_by_last(self._gone_through(entries)[1], entries)
 
     def _gone_through(self, entries: Entries) -> tuple[Compile, Sequence[Step]]:
@@ -210,7 +210,7 @@ class CompilerStack:
         return next((done for done in same if done.limits == limits), None)
 
     def names_of(self, snapshot: Snapshot, names: Iterable[str]) -> tuple[str, ...]:
-        """Return what nodes of one of the compiler's graphs are called in stages."""
+        """Return the names in stages of nodes of one of the compiler's graphs."""
         return tuple(self._frame.name_of(snapshot, name) for name in names)
 
     def _module(self, entries: Entries, snapshot: Snapshot) -> GraphModule:
@@ -253,7 +253,7 @@ class CompilerStack:
         return self._stack(done).steps
 
     def _off_below(self, entries: Entries) -> frozenset[str]:
-        """Return what has to be off for a stage: all else that changes the graph below its last pass."""
+        """Return the passes to switch off for a stage: others that change the graph below its last one."""
         on = {name for name, _ in entries}
         below = itertools.takewhile(lambda name: name != entries[-1][0], self._order)
         changing = self._changing

@@ -20,7 +20,7 @@ _OF_TORCH = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "_c1
 
 @dataclass(frozen=True)
 class OperatorMistake:
-    """Something that a custom operator does and does not say; the compiler believes what it says."""
+    """A behaviour of a custom operator that its declaration hides; the compiler believes the declaration."""
 
     node: str
     operator: str
@@ -59,7 +59,7 @@ class _Checked(Interpreter):
         self.found: list[OperatorMistake] = []
 
     def run_node(self, n: Node) -> Any:
-        """Run a node; before and after a custom operator, look at what it reads and returns."""
+        """Run a node; before and after a custom operator, look at its arguments and results."""
         name = _custom(n)
         if not name:
             return super().run_node(n)

@@ -57,8 +57,8 @@ class NotRunnable:
 class Frame:
     """The part that all stages of one graph have in common: inputs, parameters, names, modules.
 
-    ``inputs``: what it is called with, by name; for the first graph of a model. ``ran``: the copies of them
-    that it was called with.
+    ``inputs``: the arguments by name; for the first graph of a model. ``ran``: the copies of them that it was
+    called with.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class Frame:
         return [*own, *tangents] if kind == WHOLE else own
 
     def name_of(self, snapshot: Snapshot, name: str) -> str:
-        """Return what a node of the compiler is called in stages."""
+        """Return the name in stages of a node of the compiler."""
         return self.names.of(snapshot.dialect, name, snapshot.made)
 
     def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return what the placeholders of the compiler are called in stages, those that are known."""
+        """Return the names in stages of the compiler's placeholders, those that are known."""
         slots = {n.name: self._slot(n, snapshot) for n in snapshot.graph.find_nodes(op="placeholder")}
         return {name: slot.name for name, slot in slots.items() if slot is not None}
 
@@ -181,8 +181,8 @@ class Frame:
     def _copied_placeholders(
         self, graph: Graph, snapshot: Snapshot, kind: str, slots: Mapping[Node, Slot | None]
     ) -> dict[Node, Node]:
-        """Write inputs, and what the model holds, into a graph; return what each placeholder has become."""
-        # A stage takes all inputs, whatever is left of them.
+        """Write inputs and the model's tensors into a graph; return the node of each placeholder."""
+        # A stage takes all inputs, even those that the compiler's graph no longer has.
         inputs: dict[str, Node] = {}
         for slot in self.inputs(kind):
             new = inputs[slot.name] = graph.create_node("placeholder", slot.name, name=slot.name)
@@ -203,18 +203,18 @@ class Frame:
         return copies
 
     def _held_path(self, target: str, held: Mapping[str, Any]) -> str | None:
-        """Return where the model, or all stages alike, hold what a graph of the compiler does."""
+        """Return the path, in the model or in all stages, of the value of a graph of the compiler."""
         value = held.get(target)
         known = (slot.path for slot in self._held.values() if slot.value is value)
         return self._paths.get(id(value)) or next(known, None)
 
     def _stack_of(self, path: str) -> dict[str, Any]:
-        """Return the ``meta`` of what the model holds at a path that says which module it is of."""
+        """Return the ``meta`` of the value at a path of the model, which says which module it is of."""
         stack = stack_of_path(path.rpartition(".")[0], self._classes)
         return {"nn_module_stack": stack} if stack else {}
 
     def _held_slots(self) -> dict[str, Slot]:
-        """Return what Dynamo has put into its graph itself, as it does with weights that are to be frozen."""
+        """Return the tensors that Dynamo has put into its graph itself, such as weights to be frozen."""
         slots = {}
         for node in self._captured.graph.find_nodes(op="get_attr"):
             value = self._captured.held[str(node.target)]
@@ -233,7 +233,7 @@ class Frame:
         copies: Mapping[Node, Node],
         leaves: Mapping[str, Node],
     ) -> None:
-        """Return what Dynamo's graph does, in its order, and gradients where they are compiled."""
+        """Return the outputs of Dynamo's graph, in its order, and gradients where they are compiled."""
         output = snapshot.graph.output_node()
         values: list[Any] = [
             torch.fx.map_arg(value, copies.__getitem__) for value in outputs_of(snapshot.graph)
@@ -273,7 +273,7 @@ class Frame:
         return leaves
 
     def _slot(self, node: Node, snapshot: Snapshot) -> Slot | None:
-        """Return what a placeholder stands for; ``None`` if that is not known."""
+        """Return the value that a placeholder stands for; ``None`` if that is not known."""
         placeholders = snapshot.graph.find_nodes(op="placeholder")
         if snapshot.dialect == TORCH:
             return self._slots[placeholders.index(node)]
@@ -302,7 +302,7 @@ class Frame:
         return ("output", place) if is_output else ("gradient", self._input_place(gradient_of(descriptor)))
 
     def _join(self, aten: Snapshot) -> None:
-        """Name nodes of ATen operators after those that they stand for, and know what gradients there are."""
+        """Name nodes of ATen operators after those that they stand for, and note the gradients."""
         for name, known in same_values(self._captured.graph, aten.graph).items():
             self.names.share(aten.dialect, name, self.name_of(self._captured, known))
         generator = torch.Generator().manual_seed(0)
@@ -337,7 +337,7 @@ class Frame:
             self.names.give(TORCH, f"gradient {place}", f"gradient_of_{self._slots[place].name}")
 
     def _save(self) -> None:
-        """Run the forward graph for what the backward graph reads of it."""
+        """Run the forward graph for the values that the backward graph reads of it."""
         stacks: dict[str, Stack] = self._recording.stacks
         if self._saved or "forward" not in stacks:
             return
@@ -368,7 +368,7 @@ def _in_autocast_around(snapshot: Snapshot) -> set[Node]:
 
 
 def _read_of_nothing(node: Node) -> Node | None:
-    """Return what a ``_foreach`` operator wrote, for a node by which Inductor reads it of no result."""
+    """Return the tensor that a ``_foreach`` operator wrote, for Inductor's node that reads it as a result."""
     if node.target is not operator.getitem or not isinstance(node.args[0], Node):
         return None
     call, place = node.args[0], node.args[1]

@@ -18,9 +18,9 @@ _NAME = re.compile(r"\w+")
 def holder_of(found: Mapping[str, nn.Module], code: types.CodeType | None) -> nn.Module:
     """Return a module that holds others under the names that a function has for them.
 
-    A single module is returned itself. A module whose method the function is, is the root, with the others
-    beside what it holds. ``found``: by an expression such as ``G['net']`` or ``L['self'].model``, each
-    module. ``code``: that of the function.
+    A single module is returned itself. A module whose method the function is becomes the root, with the
+    others next to its attributes. ``found``: by an expression such as ``G['net']`` or ``L['self'].model``,
+    each module. ``code``: that of the function.
     """
     modules = {id(module): (expression, module) for expression, module in [*found.items()][::-1]}
     if len(modules) == 1:

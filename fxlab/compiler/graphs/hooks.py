@@ -46,7 +46,7 @@ def inductor_lowering(target: Any) -> bool:
 
 
 def lost_origins(graph: Graph) -> str:
-    """Return a remark if no node of a graph of ATen operators says what it was made of; else empty words."""
+    """Return a remark if no node of a graph of ATen operators tells its origin; else empty words."""
     calls = [node for node in graph.nodes if node.op.startswith("call")]
     if not calls or any(map(root_names, calls)):
         return ""
@@ -98,7 +98,7 @@ def input_index(descriptor: Any) -> int | None:
 
 
 def held_name(descriptor: Any) -> str | None:
-    """Return what Dynamo's graph calls the parameter or buffer that one of AOTAutograd's placeholders is."""
+    """Return the name in Dynamo's graph of the parameter or buffer behind a placeholder of AOTAutograd."""
     is_held = type(descriptor).__name__ in ("ParamAOTInput", "BufferAOTInput")
     return str(descriptor.target) if is_held else None
 

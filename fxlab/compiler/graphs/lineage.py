@@ -48,7 +48,7 @@ def clean_meta(node: Node, classes: Mapping[str, str], roots: Mapping[str, str])
 
 
 def stack_of_path(path: str, classes: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the ``nn_module_stack`` of what the module at a path holds."""
+    """Return the ``nn_module_stack`` of the attributes of the module at a path."""
     parts = path.split(".")
     paths = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     return {outer: (outer, classes[outer]) for outer in paths if outer in classes}
@@ -76,7 +76,7 @@ def origins(graph: Graph) -> dict[str, list[str]]:
 
 
 def same_values(captured: Graph, graph: Graph) -> dict[str, str]:
-    """Return the nodes of a graph of ATen operators that compute what nodes of Dynamo's graph do.
+    """Return the nodes of a graph of ATen operators that compute the values of nodes of Dynamo's graph.
 
     Of the nodes that one became, that is the last that others read and that has its shape and dtype. Returns
     a mapping: name in the graph of ATen operators -> name in Dynamo's.

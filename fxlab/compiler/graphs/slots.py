@@ -25,7 +25,7 @@ _NO_NAME = re.compile(r"\W+")
 
 @dataclass(frozen=True)
 class Slot:
-    """A placeholder of a graph, and what it stands for."""
+    """A placeholder of a graph, and the value it stands for."""
 
     name: str
     """The name of its node in stages."""
@@ -37,10 +37,10 @@ class Slot:
 def slots_of(
     model: nn.Module, inputs: Mapping[str, Any], ran: Mapping[str, Any], recording: Recording, names: Names
 ) -> list[Slot]:
-    """Tell what the placeholders of Dynamo's graph are by the values that it ran with.
+    """Find the origin of the placeholders of Dynamo's graph by the values that it ran with.
 
-    ``model``: what holds parameters and buffers. ``inputs``, ``ran``: the inputs by name, and the copies that
-    the model was called with. None for a graph after a break: what it takes was computed by what ran before.
+    ``model``: the owner of parameters and buffers. ``inputs``, ``ran``: the inputs by name, and the copies
+    that the model was called with. None for a graph after a break: its inputs were computed by earlier code.
     ``names``: where the nodes get their names.
     """
     given, copies = _by_name(inputs), _by_name(ran)
@@ -76,14 +76,14 @@ def _by_name(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 class Names:
-    """The names of nodes: a node that computes what one of Dynamo's graph does has its name in all stages."""
+    """The names of nodes: a node with the value of one of Dynamo's graph has its name in all stages."""
 
     def __init__(self) -> None:
         self._taken = Graph()
         self._known: dict[tuple[Any, ...], str] = {}
 
     def of(self, dialect: str, name: str, made: Mapping[str, Made]) -> str:
-        """Return the name of a node, whatever the order in which matches are found."""
+        """Return the name of a node, independent of the order in which matches are found."""
         key: tuple[Any, ...] = (dialect, name)
         if name in made:
             key = (made[name].pass_, self.of(dialect, made[name].anchor, made), made[name].place)

@@ -1,4 +1,4 @@
-"""Options that Inductor's passes read, and what torch says of them: both from the source of this torch.
+"""Options that Inductor's passes read, and torch's words on them: both from the source of this torch.
 
 The private facts are where passes and options stand: ``torch._inductor.fx_passes`` and ``config.py``.
 """
@@ -36,7 +36,7 @@ class Option:
     place: str
     """The file and line where it is read first."""
     description: str
-    """What the comment above it says; empty if there is none."""
+    """The comment above it; empty if there is none."""
     fixed: str
     """Why it cannot be switched; empty if it can."""
 

@@ -24,7 +24,7 @@ def listening_to_passes(
 ) -> Iterator[list[str]]:
     """Let a listener hear of the outermost passes that this thread runs inside, ``functions`` among them.
 
-    Gives what it cannot hear of with this torch, in words.
+    Gives the parts that it cannot hear of with this torch, in words.
     """
     with RestoringStack() as stack:
         patches, around = Patches(stack), _Around(listener)

@@ -36,7 +36,7 @@ class Pipeline:
         """The module that its last pass has left."""
         self._previous = "the beginning"
         self.known: list[Slot | None] = []
-        """What the placeholders of the first graph stand for, if a program has told."""
+        """The values that the placeholders of the first graph stand for, if a program has told."""
         self.model_name = str(getattr(graph_module, "_get_name", lambda: "GraphModule")())
         self.stack = Stack(WHOLE, self._taken(graph_module))
 
@@ -85,7 +85,7 @@ class Pipeline:
 
 
 class _Values:
-    """Copies of what graphs hold, one for each value that it has had: a later pass may write to it."""
+    """Copies of the tensors of graphs, one for each value that they had: a later pass may write to them."""
 
     def __init__(self, remarks: Sequence[str] = ()) -> None:
         self.remarks = [*remarks]
@@ -148,7 +148,7 @@ class PipelineFrame:
         generator = torch.Generator().manual_seed(0)
         made = {node.name: one or _made_up(node, generator) for node, one in zip(nodes, known, strict=True)}
         self.is_runnable = all(made.values())
-        """Whether what all inputs are is known."""
+        """Whether the origin of all inputs is known."""
         self._slots = {
             name: replace(one, name=name) if one else Slot(name, None, None) for name, one in made.items()
         }
@@ -158,7 +158,7 @@ class PipelineFrame:
         return [slot for slot in self._slots.values() if slot.path is None]
 
     def name_of(self, snapshot: Snapshot, name: str) -> str:
-        """Return what a node is called in stages: as the pipeline calls it."""
+        """Return the name of a node in stages: that of the pipeline."""
         return name
 
     def names_of_inputs(self, snapshot: Snapshot) -> dict[str, str]:
@@ -174,7 +174,7 @@ class PipelineFrame:
             if name in is_held:
                 continue
             node = placeholders.get(name)  # unless a pass has removed it
-            # Its target is what it is called by, which may be another name.
+            # Its target is its name in calls, which may be another one.
             new = graph.create_node("placeholder", name, node.args if node else (), name=name)
             if node is not None:
                 copies[node] = new
@@ -193,7 +193,7 @@ class PipelineFrame:
 
 
 def _called_with(nodes: Sequence[Node]) -> GraphModule:
-    """Return a module that takes what some placeholders stand for."""
+    """Return a module that takes the values that some placeholders stand for."""
     graph = Graph()
     for node in nodes:
         graph.create_node("placeholder", str(node.target), node.args, name=node.name)
@@ -202,7 +202,7 @@ def _called_with(nodes: Sequence[Node]) -> GraphModule:
 
 
 def known_values(program: ExportedProgram) -> list[Slot | None]:
-    """Return what the placeholders of a program's graph stand for, in their order; ``None`` is not known."""
+    """Return the value behind each placeholder of a program's graph, in their order; ``None`` if unknown."""
     specs = program.graph_signature.input_specs
     inputs: list[Any] = pytree.tree_leaves(program.example_inputs, is_leaf=lambda value: value is None)
     of_user = [spec for spec in specs if spec.kind is InputKind.USER_INPUT]
@@ -250,7 +250,7 @@ class PassRecorder:
         self._now.begin_pass(name, graph_module)
 
     def end_pass(self, graph_module: GraphModule | None) -> None:
-        """Note what the pass has done, if it has not raised."""
+        """Note the change of the pass, if it has not raised."""
         if graph_module is not None:
             self._now.end_pass(graph_module)
 

@@ -37,7 +37,7 @@ class PassRecord(OtherNames):
     sessions : Mapping
         A :class:`fxlab.CompileSession` for each graph that passes were run on, by name: ``pipeline 1``, ...
     remarks : tuple of str
-        What could not be recorded, in words.
+        The parts that could not be recorded, in words.
     """
 
     sessions: Mapping[str, CompileSession]
@@ -65,21 +65,17 @@ def record_passes(
     """Record the passes that the code of a block runs, which is not changed.
 
     These are passes that derive from torch's ``PassBase``, those that a ``PassManager`` runs, functions too,
-    ``ExportedProgram.run_decompositions``, and what ``functions`` names. Of passes inside of passes, the
-    outermost is told. Each that has changed a graph becomes a stage, under the name of its class or function;
-    changes between passes are stages too.
+    ``ExportedProgram.run_decompositions``, and the ``functions``. Of passes inside of passes, only the
+    outermost is recorded. Each that has changed a graph becomes a stage, under the name of its class or
+    function; changes between passes are stages too.
 
     Parameters
     ----------
     inputs
-        What the graphs are called with, to judge them, as for :class:`fxlab.Session`; or the exported program
-        that they are the graph of, which also has their parameters. A program that is decomposed in the block
-        tells both by itself. What is not known is made up of the shapes in ``meta["val"]``: random numbers,
-        and zeros for whole numbers. A graph without shapes has no inputs.
-    functions
-        Plain functions whose first argument is a graph module, such as PT2E's ``prepare_pt2e`` and
-        ``convert_pt2e``, or ``functools.partial`` of such: each call of one in the block is a pass, whatever
-        name it is called by.
+        The inputs of the graphs, to judge them, as for :class:`fxlab.Session`; or the exported program that
+        they are the graph of, which also has their parameters. A program that is decomposed in the block
+        tells both by itself. Unknown inputs are made up of the shapes in ``meta["val"]``: random numbers, and
+        zeros for whole numbers. A graph without shapes has no inputs.
 
     Yields
     ------
@@ -143,7 +139,7 @@ class _RecordedPipelines(Recorded):
         self._frames = frames
 
     def frame_of(self, number: int) -> StageFrame:
-        """Return what the stages of a pipeline have in common."""
+        """Return the facts that the stages of a pipeline have in common."""
         return self._frames[number]
 
 

@@ -31,7 +31,7 @@ _META = (
     *("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "from_node"),
     *("autograd_backward", "partitioner_tag"),
 )
-"""What a node that replaces others inherits of them, if it has none of its own."""
+"""The metadata that a node inherits from the nodes it replaces, if it has none of its own."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Match:
     """A match of a pattern, and the rewrite made there."""
 
     pattern: str
-    """The name of the pattern, or of the function that replaces what it finds."""
+    """The name of the pattern, or of the function that replaces its matches."""
     anchor: str
     """The node at which it was found."""
     nodes: tuple[str, ...]
@@ -71,7 +71,7 @@ class Crash:
 
 @dataclass
 class Step:
-    """A pass, or what has happened between two passes."""
+    """A pass, or the change between two passes."""
 
     name: str
     """The phase and the compiler's own name of the pass."""
@@ -86,7 +86,7 @@ class Step:
     patterns: list[Pattern] = field(default_factory=list)
     """Those that it has tried."""
     attempts: list[Attempt] = field(default_factory=list)
-    """What came of them."""
+    """Their results."""
 
     @property
     def is_change(self) -> bool:
@@ -99,7 +99,7 @@ class Stack:
     """The steps that one graph went through, from when it was made."""
 
     kind: str
-    """``whole`` from what Dynamo captured on; ``forward`` or ``backward`` from where gradients are split."""
+    """``whole`` from Dynamo's captured graph on; ``forward`` or ``backward`` from the split on."""
     first: Snapshot
     steps: list[Step] = field(default_factory=list)
     has_gradients: bool = False
@@ -126,9 +126,9 @@ class Recording:
 
     stacks: dict[str, Stack] = field(default_factory=dict)
     values: tuple[Any, ...] = ()
-    """What the placeholders of Dynamo's graph were when it ran."""
+    """The values of the placeholders of Dynamo's graph when it ran."""
     copies: tuple[Any, ...] = ()
-    """What they held then; parameters are not copied."""
+    """Copies of their contents then; parameters are not copied."""
     graph_break: GraphBreak | None = None
     """Why Dynamo has ended the graph, if that is not the end of the model."""
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
@@ -139,11 +139,11 @@ class Recording:
     """Dynamo's number of the compile."""
     has_run: bool = False
     code: Callable[..., Any] | None = None
-    """What the backend has made of Dynamo's graph, where code was generated."""
+    """The backend's result for Dynamo's graph, where code was generated."""
 
 
 class Recorder:
-    """Hears of a compile, and writes down what each pass has done.
+    """Hears of a compile, and writes down the change of each pass.
 
     ``may_run``: tells whether a pass of a kind of stack may run. ``may_match``: tells whether a match may be
     applied, by kind, pass, name of its anchor, and where nodes were made. ``runs_each``: whether each graph
@@ -164,7 +164,7 @@ class Recorder:
         self.remarks: list[str] = []
         """Parts of the compile that are not known, in words."""
         self.story = Story()
-        """What Dynamo has done with the functions."""
+        """Dynamo's events of the functions."""
         self._now: Stack
         """The stack of the graph whose passes run."""
         self._waiting: GraphModule | None = None
@@ -199,7 +199,7 @@ class Recorder:
         self._phase, self._previous = phase, "the beginning"
 
     def end_phase(self, phase: str, graph_module: GraphModule) -> None:
-        """Take what has changed since the last pass for a step of its own."""
+        """Take the changes since the last pass for a step of its own."""
         self._note_between(graph_module)
 
     def begin_pass(self, name: str, graph_module: GraphModule, *, can_skip: bool) -> bool:
@@ -257,7 +257,7 @@ class Recorder:
         return applied
 
     def end_match(self) -> None:
-        """Stop watching what a match makes."""
+        """Stop watching the nodes that a match makes."""
         self._match = None
         _unwatch(*self._watched)
 
@@ -266,7 +266,7 @@ class Recorder:
         self._recording.code = code
 
     def kernels(self, found: Mapping[str, Sequence[str]], file: str) -> None:
-        """Note what kernels the graph has become whose passes ran last, and the file of its code."""
+        """Note the kernels of the graph whose passes ran last, and the file of its code."""
         self._now.kernels.update(found)
         self._now.code_file = file
 
@@ -275,7 +275,7 @@ class Recorder:
         self._step.patterns += [pattern for pattern in patterns if pattern not in self._step.patterns]
 
     def tried(self, attempt: Attempt) -> None:
-        """Note what came of a pattern at a node."""
+        """Note the result of a pattern at a node."""
         self._step.attempts.append(attempt)
 
     def _begin_graph(self, graph_module: GraphModule) -> None:
@@ -329,7 +329,7 @@ class Recorder:
             joint.steps.append(Step(SPLIT, before, after, "forward and backward are compiled apart"))
 
     def _border(self, graph_module: GraphModule) -> None:
-        """Take the graph of ATen operators for what Dynamo's has become."""
+        """Take the graph of ATen operators for the successor of Dynamo's."""
         fixed = "it writes the graph in ATen operators, which all that follows works on"
         after = Snapshot(graph_module, self._dialect, self._made)
         self._now.steps.append(Step(BORDER, self._now.last, after, fixed))

@@ -56,7 +56,7 @@ class Made:
     anchor: str
     place: int
     meta: Mapping[str, Any]
-    """Of what it has replaced: where it comes from, for a node that does not say so itself."""
+    """Of the replaced nodes: their origin, for a node that does not tell its own."""
 
 
 class Snapshot:
@@ -126,7 +126,7 @@ def _copied(
         elif node.op != "output":
             copies[node] = graph.node_copy(node, copies.__getitem__)
             copies[node]._rename(f"{node.name}{suffix}")
-            if suffix == _BACKWARD:  # what the forward graph computes may be computed again here
+            if suffix == _BACKWARD:  # values of the forward graph may be computed again here
                 copies[node].meta["autograd_backward"] = True
             if node.name not in taken and _call(copies[node]) == known.get(node.name):
                 copies[node].name = node.name

@@ -33,9 +33,9 @@ _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, fu
 def listening_to_script(listener: ScriptRecorder, story: Story) -> Iterator[list[str]]:
     """Let a listener hear of all that ``torch.compile`` does for the code that this thread runs inside.
 
-    Caches of compiled graphs are not read while something is compiled, as what comes out of one goes through
-    no pass. Backward graphs are compiled at once. The story is that of all threads. Gives what it cannot hear
-    of with this torch, in words.
+    Caches of compiled graphs are not read while something is compiled, as a cached graph goes through no
+    pass. Backward graphs are compiled at once. The story is that of all threads. Gives the parts that it
+    cannot hear of with this torch, in words.
     """
     with RestoringStack() as stack:
         remarks = stack.enter_context(listening(listener))
@@ -142,7 +142,7 @@ class _AroundScript:
             self._listener.compiled()
 
     def _noted(self, compiled: Any, note: Callable[..., None]) -> Any:
-        """Return what does the same, and notes the values that it first runs on."""
+        """Return a wrapper that notes the values that it first runs on."""
         pending = [note]
 
         def run(*values: Any, **named: Any) -> Any:

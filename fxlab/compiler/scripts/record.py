@@ -1,4 +1,4 @@
-"""Records what ``torch.compile`` does inside of an unchanged script."""
+"""Records the work of ``torch.compile`` inside an unchanged script."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fxlab.results import OtherNames
 _ONCE = "it was recorded while a script ran; a session of fxlab.compile_session has switches"
 _ACTIVE = threading.Lock()
 _ANSWERS = {"begin_pass": True, "begin_match": True, "captured": lambda *values: None}
-"""What a recorder that has raised would answer: the script goes on as without it."""
+"""The answers in place of a recorder that has raised: the script goes on as without it."""
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class CompileRecord(OtherNames, Told):
         A :class:`fxlab.CompileSession` for each stack of passes over each graph that was compiled and run, by
         name: ``graph 1, inference``, or ``graph 1, joint``, ``forward`` and ``backward``.
     remarks : tuple of str
-        What could not be recorded, in words.
+        The parts that could not be recorded, in words.
     """
 
     sessions: Mapping[str, CompileSession]
@@ -55,7 +55,7 @@ class CompileRecord(OtherNames, Told):
     _story: Story = field(default_factory=Story, repr=False, init=False)
 
     def story(self) -> pd.DataFrame:
-        """List what Dynamo has done with each function, in order, in all threads.
+        """List Dynamo's events of each function, in order, in all threads.
 
         Returns
         -------
@@ -66,8 +66,8 @@ class CompileRecord(OtherNames, Told):
             about; the ``seconds`` of a compile; and the number of the ``graph`` in this record. Kinds are
 
             ``compile``, ``recompile``
-                The function was captured and compiled; a recompile says which value has changed, from what to
-                what, and which line reads it.
+                The function was captured and compiled; a recompile names the value that has changed, both its
+                values, and the line that reads it.
             ``discard``
                 A capture was thrown away and begun anew.
             ``break``, ``skip``, ``limit``, ``error``
@@ -88,7 +88,7 @@ class CompileRecord(OtherNames, Told):
         return story_table(self._story.events)
 
     def guards(self) -> pd.DataFrame:
-        """List the guards of each compile: what a call must fulfil to use it.
+        """List the guards of each compile: the conditions on a call that uses it.
 
         Returns
         -------
@@ -125,7 +125,7 @@ class CompileRecord(OtherNames, Told):
         The folder has ``report.html``, tables (``graphs.csv``, ``story.csv``, ``guards.csv``) and
         ``remarks.txt``. For each stack of passes there is a folder with each stage (a line for each node,
         nested by module), its difference to the stage before it, ``passes.csv``, and ``patterns.csv`` with
-        the matches of each pattern and what came of its nearest miss. Nothing is run.
+        the matches of each pattern and the failure of its nearest miss. Nothing is run.
 
         Parameters
         ----------
@@ -170,12 +170,11 @@ class CompileRecord(OtherNames, Told):
 
 @contextmanager
 def record_compile() -> Iterator[CompileRecord]:
-    """Record what ``torch.compile`` does for the code of a block, which is not changed.
+    """Record the work of ``torch.compile`` for the code of a block, which is not changed.
 
-    It compiles as it does without: any backend, options, graph breaks and passes of one's own, with
-    generated code. So does AOTInductor with exported programs. Compiled graphs are not read from caches on
-    disk. What was compiled before the block, and what another thread compiles, is not seen; ``remarks`` name
-    the functions.
+    It compiles as it does without: any backend, options, graph breaks and passes of one's own, with generated
+    code. So does AOTInductor with exported programs. Compiled graphs are not read from caches on disk. Code
+    compiled before the block, or by another thread, is not seen; ``remarks`` name the functions.
 
     Yields
     ------
@@ -258,7 +257,7 @@ class Recorded(Compiler):
         self.first = Compile(frozenset(), {}, {}, recorder)
 
     def compile(self, *asked: Any, **settings: Any) -> NoReturn:
-        """Refuse: what the script did between its compiles is not done again."""
+        """Refuse: the script's own work between its compiles cannot be repeated."""
         raise ValueError(f"The passes of this session cannot be switched: {_ONCE}.")
 
 

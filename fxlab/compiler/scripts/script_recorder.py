@@ -13,7 +13,7 @@ from fxlab.tracing.dynamo.hooks import origin_of
 
 
 class ScriptRecorder(Recorder):
-    """Takes each graph of Dynamo for a recording, whatever its backend does with it."""
+    """Takes each graph of Dynamo for a recording, for any backend."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class ScriptRecorder(Recorder):
     def captured(
         self, graph_module: GraphModule, model: nn.Module | None, modules: Mapping[str, nn.Module]
     ) -> Callable[..., None]:
-        """Begin with a graph of Dynamo; returns what notes the values that it runs on."""
+        """Begin with a graph of Dynamo; returns a function that notes the values that it runs on."""
         self.modules_read = modules
         super()._begin_graph(graph_module)
         self._waits, self._compiles, self._given = True, True, weakref.ref(graph_module)
@@ -40,7 +40,7 @@ class ScriptRecorder(Recorder):
         return self._noting(recording)
 
     def _noting(self, recording: Recording) -> Callable[..., None]:
-        """Return what notes the values that a graph runs on."""
+        """Return a function that notes the values that a graph runs on."""
 
         def note(values: tuple[Any, ...]) -> None:
             current, self._recording = self._recording, recording
@@ -50,7 +50,7 @@ class ScriptRecorder(Recorder):
         return note
 
     def of_other_thread(self, function: str) -> None:
-        """Remark on what another thread compiles."""
+        """Remark on a compile by another thread."""
         words = f"Another thread has compiled {function}; its graphs are not shown, only its story."
         if words not in self.remarks:
             self.remarks.append(words)
@@ -69,7 +69,7 @@ class ScriptRecorder(Recorder):
         self._before = len(self.recordings)
 
     def end_part(self, code: Callable[..., Any]) -> Callable[..., None] | None:
-        """Return what notes the values of a part of Dynamo's graph; it belongs to the same model."""
+        """Return a function that notes the values of a part of Dynamo's graph, which is of the same model."""
         if len(self.recordings) == self._before:
             return None
         recording = self.recordings[-1]
@@ -79,7 +79,7 @@ class ScriptRecorder(Recorder):
         return self._noting(recording)
 
     def generated(self, code: Callable[..., Any]) -> None:
-        """Note what the backend has returned for the graph that was captured last."""
+        """Note the backend's result for the graph that was captured last."""
         if self._captured is not None:
             self._captured.code = code
 
@@ -119,7 +119,7 @@ class ScriptRecorder(Recorder):
 
 
 def _saved_names(graph_module: GraphModule) -> set[str] | None:
-    """Return what a backward graph reads beside gradients; ``None`` for another graph."""
+    """Return the inputs of a backward graph besides gradients; ``None`` for another graph."""
     names = {node.name for node in graph_module.graph.find_nodes(op="placeholder")}
     tangents = {name for name in names if name.startswith("tangents")}
     return names - tangents if tangents else None

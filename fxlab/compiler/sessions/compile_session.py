@@ -74,7 +74,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return self._compiled.recorded.compile
 
     def story(self) -> pd.DataFrame:
-        """List what Dynamo has done with the function that the graph is of: compiles, breaks, recompiles.
+        """List Dynamo's events of the function that the graph is of: compiles, breaks, recompiles.
 
         Returns
         -------
@@ -115,7 +115,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return self._with_operators(known)
 
     def _with_operators(self, verdict: Verdict) -> Verdict:
-        """Note which custom operators do not do what they say, as compiled code is wrong because of them."""
+        """Note which custom operators break their declarations, as compiled code is wrong because of them."""
         words = self.operator_remarks
         if not words:
             return verdict
@@ -127,7 +127,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
             return []
         try:
             return operator_mistakes(self.original, self.inputs)
-        except Exception:  # whatever a model raises: then there is no verdict either
+        except Exception:  # a model may raise anything: then there is no verdict either
             return []
 
     @property
@@ -140,7 +140,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         """List custom operators that do something else than their fake results and schemas say.
 
         The graph runs on the inputs of the session, and each operator that is none of torch's is compared
-        with its ``register_fake`` and its ``mutates_args``. Inductor generates code for what these say.
+        with its ``register_fake`` and its ``mutates_args``. Inductor generates code according to these.
 
         Returns
         -------
@@ -160,7 +160,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def explain_unchanged(self) -> dict[str, pd.DataFrame]:
-        """Return what :meth:`explain` says of each pass that has changed nothing, where that is anything."""
+        """Return the result of :meth:`explain` for each pass that has changed nothing, if it has any rows."""
         tables = {name: self._explained_unchanged(name) for name in self.unchanged}
         return {name: table for name, table in tables.items() if len(table)}
 
@@ -178,7 +178,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         pandas.DataFrame
             A row for each pattern of each pass, indexed by its name (``pattern``): the ``pass``; the number
             of ``matches`` in this compile; at how many nodes it was ``tried``, which are those of its last
-            operator; what came of the match that came furthest (``nearest``); its ``operators``, inputs
+            operator; the result of the match that came furthest (``nearest``); its ``operators``, inputs
             first; the file and line where it is registered (``place``); and its ``code``, as torch writes
             patterns. Passes of a phase or setting that is off are not there.
 
@@ -209,7 +209,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
     def why_not(  # type: ignore[override]  # a compile has patterns, which are asked for by a node
         self, node: Node | str, pattern: str | None = None, *, pass_: PassOrName | None = None
     ) -> pd.DataFrame:
-        """Tell how far patterns match at a node, and what fails, as the compiler found when the pass ran.
+        """Tell how far patterns match at a node, and the reason of a failure, as of the time the pass ran.
 
         Parameters
         ----------
@@ -266,12 +266,12 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def generate_code(self) -> None:
-        """Let Inductor generate code for what is on, and put it on top of the stack, as ``compiled code``.
+        """Let Inductor generate code for the current stack, and put it on top of it, as ``compiled code``.
 
         Its stage is one node, which runs the code on the inputs of the session. ``session.verdict()`` then
         judges it against Dynamo's graph, and ``session.verdict("compiled code")`` against the stage below:
-        what scheduling, fusion and code generation add to the error. :meth:`kernels` tells which kernel each
-        node went into. It takes as long as ``torch.compile`` does, again after each change of what is on;
+        the share of scheduling, fusion and code generation in the error. :meth:`kernels` tells which kernel
+        each node went into. It takes as long as ``torch.compile`` does, again after each change of the stack;
         ``session.revert("compiled code")`` ends that.
 
         Raises
@@ -304,7 +304,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         pandas.DataFrame
             A row for each node that Inductor names, indexed by ``node``: the ``stack`` it is of, its
             ``kernel``, several where it is computed in each of them, the ``time`` that this call takes as a
-            whole, whatever else it computes (seconds, launch included; NaN if it was not measured), and
+            whole, with all that it computes (seconds, launch included; NaN if it was not measured), and
             ``place`` (file and line) and ``code`` of the line that it comes from. A number tells calls of one
             kernel apart. Views and other nodes that need no kernel have no row. A recorded script has rows if
             ``INDUCTOR_PROVENANCE=1`` is in its environment.
@@ -373,7 +373,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return table.sort_values("ratio", ascending=False, kind="stable")
 
     def overlays(self) -> list[Overlay]:
-        """Return what its graphs can be coloured by beside what all sessions can: the kernels, by node."""
+        """Return the overlays of its graphs besides those of all sessions: the kernels, by node."""
         if not self.has_code:
             return []
         values = defaultdict[str, list[str]](list)
@@ -384,12 +384,12 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         return [Overlay("kernel", texts, title="Kernel")] if texts else []
 
     def addable(self) -> tuple[Transformation, ...]:
-        """Return what can be added to the stack beside what can be added to any."""
+        """Return the passes that can be added to the stack besides those of any session."""
         return () if self._compiled.why_no_code() else (CodePass(),)
 
     @property
     def has_code(self) -> bool:
-        """Whether code was generated for what is on."""
+        """Whether code was generated for the current stack."""
         return CODE in self._switches.on
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -443,7 +443,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
 
 def _check_pattern(pattern: object, tried: list[Tried]) -> None:
-    """Raise what says that a name is that of no pattern; ``None`` stands for all."""
+    """Raise the error that says that a name is not that of a pattern; ``None`` stands for all."""
     if pattern is None:
         return
     if not isinstance(pattern, str):

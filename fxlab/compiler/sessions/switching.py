@@ -129,7 +129,7 @@ class SwitchedCompile(Session):
         ------
         ValueError
             If options cannot be changed: those of ``forward`` and ``backward`` are those of the joint
-            session, and what was recorded is not compiled again.
+            session, and a recorded script is not compiled again.
         """
         self._check_options()
         return options_table(self._compiled.compiler.settings["options"], dict(self._switches.options))
@@ -218,7 +218,7 @@ class SwitchedCompile(Session):
             raise
 
     def _with_new_passes(self, switches: Switches) -> Switches:
-        """Offer what changes the graph only now that other passes are on or off."""
+        """Offer passes that change the graph only now that other passes are on or off."""
         while True:
             new = self._prepare(switches)
             if switches.options != self._switches.options:
@@ -235,7 +235,7 @@ class SwitchedCompile(Session):
             switches = replace(switches, offered=tuple(order), on=switches.on | {*new})
 
     def _prepare(self, switches: Switches) -> list[str]:
-        """Compile with what is on; return what has changed the graph beside it."""
+        """Compile with the passes that are on; return the others that have changed the graph."""
         return self._compiled.prepare(self._entries(switches), self._off(switches))
 
     def _off(self, switches: Switches) -> list[str]:
@@ -254,7 +254,7 @@ class SwitchedCompile(Session):
 
 
 def _to_do(pass_: CompilerPass) -> str:
-    """Return what can be done about a pass of the compiler that is not wanted."""
+    """Return the advice about a pass of the compiler that is not wanted."""
     if pass_.fixed:
         return f"It cannot be switched off either: {pass_.fixed}."
     return f"Switch it off: revert({pass_.name!r})."

@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"^\d+/\d+: ")
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in .+\n(.*)', re.MULTILINE)
 _PLACE = re.compile(r"(.*?)\s*# (\S+):(\d+) in ", re.DOTALL)
 _WRAPPERS = os.path.join("_dynamo", "external_utils.py")
-"""The file of functions by which torch calls what it was given to compile."""
+"""The file of functions by which torch calls a function that it was given to compile."""
 _SKIPS = "Dynamo decided to skip the frame while tracing: "
 _LONG = 12
 """Digits of a bound that says nothing."""
@@ -42,7 +42,7 @@ _FRAMES = "torch._dynamo.convert_frame"
 
 
 def hear_story(patches: Patches, story: Story, of_other_thread: Callable[[str], None] | None = None) -> None:
-    """Write down what Dynamo does with functions, in any thread; compiles of others are told as well."""
+    """Write down Dynamo's events of functions, in any thread; compiles of others are told as well."""
     heard = _StoryHeard(story, of_other_thread)
     patches.around(f"{_FRAMES}:_compile", heard.compiled, "Compiles and recompiles are not told")
     lost = "Reasons of recompiles are not told"
@@ -88,7 +88,7 @@ def hear_symbols(story: Story, output: Any) -> None:
 
 
 class _StoryHeard:
-    """Hears of what Dynamo does with functions."""
+    """Hears of Dynamo's events of functions."""
 
     def __init__(self, story: Story, of_other_thread: Callable[[str], None] | None) -> None:
         self._story, self._of_other_thread = story, of_other_thread
@@ -217,7 +217,7 @@ class _StoryHeard:
 
 
 def _asked_for(code: types.CodeType, local: Any) -> tuple[types.CodeType, str]:
-    """Return the code that torch calls for another function, and the name of what was given to it."""
+    """Return the code that torch calls for another function, and the name of that function."""
     is_wrapper = code.co_filename.endswith(_WRAPPERS) and "fn" in code.co_freevars
     given = local["fn"] if is_wrapper else None
     if isinstance(given, nn.Module):

@@ -74,7 +74,7 @@ class Story:
                 event.graph = numbers.get(event.compile)
 
     def break_of(self, compile_id: str) -> GraphBreak | None:
-        """Return what has ended the graph of a compile, if that is a break."""
+        """Return the break that has ended the graph of a compile, if one has."""
         found = (e for e in reversed(self.events) if e.compile == compile_id and e.kind == BREAK)
         event = next(found, None)
         if event is None:
@@ -101,7 +101,7 @@ class Told(ABC):
 
     @abstractmethod
     def story(self) -> pd.DataFrame:
-        """List what Dynamo has done."""
+        """List Dynamo's events."""
 
     @property
     def breaks(self) -> pd.DataFrame:

@@ -52,7 +52,7 @@ class Alignment:
     def weights(self) -> dict[str, tuple[str, ...]]:
         """Parameters, constants and masks that the parted nodes read and the other graph does not have.
 
-        It may be what is wrong, or be merged or split.
+        They may be the mistake, or be merged or split.
         """
         ours = self.original.odd_weights(self.parted_original, self.back)
         return ours | self.transformed.odd_weights(self.parted, self.partners)
@@ -128,7 +128,7 @@ def matched_by_values(alignment: Alignment) -> tuple[GraphModule, GraphModule]:
 def align_sides(
     ours: Side, theirs: Side, outputs: Mapping[str, str] | None = None, wrong_weights: Collection[str] = ()
 ) -> Alignment:
-    """Align two graphs of any origin that have run node by node, by what their nodes compute.
+    """Align two graphs of any origin that have run node by node, by the values of their nodes.
 
     Neither names nor structure count: each graph has run once in float64, and two nodes are partners if their
     results have the same elements, in any shape and dtype. Steps that one graph takes at once and the other
@@ -166,8 +166,8 @@ def _made_otherwise(
 ) -> dict[Node, Node]:
     """Return the first steps toward constants of parted nodes that the original takes with other results.
 
-    A constant in another form, such as a mask, is right as far as it shows. But a step that both graphs take
-    on the same values, or on weights of their own, is what differs: in a table of rotary positions, say.
+    A constant in another form, such as a mask, counts as right. But a step that both graphs take on the same
+    values, or on weights of their own, is the difference: in a table of rotary positions, say.
     """
     odd: set[Node] = set()
     ahead = [*parted]
@@ -183,7 +183,7 @@ def _made_otherwise(
     modules = {side: modules_by_path(side.module) for side in (ours, theirs)}
 
     def steps(side: Side, nodes: Iterable[Node], known: Mapping[Node, Node | None]) -> dict[Hashable, Node]:
-        """Return the nodes by what they do to what."""
+        """Return the nodes by kind, elements and arguments."""
         return {
             (kind_text(node, modules[side]), side.elements(node), *map(known.get, node.all_input_nodes)): node
             for node in nodes
@@ -196,7 +196,7 @@ def _made_otherwise(
     found = {node: taken[step] for step, node in steps(theirs, made, again).items() if step in taken}
     if found:
         return found
-    # What one of them reads is made in another way: a module gives the other values for it.
+    # An argument of one of them is made in another way: a module gives the other values for it.
     places = {(kind_text(n, modules[ours]), module_path(n)): n for n in constants if n not in back}
     pairs = ((node, places.get((kind_text(node, modules[theirs]), module_path(node)))) for node in made)
     return dict([(node, other) for node, other in pairs if other is not None and other.op != "get_attr"][:1])

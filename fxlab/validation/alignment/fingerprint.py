@@ -24,9 +24,9 @@ _LONGEST = 2**14
 _MOST_SORTED = 2**13
 _MEANS = 8
 _AT_ONCE, _AT_ONCE_ELSEWHERE = 2**16, 2**25
-"""How many elements are measured at once: what the cache of a processor holds, and others' memory."""
+"""The number of elements measured at once: as many as fit a processor's cache, or another device's memory."""
 _SMALL = 1e-70
-"""Powers of what is larger than this, and smaller than its inverse, are numbers of float64."""
+"""Powers of numbers larger than this, and smaller than its inverse, are numbers of float64."""
 _SINGLE = torch.float32, torch.float16, torch.bfloat16
 _SMALL_SINGLE = 1e-9
 """The same of float32, for numbers that have no more digits."""
@@ -40,7 +40,7 @@ _LOOSE = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """The elements of a tensor, whatever their order and dtype, and a sketch of their order."""
+    """The elements of a tensor, in any order and dtype, and a sketch of their order."""
 
     elements: int
     special: tuple[int, int, int]
@@ -186,7 +186,7 @@ class Fingerprint:
         return max(self.distance(other), self._flat_apart(other), *along, 0.0)
 
     def bits(self) -> bytes:
-        """Return what is equal if all of two fingerprints is."""
+        """Return bytes that are equal if all parts of two fingerprints are."""
         facts = repr((self.elements, self.special, self.scale, self.shape)).encode()
         return facts + self.sorted.numpy().tobytes() + self.flat.numpy().tobytes()
 
@@ -208,7 +208,7 @@ def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def fills_its_memory(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Tell whether the elements of a tensor lie side by side, each once, in whatever order."""
+    """Tell whether the elements of a tensor lie side by side, each once, in any order."""
     steps = sorted(_steps(shape, stride), key=lambda each: each[1])
     return _is_contiguous([size for size, _ in reversed(steps)], [step for _, step in reversed(steps)])
 
@@ -226,7 +226,7 @@ def _measurable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _blocks(values: torch.Tensor, size: int) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield parts of a tensor along its first dimension: what the cache of a processor holds."""
+    """Yield parts of a tensor along its first dimension that fit a processor's cache."""
     most = _AT_ONCE if values.device.type == "cpu" else _AT_ONCE_ELSEWHERE
     rows = max(1, most // max(size, 1))
     for start in range(0, len(values), rows):
@@ -312,12 +312,12 @@ def _directions(size: int, device: torch.device) -> torch.Tensor:
 
 
 class Found:
-    """Places by the fingerprints of what stands there."""
+    """Places by the fingerprints of their values."""
 
     def __init__(self) -> None:
         self._places: list[list[int]] = []
         self._groups: dict[bytes, int] = {}
-        """By what is the same to the last bit, such as a mask in every layer, where its places are."""
+        """Bits of a value, such as a mask in every layer -> the number of the list of its places."""
         self._by_kind: dict[tuple[int, tuple[int, int, int]], list[tuple[float, int, Fingerprint]]]
         self._by_kind = defaultdict(list)
         self._is_sorted = True

@@ -30,7 +30,7 @@ Values = dict[Node, dict[Path, Fingerprint]]
 
 
 class Noted:
-    """The fingerprints of what a run shows."""
+    """The fingerprints of the values of a run."""
 
     def __init__(self) -> None:
         self.values: Values = {}
@@ -44,9 +44,9 @@ class Noted:
 class Side:
     """A graph and the fingerprints of its values: of a run in float64, or of one that was recorded.
 
-    ``values``: of each node that computes tensors, by the path in its result. ``outputs``: by the path in
-    what the graph returns. ``inputs``: what it was called with, where that is known. ``origins``: nodes that
-    read no tensor, and whose values may be wrong nevertheless.
+    ``values``: of each node that computes tensors, by the path in its result. ``outputs``: by the path in the
+    graph's result. ``inputs``: the inputs of the run, where they are known. ``origins``: nodes that read no
+    tensor, and whose values may be wrong nevertheless.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Side:
         """The relative difference up to which a value is the same, where it is more than that of float64."""
         self.tolerance_of_outputs: dict[str, float] = {}
         self.constant: set[Node] = set()
-        """Nodes that no tensor of the inputs reaches: weights, what is made of them, masks and positions."""
+        """Nodes that no tensor of the inputs reaches: weights, values made of them, masks and positions."""
         for node in self.module.graph.nodes:
             read = (each for each in node.all_input_nodes if each in self.values)
             is_origin = node.op in ("placeholder", "output") or node in origins
@@ -74,8 +74,8 @@ class Side:
         """Run a graph in float64.
 
         ``runs``: the runs of the graph. ``other``: the graph that it is aligned with. Weights that this one
-        does not have are rounded weights: a merged or cast one differs from what it was made of by that much.
-        ``None`` if there are no such weights.
+        lacks are rounded weights: a merged or cast one differs from its sources by that much. ``None`` if
+        there are no such weights.
         """
         if not isinstance(runs.visit, Noted):
             runs.visit = Noted()
@@ -113,8 +113,8 @@ class Side:
     def partners_in(self, other: Side) -> dict[Node, Node]:
         """Return, by node, a node of the other graph that has all its values.
 
-        Of several, the one with the same order and shape; then the one that reads partners of what the node
-        reads, and that of the same name or place. Values in another order in the same shape are others.
+        Of several, the one with the same order and shape; then the one that reads partners of the node's
+        inputs, and that of the same name or place. Values in another order in the same shape are others.
         """
         found, nodes = Found(), [*other.values]
         for place, values in enumerate(other.values.values()):
@@ -193,7 +193,7 @@ class Side:
     def _turned_right(self, partners: Mapping[Node, Node]) -> set[Node]:
         """Return nodes without a partner from whose values others with one are made.
 
-        A comparison with infinity that gives the same as in the other graph says nothing of what it compares.
+        A comparison with infinity may have the same result in both graphs although its inputs differ.
         """
         found: set[Node] = set()
         for node in reversed(self.module.graph.nodes):

@@ -91,7 +91,7 @@ def seconds_in_turns(
             for model in timed.values():
                 model.seconds(warmup)
             once = timed[first].seconds(1)
-        except Exception as error:  # whatever a model raises for inputs that it does not take
+        except Exception as error:  # a model may refuse inputs with any error
             raise ValueError(f"inputs: a model does not run on these: {error}") from error
         calls = max(1, math.ceil(min_seconds / max(once, 1e-9)))
         seconds: dict[str, list[float]] = {name: [] for name in models}
@@ -201,7 +201,7 @@ def benchmark(
 ) -> Times:
     """Time a model with each combination of passes, with each pass alone, or beside other models.
 
-    All are timed in turns, in each round once, so that what else the machine does hits all of them, and a
+    All are timed in turns, in each round once, so that other load on the machine hits all of them, and a
     ratio is always that of two times of the same round.
 
     Parameters
@@ -311,7 +311,7 @@ def benchmark(
 
 
 def _models(given: Mapping[str, Any], inputs: Any) -> tuple[dict[str, Module], Inputs]:
-    """Return models to time, and what they are called with."""
+    """Return models to time, and their inputs."""
     found = {name: resolved(model, "reference" if len(given) == 1 else name) for name, model in given.items()}
     if not found:
         raise ValueError("reference: expected models by name, got an empty mapping.")
@@ -330,7 +330,7 @@ def _models(given: Mapping[str, Any], inputs: Any) -> tuple[dict[str, Module], I
 def _that_change_something(
     original: GraphModule, offered: Sequence[Transformation]
 ) -> Iterator[Transformation]:
-    """Yield the passes that change the original, or what those below them have made of it."""
+    """Yield the passes that change the original, or the result of the passes below them."""
     stage = original
     for pass_ in offered:
         after = _applied(pass_, stage)

@@ -47,7 +47,7 @@ class MemoryUse(Result):
     _table: pd.DataFrame = field(repr=False)
     alive: pd.DataFrame = field(repr=False)
     """All that is alive at the peak, the largest first: the node that makes it, ``kind``, ``module_path``,
-    ``bytes``, ``kept_until`` (the node that reads it last; empty for what is kept to the end)."""
+    ``bytes``, ``kept_until`` (the node that reads it last; empty for values kept to the end)."""
     peak: int
     """The most bytes that are alive at once."""
     peak_node: str
@@ -72,9 +72,9 @@ def memory(model: Model, inputs: Inputs | None = None) -> MemoryUse:
     """Tell which tensors are alive at each node of a graph, from shapes alone.
 
     The graph runs on tensors without data, so it may be larger than this machine, or on the meta device.
-    Views count once, with the tensor whose memory they share. What a kernel takes for itself, and what an
-    allocator keeps back, does not count. Values are freed after the node that reads them last, as the code
-    of a graph module does; inputs and outputs stay.
+    Views count once, with the tensor whose memory they share. The workspace of a kernel, and memory that an
+    allocator keeps back, do not count. Values are freed after the node that reads them last, as the code of a
+    graph module does; inputs and outputs stay.
 
     Parameters
     ----------
@@ -336,17 +336,17 @@ def _owner_of(node: fx.Node) -> str:
 
 
 def last_reads(graph: fx.Graph) -> dict[fx.Node, fx.Node | None]:
-    """Return the node that reads each value last; ``None`` for what the graph returns."""
+    """Return the node that reads each value last; ``None`` for values that the graph returns."""
     last: dict[fx.Node, fx.Node | None] = {}
     for node in graph.nodes:
-        last[node] = node  # what nothing reads is gone at once
+        last[node] = node  # an unused value is freed at once
         for read in node.all_input_nodes:
             last[read] = None if node.op == "output" else node
     return last
 
 
 def _results(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
-    """Yield what a graph returns, by name where it has one."""
+    """Yield the results of a graph, by name where they have one."""
     value = graph.output_node().args[0]
     unnamed = (("", one) for one in graph.output_node().all_input_nodes)
     items = value.items() if isinstance(value, dict) else unnamed
@@ -366,7 +366,7 @@ def pass_of(node: fx.Node) -> str:
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of tensors that operators return within it, as long as something refers to them.
 
-    The same on every device: what an allocator keeps back, or a kernel takes for itself, does not count.
+    The same on every device: memory that an allocator keeps back, or a kernel's workspace, does not count.
     ``peak``: the most bytes that were alive at once since the mode was entered, or since :meth:`restart`.
     """
 
@@ -409,7 +409,7 @@ def storages(*values: Any) -> list[torch.UntypedStorage]:
 
 
 def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
-    # To who watches for writes, whoever asks for a storage may write.
+    # A mode that watches for writes takes a read of the storage for one.
     with torch._C.DisableTorchFunction():
         parts = [tensor] if tensor.layout is torch.strided else stored_parts(tensor)
         return [part.untyped_storage() for part in parts]

@@ -35,7 +35,7 @@ from fxlab.values.tensors import tensor_leaves
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
-    """The result of :func:`fxlab.validation.model_cost`: what one call takes, and a ``table`` of where."""
+    """The result of :func:`fxlab.validation.model_cost`: the costs of one call, in sum and by place."""
 
     flops: float
     """Floating-point operations that are known; see :func:`fxlab.profile`."""
@@ -55,7 +55,7 @@ class Cost(Result):
         return self._table
 
     def by_module(self) -> "pd.DataFrame":
-        """Return the sums of what adds up, by module."""
+        """Return the sums of the columns that add up, by module."""
         return self.table.by_module()
 
     def __str__(self) -> str:
@@ -67,14 +67,14 @@ class Cost(Result):
 
 
 def model_cost(model: Model, inputs: Inputs | None = None, *, by: str = "node", rounds: int = 5) -> Cost:
-    """Measure what a call of a model costs: the sums of :func:`fxlab.profile`; ``fxlab.cost`` is it as well.
+    """Measure the costs of a call of a model: the sums of :func:`fxlab.profile`; also called ``fxlab.cost``.
 
     Parameters
     ----------
     model, inputs, rounds
         As for :func:`fxlab.profile`.
     by
-        What the rows of its table are: ``"node"`` or ``"module"``.
+        The rows of its table: ``"node"`` or ``"module"``.
 
     Returns
     -------
@@ -111,7 +111,7 @@ COLUMNS = (
 
 
 def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "pd.DataFrame":
-    """Measure what each node of a graph costs: time, operations and memory.
+    """Measure the costs of each node of a graph: time, operations and memory.
 
     The graph is run node by node without gradients: once to count, which warms up as well, and ``rounds``
     times to take the time. Node by node means that small nodes take longer than in the compiled code;
@@ -175,7 +175,7 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
     check_runs_by_node(graph_module, "model")
     counted = _Counting(graph_module)
     with state_kept(graph_module) as state:
-        # Inside of the other, the memory sees each call whole, and what it is taken apart into is counted.
+        # Entered last, the memory mode sees each call whole, and the parts it decomposes into are counted.
         with counted.flops, counted.memory:
             _run(counted, inputs)
         written = state.copied_parameters
@@ -217,7 +217,7 @@ def _run(interpreter: Interpreter, inputs: Inputs) -> None:
         with RestoringStack(gradients_for(graph_module), generators_kept()):
             seed_generators(0)
             interpreter.run(*arguments)
-    except Exception as error:  # whatever a model raises for inputs that it does not take
+    except Exception as error:  # a model may refuse inputs with any error
         raise ValueError(
             f"model: the {type(graph_module).__name__} does not run on these inputs: {error}"
         ) from error

@@ -85,7 +85,7 @@ _ASKED_OF_TENSORS = {
     _aten.sym_storage_offset.default, _aten.numel.default, _aten.sym_numel.default, _aten.dim.default,
     torch.ops.prim.layout.default, torch.ops.prim.device.default,
 }  # fmt: skip
-"""What the dispatcher asks of tensors, which is no operation."""
+"""Questions of the dispatcher to tensors, which are no operations."""
 
 
 def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
@@ -154,9 +154,9 @@ _OF_TORCH = ("torch", "_operator", "math")
 class TracedFlops:
     """Counts operations as :class:`FlopCount` does, at the sizes that a graph was traced with.
 
-    What a node calls is called once on the meta device, which computes shapes alone. Only what torch itself
-    has is called: a function or module of others might notice. ``known``: operations of calls, which graphs
-    that have calls in common share.
+    The target of a node is called once on the meta device, which computes shapes alone. Only functions and
+    modules of torch are called: those of others might have side effects. ``known``: operations of calls,
+    shared by graphs that have calls in common.
     """
 
     def __init__(
@@ -200,11 +200,11 @@ class TracedFlops:
                 args, kwargs = pytree.tree_unflatten([_on_meta(value) for value in values], shape)
                 self._by_call[key] = _counted(target, args, kwargs)
             return self._by_call[key]
-        except Exception:  # whatever torch raises for shapes alone, or for a value that was not traced
+        except Exception:  # torch may raise anything for shapes alone, or for a value that was not traced
             return None
 
     def _called(self, node: fx.Node) -> Any:
-        """Return what a node calls if torch has made it."""
+        """Return the callable of a node if it is torch's own."""
         if node.op == "call_method":
             return str(node.target)
         called: Any = self._modules.get(str(node.target)) if node.op == "call_module" else node.target

@@ -19,7 +19,7 @@ Metric: TypeAlias = Callable[[Any, Any], Any]
 
 TOP = 5
 NO_LABEL = -100
-"""The label of what does not count, as ``torch.nn.functional.cross_entropy`` has it."""
+"""The label of elements that do not count, as ``torch.nn.functional.cross_entropy`` has it."""
 
 SHARE, LOSS, MEAN = "share", "loss", "mean"
 
@@ -116,7 +116,7 @@ def own_metrics(
             try:
                 given = copied_batch(outputs)  # one of its own: it may write into it
                 values.append(float(metric(given.get("output", given), copied_batch(batch))))
-            except Exception as error:  # whatever a person's function raises
+            except Exception as error:  # a metric is a person's function and may raise anything
                 raise ValueError(f"metrics: {name!r} raised {type(error).__name__}: {error}") from error
         first, second = values
         for words, value in (("original", first), ("transformed", second), ("difference", second - first)):

@@ -30,7 +30,7 @@ def copied_batch(batch: Any) -> Any:
 
 
 def inputs_of_batch(graph_module: GraphModule, batch: Any) -> tuple[Inputs, tuple[str, ...]]:
-    """Return the inputs that a graph takes of a batch, and the names or places of what is left."""
+    """Return the inputs that a graph takes of a batch, and the names or places of the rest."""
     names = [str(node.target).lstrip("*") for node in graph_module.graph.find_nodes(op="placeholder")]
     if isinstance(batch, torch.Tensor):
         return batch, ()
@@ -57,7 +57,7 @@ def batch_print(batch: Any) -> str:
 
 
 def add_to(digest: Any, value: Any) -> None:
-    """Add a tensor, or what ``repr`` tells apart, to a hash."""
+    """Add a tensor, or the ``repr`` of another value, to a hash."""
     if isinstance(value, torch.Tensor):
         digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
         if isinstance(value, LazyTensor):

@@ -47,9 +47,9 @@ def evaluate(
     """Judge the present model of a session against its original, or a model against another, on many batches.
 
     Each batch is judged as :func:`verdict` judges one input, with the original's rounding measured on it; the
-    worst decides. Beside that it is counted how often the two decide alike. Batches come and go one by one:
-    a row of numbers is kept of each, and the worst few as they are. An interrupt (Ctrl-C) ends it with what
-    is done.
+    worst decides. The share of equal decisions is counted as well. Batches come and go one by one: a row of
+    numbers is kept of each, and the worst few as they are. An interrupt (Ctrl-C) ends it with the batches
+    done.
 
     Parameters
     ----------
@@ -57,17 +57,17 @@ def evaluate(
         A session alone, or two models: ``(session, batches)``, ``(reference, candidate, batches)``. One model
         alone is measured by ``metrics``.
     batches
-        Any iterable: a ``DataLoader``, a data set, a list, a generator. Of a mapping the model is given what
-        its graph has inputs for, of a tuple or list as many as it has inputs; the rest, such as labels, is
-        for metrics. Batches may be of other sizes than the session's inputs.
+        Any iterable: a ``DataLoader``, a data set, a list, a generator. Of a mapping the model receives the
+        items that its graph has inputs for, of a tuple or list as many as it has inputs; the rest, such as
+        labels, is for metrics. Batches may be of other sizes than the session's inputs.
     metrics
         Functions by name, or one, each called with the outputs of a model (a tensor if it returns one alone,
         or else a mapping of tensors by path) and the batch; it returns a number, such as an accuracy.
     executor
         Where batches are judged: any executor of ``concurrent.futures``, of loky or of Dask. In a thread pool
-        batches take turns, as random generators are one for all threads. A batch that the executor loses is
-        ``failed``; an executor that takes no more calls ends the evaluation with what is done. Metrics for
-        other processes have to be such that ``pickle`` takes them.
+        batches take turns, as all threads share the random generators. A batch that the executor loses is
+        ``failed``; an executor that takes no more calls ends the evaluation with the batches done. Metrics
+        for other processes must be picklable.
     keep
         How many of the worst batches are kept.
     resume
@@ -82,7 +82,7 @@ def evaluate(
     Raises
     ------
     TypeError
-        If an argument is not what is expected.
+        If an argument is of the wrong kind.
     ValueError
         If the model has no weights, a metric cannot be sent to another process, or ``resume`` is of another
         evaluation.
@@ -148,7 +148,7 @@ def evaluate(
 
 
 def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, GraphModule, Iterable[Any]]:
-    """Return what runs, and the batches: the first one tells what a module is called with."""
+    """Return the models to run, and the batches: the first one gives the inputs to trace a module on."""
     if candidate is None and is_session(reference):
         _check_batches(batches)
         return reference.original, reference.graph_module, batches
@@ -253,7 +253,7 @@ class _Source:
 def _predicts_next_token(original: torch.fx.GraphModule, batch: Any) -> bool:
     try:
         return predicts_next_token(original, inputs_of_batch(original, batch)[0])
-    except Exception:  # whatever the graph raises for it; the batch itself is judged, and says so
+    except Exception:  # the graph may raise anything; the verdict on the batch itself will say so
         return False
 
 
@@ -273,7 +273,7 @@ def _check_batches(batches: Any) -> None:
 
 
 def checked_metrics(metrics: Any) -> dict[str, Metric]:
-    """Return metrics by name, or raise the ``TypeError`` that says what is none."""
+    """Return metrics by name, or raise the ``TypeError`` that names the value that is no metric."""
     if metrics is None:
         return {}
     if inspect.isroutine(metrics):

@@ -22,14 +22,14 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class WorstBatch:
-    """One of the worst batches of an evaluation, with what it takes to look into it."""
+    """One of the worst batches of an evaluation, with the objects needed to inspect it."""
 
     number: int
     """Its place among the batches, from 0 on: it is ``batches[number]``."""
     inputs: Inputs
-    """What the models were run on: for :func:`compare_nodes`, or a session."""
+    """The inputs of the models: for :func:`compare_nodes`, or a session."""
     batch: Any
-    """A copy of the batch as it was given, with what only metrics read."""
+    """A copy of the batch as it was given, with the parts that only metrics read."""
     verdict: Verdict
     """The verdict on it alone."""
     max_abs_diff: float
@@ -60,7 +60,7 @@ class Row:
 
     @classmethod
     def of(cls, result: BatchResult) -> "Row":
-        """Leave out what is kept of the worst alone."""
+        """Leave out the fields that are kept of the worst alone."""
         ratio = None if result.verdict is None else result.verdict.ratio
         reason = "" if result.status == Status.SAME_BITS else result.reason
         return cls(
@@ -84,13 +84,13 @@ class Evaluation(Judged):
     worst: tuple[WorstBatch, ...]
     """The worst batches, the worst first: by their status, then by their error beside the rounding."""
     rows: tuple[Row, ...] = field(repr=False)
-    """What is kept of each batch, in their order; :attr:`batches` is the table of them."""
+    """The numbers kept of each batch, in their order; :attr:`batches` is the table of them."""
     total: int | None = None
     """How many batches there are, if they could be counted."""
     stopped: bool = False
     """Whether it was interrupted before the end."""
     not_given: tuple[str, ...] = ()
-    """What of the batches the model does not take, such as labels: only metrics have seen it."""
+    """The parts of the batches that the model does not take, such as labels: only metrics have seen them."""
 
     @property
     def agrees(self) -> bool:
@@ -200,7 +200,7 @@ class Evaluation(Judged):
 
 
 def badness(result: BatchResult) -> tuple[int, float, float, int]:
-    """Return what the worst batches have most of; of two that are as bad, the first is worse."""
+    """Return a key that sorts worse batches higher; of two that are as bad, the first is worse."""
     ratio = (None if result.verdict is None else result.verdict.ratio) or 0.0
     largest = result.max_abs_diff
     is_told = result.status in _ORDER and result.status != Status.NOTHING_COMPARED
@@ -213,7 +213,7 @@ def badness(result: BatchResult) -> tuple[int, float, float, int]:
 
 
 def verdict_over(worst: BatchResult | None, rows: Iterable[Row]) -> Verdict:
-    """Return one verdict over all batches, of the worst and of what is kept of the others."""
+    """Return one verdict over all batches, of the worst and of the numbers kept of the others."""
     rows = list(rows)
     told = [row for row in rows if row.status in _ORDER and row.status != Status.NOTHING_COMPARED]
     aside = {

@@ -1,4 +1,4 @@
-"""One batch: run by both models and judged. It is what an executor is given, so all of it can be pickled."""
+"""One batch: run by both models and judged. All its values can be pickled, as an executor may need it."""
 
 import math
 import pickle
@@ -45,11 +45,11 @@ class BatchResult:
     """Where the largest difference is."""
     measures: dict[str, Measured] = field(default_factory=dict)
     left: tuple[str, ...] = ()
-    """What of the batch the model is not given."""
+    """The parts of the batch that the model does not receive."""
 
 
 def judged_batch(work: Work, number: int, batch: Any) -> BatchResult:
-    """Judge two models on a batch; what a model raises becomes the result."""
+    """Judge two models on a batch; an error of a model becomes the result."""
     inputs, left = inputs_of_batch(work.original, batch)
     elements = elements_of(inputs)
 
@@ -99,7 +99,7 @@ def lost_batch(number: int, error: Exception) -> BatchResult:
 
 
 def pickled_work(work: Work) -> bytes:
-    """Pickle what every batch is judged with; the ``ValueError`` names a metric that cannot be."""
+    """Pickle the work that all batches share; the ``ValueError`` names a metric that cannot be pickled."""
     original, transformed = share_tensors_copy(work.original), share_tensors_copy(work.transformed)
     for graph_module in (original, transformed):
         ensure_picklable(graph_module)

@@ -42,15 +42,14 @@ _WORDS = {
 class _Line:
     result: BatchResult
     batch: str
-    """What tells the batch from others."""
+    """The fingerprint of the batch."""
 
 
 class KeptFile:
     """The lines of an evaluation.
 
     ``path``: the file. If it is there, it is read and checked. ``original``, ``transformed``, ``metrics``:
-    what the evaluation is of; a file of another one is refused. Raises ValueError if the file is of another
-    evaluation, or is none.
+    those of the evaluation. Raises ValueError if the file is of another evaluation, or no such file.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class KeptFile:
             "metrics": {name: _metric_print(metrics[name]) for name in sorted(metrics)},
         }
         self.results: dict[int, tuple[BatchResult, str]] = {}
-        """What is known by the numbers of batches, with what tells the batch from others."""
+        """The results by the numbers of batches, with the fingerprint of each batch."""
         lines = self._whole_lines()
         if lines:
             self._check_header(lines[0], header)
@@ -128,7 +127,7 @@ class KeptFile:
 
 
 def _check_result(result: BatchResult) -> None:
-    """Raise the ``ValueError`` that says what no batch can give, whatever the types are."""
+    """Raise the ``ValueError`` for a result that no batch can have, although its types are right."""
     verdict, is_judged = result.verdict, result.status in {*Status}
     if not is_judged and result.status not in (REFUSED, FAILED):
         raise ValueError(f"status: {result.status!a:.40} is none")
@@ -183,10 +182,10 @@ _LARGE = 2**1023
 
 
 def read_as(kind: type[T], data: object) -> T:
-    """Return a dataclass of what ``dataclasses.asdict`` made of one, and JSON of that.
+    """Return a dataclass from the JSON of ``dataclasses.asdict``.
 
     Every field has to be there, no other may be, and each has to be of the type that is annotated: an ``int``
-    stands for a ``float``, a list for a tuple, and nothing else for something else; else ValueError names it.
+    may stand for a ``float``, a list for a tuple; any other type raises a ValueError that names it.
     """
     value: T = _read(kind, data, "")
     return value

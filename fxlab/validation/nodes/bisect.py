@@ -170,7 +170,7 @@ def _as_in_the_stage(found: Divergence, alone: Sequence[Record], rewrites: Seque
 
 
 def _name(record: Record) -> str:
-    """Return what a rewrite is called: the node that it marked, or the candidate where that is gone."""
+    """Return the name of a rewrite: the node that it marked, or the candidate where that is gone."""
     return (record.marked or record.candidate)[0]
 
 
@@ -182,7 +182,7 @@ class _Trials:
         self._reference = reference
         self._inputs = next(iter(reference.inputs.values()))
         """Those that last told a difference."""
-        # What the original cannot be judged by is an error, not a difference.
+        # An original that cannot be judged is an error, not a difference.
         reference.verdict(reference.original)
 
     def breaks(self, module: GraphModule) -> bool:
@@ -226,9 +226,9 @@ def _first(positions: Sequence[int], breaks: Callable[[int], bool]) -> int:
 
 
 def needed_items(items: list[T], breaks: Callable[[list[T]], bool]) -> list[T]:
-    """Return items that break together, each of which it takes, where all of them do and none does not.
+    """Return items that break together, each of them needed, where all items break and none do not.
 
-    The last item of the shortest prefix that breaks is needed; then the same is asked of what is before it.
+    The last item of the shortest prefix that breaks is needed; the search goes on with the items before it.
     """
     found: list[T] = []
     while not found or not breaks(found):

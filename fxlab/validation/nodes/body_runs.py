@@ -1,4 +1,4 @@
-"""Runs of bodies: what the calls of higher-order operators give the graphs that they are given."""
+"""Runs of bodies: the arguments with which higher-order operators call the graphs that they receive."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -27,10 +27,10 @@ class BodyRuns:
     inputs: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def noted(self, node: Node, module: GraphModule, values: dict[Node, Any]) -> dict[Node, Any]:
-        """Return the values for a node with bodies in place that note what they are called with.
+        """Return the values for a node with bodies in place that note their arguments.
 
-        ``node``: the node that is to run. ``module``: the module whose graph it is in. ``values``: what it is
-        given.
+        ``node``: the node to run next. ``module``: the module whose graph it is in. ``values``: its
+        arguments.
         """
         self.inputs = {}
         noting: dict[Node, Any] = {}
@@ -48,7 +48,7 @@ class BodyRuns:
 
 
 def body_names(graph_module: GraphModule) -> dict[int, str]:
-    """Return what comes before the names of the nodes of each body, by the ``id`` of the body."""
+    """Return the prefix of the names of the nodes of each body, by the ``id`` of the body."""
     return {id(body): prefix for prefix, body in all_bodies(graph_module).items()}
 
 
@@ -86,7 +86,7 @@ def matching_bodies(
 
 
 def _inputs_of(body: Body, called: list[Body], call: Node) -> dict[Node, Any]:
-    """Return what a call passes to each input of a body; names of inputs where the graph does not tell."""
+    """Return the value of a call for each input of a body; names of inputs where the graph does not tell."""
     inputs = body.module.graph.find_nodes(op="placeholder")
     passed = passed_to(called, body, call)
     return dict(zip(inputs, passed or [node.name for node in inputs], strict=True))

@@ -38,16 +38,16 @@ JUDGED = "status", "hidden", "reason"
 def compare_nodes(
     original: Model, transformed: Model | None = None, inputs: Inputs | None = None, *, judge: bool = False
 ) -> "pd.DataFrame":
-    """Run two graphs in step and compare what their nodes compute.
+    """Run two graphs in step and compare the values of their nodes.
 
-    Nodes of a graph and of what passes have made of it match by name; a fused convolution matches the batch
-    norm that it now stands for, and the slices of a merged linear match the linears they replace. Nodes of
-    graphs that were captured apart match by their values, as in :func:`fxlab.compare`.
+    Nodes of a graph and of its transformed copy match by name; a fused convolution matches the batch norm
+    that it now stands for, and the slices of a merged linear match the linears they replace. Nodes of graphs
+    that were captured apart match by their values, as in :func:`fxlab.compare`.
 
-    For each pair, two differences are told apart: what has *accumulated* up to the node, and what the node
-    itself *introduces*. For that it is run once more on the original's values, together with the new nodes
-    before it; unchanged nodes introduce nothing and are not run again. Both graphs run in step, and values
-    are dropped after their last use.
+    Two differences of each pair are told apart: the one *accumulated* up to the node, and the one that the
+    node itself *introduces*. For that it is run once more on the original's values, together with the new
+    nodes before it; unchanged nodes introduce nothing and are not run again. Both graphs run in step, and
+    values are dropped after their last use.
 
     Parameters
     ----------
@@ -72,8 +72,8 @@ def compare_nodes(
         ``introduced``, ``max_introduced``
             The same where the node runs on the original's values.
         ``status``, ``hidden``, ``reason``
-            With ``judge``: what :func:`verdict` would say of the node by itself, and the largest relative
-            mistake of it that could be taken for rounding (missing where every bit is the same).
+            With ``judge``: the :func:`verdict` on the node by itself, and the largest relative mistake of it
+            that could be taken for rounding (missing where every bit is the same).
 
         Elements that are NaN or infinite in one of the two only make a difference infinite.
 
@@ -120,7 +120,7 @@ class Divergence(Result):
     original: str
     """The name of the node of the original that it does not agree with."""
     judgement: Judgement
-    """What was found of it, with the reason in words."""
+    """The findings about it, with the reason in words."""
     module: str = ""
     """Path of the module that it belongs to, in the transformed graph; empty for none."""
 
@@ -272,7 +272,7 @@ def _worst(judgements: list[Judgement]) -> Judgement | None:
 
 
 def _judged_row(pair: Pair) -> list[Any]:
-    """Return the status, what could hide and the reason; of all the tensors of a node the worst."""
+    """Return the status, the hidden error and the reason; of all the tensors of a node the worst."""
     judgements = _judgements(pair)
     worst = _worst(judgements)
     if worst is None:
@@ -305,7 +305,7 @@ def _worse(row: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _badness(judged: list[Any]) -> tuple[int, float]:
-    """Return what is larger for a judgement that is worse, or tells less."""
+    """Return a key that is larger for a judgement that is worse, or tells less."""
     if not judged:
         return 0, 0.0
     status, hidden, _ = judged

@@ -55,7 +55,7 @@ class Lane:
         self.given = {node: self._interpreter.run_node(node) for node in inputs_of_graph}
 
     def run(self, node: Node, values: dict[Node, Any]) -> None:
-        """Run a node and keep its value, and what the bodies that it calls are given."""
+        """Run a node and keep its value, and the arguments of the bodies that it calls."""
         self.values[node] = self.computed(node, self.runs.noted(node, self.module, values))
         self.dtypes[node] = dtypes_of(self.values[node])
 
@@ -71,7 +71,7 @@ class Lane:
                 result = self._interpreter.run_node(node)
             self.drawn[node] = draws.drawn
             return result
-        except Exception as error:  # whatever a model raises for inputs that it does not take
+        except Exception as error:  # a model may refuse inputs with any error
             raise ValueError(
                 f"{self._name}: node {node.name!r} does not run on these inputs: {error}"
             ) from error
@@ -107,12 +107,12 @@ def _by_node(drawn: Sequence[Draw], given: Sequence[Draw]) -> Mapping[str, list[
 
 
 def _exact_interpreter(module: GraphModule, lane: Lane, widen: Widen | None = None) -> Float64Interpreter:
-    """Return what runs the nodes of a lane in float64, on the tensors of a copy of its module."""
+    """Return an interpreter that runs the nodes of a lane in float64, on tensors of a copy of its module."""
     return Float64Interpreter(module, widen, own_dtypes=lane.dtypes.__getitem__)
 
 
 class ExactLanes:
-    """Runs nodes of both graphs in float64, on the original's values and on what it has kept."""
+    """Runs nodes of both graphs in float64, on the original's values and on kept float64 values."""
 
     def __init__(self, original: Lane, transformed: Lane, new: NewValues | None = None) -> None:
         self.new = NewValues(original.module, transformed.module) if new is None else new
@@ -160,7 +160,7 @@ class ExactLanes:
             self._kept[node] = self.transformed(node, start)
 
     def drop(self, node: Node) -> None:
-        """Forget what a node has computed."""
+        """Forget the value of a node."""
         self._kept.pop(node, None)
 
     def _run(self, interpreter: Float64Interpreter, node: Node, start: Callable[[Node], Any], k: int) -> Any:
@@ -206,11 +206,11 @@ class ExactLanes:
 
 
 def with_own_state(module: GraphModule) -> GraphModule:
-    """Return a copy of a module with its own copies of what a run may write; others are shared.
+    """Return a copy of a module with its own copies of tensors that a run may write; others are shared.
 
-    A module that no run can change is returned as it is. What may be written is known from the graph: what
-    is read by ``get_attr`` and written in place, batch norms in training, embeddings with a ``max_norm``, and
-    all that modules of other libraries, or with hooks, hold.
+    A module that no run can change is returned as it is. The graph tells which tensors may be written: those
+    read by ``get_attr`` and written in place, those of batch norms in training and of embeddings with a
+    ``max_norm``, and all tensors of modules of other libraries, or with hooks.
     """
     keepers = [part for part in _called(module) if any(map(_may_keep_state, part.modules()))]
     written = {memory_of(tensor) for tensor in _written_attributes(module)}

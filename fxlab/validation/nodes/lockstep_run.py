@@ -36,20 +36,20 @@ class Exact:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two nodes that match, and what they computed."""
+    """Two nodes that match, and their values."""
 
     node: Node
     original: Node
     expected: Any
-    """What the original computed."""
+    """The value in the original."""
     accumulated: Any
-    """What the transformed graph computed."""
+    """The value in the transformed graph."""
     introduced: Any
-    """What the node of the transformed graph computes from the original's values."""
+    """The value that the node of the transformed graph computes from the original's values."""
     exact: Callable[[], Exact]
     """Computes both in float64, from the original's values, as long as this is the latest pair."""
     bodies: tuple[str, str] = ("", "")
-    """What comes before the names of nodes in the bodies that the two are in."""
+    """The prefixes of the names of nodes in the bodies that the two are in."""
 
     @property
     def name(self) -> str:
@@ -64,14 +64,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class BodyRun:
-    """One run of two bodies that match: what each is called with in its own graph."""
+    """One run of two bodies that match: the arguments of each in its own graph."""
 
     expected: tuple[Any, ...]
     accumulated: tuple[Any, ...]
     inputs: dict[Node, Node]
     """The inputs of the two that match."""
     prefixes: tuple[str, str]
-    """What comes before the names of the nodes, of the transformed one first."""
+    """The prefixes of the names of the nodes, of the transformed one first."""
     names: tuple[dict[int, str], dict[int, str]]
     """The same for all bodies of the two outermost graphs, by the ``id`` of each."""
     new: NewValues | None
@@ -85,8 +85,8 @@ class SideBySide:
     more on the original's values, together with the nodes before it that have no original (a merged linear
     before its slice). Values are dropped after their last use. Each of these runs has its own copy of the
     buffers and parameters that the graph writes, and the modules are left as they are; random number
-    generators are seeded anew for each node, and are the caller's to keep. ``in_float64``: whether
-    :attr:`Pair.exact` will be asked for, which costs further runs of what has no match. ``body``: the run to
+    generators are seeded again for each node, and the caller restores them. ``in_float64``: whether
+    :attr:`Pair.exact` will be called, which costs further runs of nodes without a match. ``body``: the run to
     repeat, if the two are bodies that nodes of other graphs call; ``inputs`` do not count.
     """
 
@@ -123,9 +123,9 @@ class SideBySide:
         self._partners = {other: node for node, other in self._matching.originals.items()}
         held = ("placeholder", "get_attr")
         self._rest = sorted(original.graph.nodes, key=lambda node: node.op not in held)[::-1]
-        """The nodes of the original that have not run, last first; what it holds may be read at any time."""
+        """The nodes of the original to run, the next one last; placeholders and attributes run first."""
         self._before: dict[Node, Any] = {}
-        """Copies of what the latest node of the original has read, if it may have written into that."""
+        """Copies of the values that the latest node of the original has read and may have written to."""
         self._incomparable: set[Node] = set()
         self._needed = Counter(
             {node: len(node.users) for graph in (original, transformed) for node in graph.graph.nodes}
@@ -192,7 +192,7 @@ class SideBySide:
         return RestoringStack(torch.enable_grad() if self._takes_derivatives else torch.no_grad())
 
     def _is_same_step(self, node: Node) -> bool:
-        """Tell whether a node does what its original does; a derivative is one of all that came before it."""
+        """Tell whether a node does the same as its original; a derivative is one of all nodes before it."""
         return node in self._matching.unchanged or takes_derivatives(node)
 
     def _has_exact(self, node: Node, other: Node) -> bool:
@@ -204,7 +204,7 @@ class SideBySide:
         )
 
     def _finish(self, node: Node) -> None:
-        """Compute what later nodes need of this one, and drop what no node needs any more."""
+        """Compute the values that later nodes need of this one, and drop those that no node needs."""
         other = self._matching.originals.get(node)
         if node.op != "output" and not self._is_boundary(node):
             # Of values that others have computed there are no derivatives.
@@ -227,7 +227,7 @@ class SideBySide:
         self._release_unread(node)
 
     def _keep_inputs(self, node: Node, other: Node) -> None:
-        """Copy what a pair of nodes reads, if either writes into it, before the original does."""
+        """Copy the values that a pair of nodes reads, if either writes to them, before the original does."""
         if not (_writes(node, self._second.module) or _writes(other, self._first.module)):
             return
         self._run_original_up_to(other, inclusive=False)
@@ -299,7 +299,7 @@ class SideBySide:
 
 
 def _writes(node: Node, module: GraphModule) -> bool:
-    """Tell whether a node may write into what it reads."""
+    """Tell whether a node may write into its arguments."""
     if node.op == "call_module":
         return bool(getattr(attribute_at(module, str(node.target)), "inplace", False))
     return node.op in ("call_function", "call_method") and bool(written_arguments(node))

@@ -8,13 +8,13 @@ from fxlab.units import listed
 from fxlab.values.tensors import PlainPart
 
 RANDOM_NUMBERS, TYPE, VALUE = "random numbers", "type of ", "value of "
-"""The row of what two calls draw, and how the rows of classes and plain values begin."""
+"""The row of the draws of two calls, and the prefixes of the rows of classes and plain values."""
 
 
 def shared_otherwise(
     ours: CallRecord, theirs: CallRecord, common: Container[str]
 ) -> Iterator[tuple[Place, str]]:
-    """Yield each output that shares memory in one of two calls alone, and with what, in words.
+    """Yield each output that shares memory in only one of two calls, and the other owner, in words.
 
     ``ours``, ``theirs``: the calls of the original and of the transformed model, in the names of the
     original. ``common``: the names of the tensors that both models hold. One that only one of them holds
@@ -41,7 +41,7 @@ def shared_otherwise(
 def other_parts(ours: CallRecord, theirs: CallRecord) -> Iterator[tuple[str, str]]:
     """Yield a row and a reason for each class and plain value in which two outputs differ.
 
-    Of what is inside of a container that differs itself nothing is said, nor of tensors that only one has.
+    Contents of a container that differs itself are skipped, and so are tensors that only one has.
     """
     found: list[str] = []
     for path in dict.fromkeys([*ours.parts, *theirs.parts]):
@@ -79,7 +79,7 @@ def is_fact(path: str) -> bool:
 
 
 def other_random_numbers(ours: CallRecord, theirs: CallRecord) -> str:
-    """Return in words how what two calls draw differs, from the same seed; empty if it does not."""
+    """Return in words how the draws of two calls differ, from the same seed; empty if they do not."""
     if ours.generators.are(theirs.generators):
         return ""
     if not ours.draws:

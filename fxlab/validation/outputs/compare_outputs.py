@@ -91,8 +91,8 @@ def compare_outputs(
         ``nan_inf_disagreement``
             How many elements are NaN or infinite in one and something else in the other.
         ``note``
-            What cannot be compared: another shape or dtype, a tensor that only one of the two returns, one
-            without a finite element.
+            The reason why they cannot be compared: another shape or dtype, a tensor that only one of the two
+            returns, one without a finite element.
 
     Raises
     ------

@@ -23,7 +23,7 @@ from fxlab.models.running import (
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 INPUT, STATE, GRADIENT = "written input ", "written state ", "gradient of "
-"""What precedes the names of what a run has written, and of gradients, in tables."""
+"""Prefixes of the names of tensors that a run has written, and of gradients, in tables."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Observed:
     written: dict[str, torch.Tensor]
     """New values of inputs, buffers and parameters, by ``written input x`` and ``written state bn.mean``."""
     record: CallRecord
-    """What else a caller can tell of the run."""
+    """The other observable parts of the run."""
     unwritten: Callable[[str], torch.Tensor | None]
-    """Returns what stands in the place of something that the run could have written and has not."""
+    """Returns the stand-in of a tensor that the run could have written and has not."""
 
     @property
     def everything(self) -> dict[str, torch.Tensor]:
@@ -45,7 +45,7 @@ class Observed:
         return self.returned | self.written
 
     def beside(self, other: "Observed") -> dict[str, torch.Tensor]:
-        """Return both, and what this run has left as it was where another has written."""
+        """Return the tensors of both runs: where only one has written, the other's unchanged ones."""
         there = {path: self.unwritten(path) for path in other.written if path not in self.written}
         return self.everything | {path: tensor for path, tensor in there.items() if tensor is not None}
 
@@ -57,10 +57,10 @@ def observed(
     beside: torch.nn.Module | None = None,
     under: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Observed:
-    """Run a model and tell what came of it; the model and the inputs are afterwards as they were.
+    """Run a model and return its outcome; the model and the inputs are afterwards as they were.
 
-    ``beside``: what it is compared with: both run with gradients if one of them needs these. ``under``: makes
-    the context in which it is called. Raises ValueError if it does not run; the message begins with ``name``.
+    ``beside``: the model to compare with: both run with gradients if one of them needs these. ``under``:
+    makes the context of the call. Raises ValueError if it does not run; the message begins with ``name``.
     """
 
     def run(gradients: AbstractContextManager[Any]) -> tuple[Any, ...]:
@@ -78,7 +78,7 @@ def observed(
 
     try:
         returned, state_written, after, record = with_gradients_if_needed(model, run, beside)
-    except Exception as error:  # whatever a model raises for inputs that it does not take
+    except Exception as error:  # a model may refuse inputs with any error
         raise ValueError(
             f"{name}: the {type(model).__name__} does not run on these inputs: {error}"
         ) from error
@@ -104,7 +104,7 @@ def _detached(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def written_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the tensors in arguments that are not what they were, by what they are called in tables."""
+    """Return the tensors in arguments that have changed, by their names in tables."""
     old, new = tensors_by_path(before), tensors_by_path(after)
     return {
         INPUT + path: tensor

@@ -57,7 +57,7 @@ class Counterparts:
         return {self.row(path): tensor for path, tensor in tensors.items()}
 
     def named(self, observed: Observed) -> Observed:
-        """Return what a run of the transformed model has given and written, named so."""
+        """Return the results and writes of a run of the transformed model, named so."""
         written, record = observed.written, observed.record.with_names(self.place)
         if self.outputs is not None:
             written = {path: t for path, t in written.items() if path.removeprefix(STATE) in self.state}

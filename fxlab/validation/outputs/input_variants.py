@@ -22,7 +22,7 @@ Variants: TypeAlias = bool | Mapping[str, Inputs] | Iterable[Inputs]
 """Whether to make other inputs from given ones; or inputs by name; or inputs without names."""
 
 LARGE, VERY_LARGE = 100.0, 10_000.0
-"""What floating-point inputs are multiplied by to be large. The exponential of the larger one overflows."""
+"""Factors that make floating-point inputs large. The exponential of the larger one overflows."""
 
 PAST_INT8 = 130
 """A length whose positions are no 8-bit integers."""
@@ -31,8 +31,8 @@ PAST_INT8 = 130
 def named_inputs(original: torch.nn.Module, inputs: Any, variants: Variants = False) -> dict[str, Inputs]:
     """Return all inputs to compare on, by name.
 
-    ``original``: what they are made for, if ``inputs`` is left out and there are no variants with inputs of
-    their own. ``inputs``: what the model is called with, ``"as given"``. An iterator counts as ``variants``.
+    ``original``: the model that inputs are made for, if ``inputs`` is left out and there are no variants with
+    inputs of their own. ``inputs``: the inputs ``"as given"``. An iterator counts as ``variants``.
     ``variants``: ``True`` for those of :func:`fxlab.validation.input_variants`; or inputs by name; or inputs,
     which are numbered.
     """
@@ -76,8 +76,7 @@ def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str
     Returns
     -------
     dict of str to inputs
-        By what they are. ``as given`` is the first; the others are those of which something is there to
-        change:
+        By these names; ``as given`` is the first. Others are there only where they differ from it:
 
         ``other values``
             Floating-point numbers are drawn anew with the same mean and deviation, the integers of each

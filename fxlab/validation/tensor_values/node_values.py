@@ -36,7 +36,7 @@ class TensorValue:
     Attributes
     ----------
     kind : str
-        ``"value"``, ``"original"`` (what the original computes there), ``"difference"`` (the value minus the
+        ``"value"``, ``"original"`` (the original's value there), ``"difference"`` (the value minus the
         original's) or ``"weight"`` (a parameter or buffer).
     name : str
         The path inside the value (``"output"`` for a bare tensor), or the name of the weight.
@@ -80,7 +80,7 @@ class NodeValues(Result):
     tensors : tuple of TensorValue
         Its value, with that of the original and the difference where there is one, and its weights.
     notes : tuple of str
-        What is missing, and why.
+        The parts that are missing, and why.
     """
 
     node: str
@@ -149,8 +149,8 @@ def node_values(
     Returns
     -------
     NodeValues or pandas.DataFrame
-        The tensors, their statistics as a table, and notes that say what is missing. Of all nodes, the
-        statistics: a row for each tensor, by its ``node``.
+        The tensors, their statistics as a table, and notes on missing ones. Of all nodes, the statistics: a
+        row for each tensor, by its ``node``.
 
     Raises
     ------
@@ -259,8 +259,8 @@ def _is_counted(tensor: torch.Tensor) -> bool:
 
 
 def _view_of(tensor: torch.Tensor, weights: Mapping[int, int]) -> tuple[Any, ...] | None:
-    """Return what tells a view of a parameter from others; ``None`` for other tensors, and after a write."""
-    # To who watches for writes, whoever asks for a storage may write.
+    """Return a key that identifies a view of a parameter; ``None`` for other tensors, and after a write."""
+    # A mode that watches for writes takes a read of the storage for one.
     with torch._C.DisableTorchFunction():
         storage = tensor.untyped_storage().data_ptr() if _is_counted(tensor) else 0
         if weights.get(storage) != tensor._version:
@@ -324,7 +324,7 @@ def _results(
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
-    """Return what one tensor has more than another; equal infinities differ by nothing, and NaN by NaN."""
+    """Return one tensor minus another; equal infinities differ by nothing, and NaN by NaN."""
     if a.layout is not torch.strided or b.layout is not torch.strided:
         return None
     dtype = torch.promote_types(a.dtype, b.dtype) if not (a.is_quantized or b.is_quantized) else torch.float32
@@ -339,7 +339,7 @@ def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
 def _weights(graph_module: fx.GraphModule, node: fx.Node, *, is_run: bool) -> list[tuple[str, torch.Tensor]]:
     """Return the parameters and buffers of the module that a node calls, or the one that it gets.
 
-    After a run, what a node gets is its value.
+    After a run, the tensor that a node gets is its value.
     """
     if node.op not in ("call_module", "get_attr"):
         return []

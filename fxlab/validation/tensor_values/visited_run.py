@@ -29,8 +29,8 @@ def visit_values(
 
     ``graph_module``: the graph, in the mode (training or not) that it is in. ``visit``: called with each node
     but the output, and its value, which later nodes may write into. ``last``: the node after which the run
-    ends; left out, all of the graph is run. ``name``: what the graph is called in errors. Raises ValueError
-    if it does not run on the inputs, or not node by node.
+    ends; left out, all of the graph is run. ``name``: the name of the graph in errors. Raises ValueError if
+    it does not run on the inputs, or not node by node.
     """
     check_runs_by_node(graph_module, name)
     arguments = placeholder_values(graph_module, inputs)
@@ -42,7 +42,7 @@ def visit_values(
             interpreter.run(*arguments)
     except _ReachedError:
         pass
-    except Exception as error:  # whatever a model raises for inputs that it does not take
+    except Exception as error:  # a model may refuse inputs with any error
         at = interpreter.at
         where = f"node {at.name!r}" if at is not None else "it"
         raise ValueError(f"{name}: {where} does not run on these inputs: {error}") from error
@@ -62,7 +62,7 @@ class _Visiting(Interpreter):
         self._visit, self._last = visit, last
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, and show what it gives."""
+        """Run one node, and show its value."""
         self.at = n
         result = super().run_node(n)
         if n.op != "output":
@@ -80,7 +80,7 @@ def values_at(
 
     def note(at: Node, value: Any) -> None:
         if at is node:
-            # What the model holds or was given may be written again when the state is put back.
+            # The state that is put back after the run may overwrite tensors of the model and of inputs.
             is_own = node.op in ("placeholder", "get_attr")
             for path, tensor in tensors_by_path(value).items():
                 found[path] = tensor.detach().clone() if is_own and not tensor.is_meta else tensor.detach()

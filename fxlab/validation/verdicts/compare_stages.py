@@ -21,7 +21,7 @@ COLUMNS = ("changes", "nodes", "parameters", "max_abs_diff", "status", "note")
 
 
 def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.DataFrame":
-    """Tell what each stage of a session holds, what its pass changed, and how far its outputs have moved.
+    """Tell the contents of each stage of a session, the changes of its pass, and how far its outputs moved.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
         ``status``
             The status of the :func:`fxlab.verdict` on the stage; ``None`` where there is none.
         ``note``
-            Why they could not, or what else is different.
+            Why they could not, or other differences.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def _comparison(
 
 
 def _not_run(original: GraphModule, why: str, stage: GraphModule) -> list[Any]:
-    """Return what is known of a stage without a run."""
+    """Return the facts known of a stage without a run."""
     proved = verdict_on_order(original, stage)
     return _not_compared(why) if proved is None else [0.0, str(proved.status), proved.reason]
 

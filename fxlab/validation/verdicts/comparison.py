@@ -63,7 +63,7 @@ class Verdict(Judged):
     ratio: float | None
     """The largest ratio of the transformed model's error to the original's, where it took a float64 run."""
     outputs: "dict[str, Judgement]"
-    """What was found of each output, by its path, of all that was written in place, and of gradients."""
+    """The findings about each output, by its path, each tensor written in place, and gradients."""
     without_gradients: tuple[str, ...] = ()
     """The parameters whose gradients were asked for and not compared, as only one of the two has them."""
     in_own_dtype: tuple[str, ...] = ()
@@ -71,11 +71,11 @@ class Verdict(Judged):
     decided_by: str = "as given"
     """The name of the inputs that decided, the worst of all."""
     by_inputs: "dict[str, Verdict]" = field(default_factory=dict)
-    """What was found on each of several inputs, by name."""
+    """The findings on each of several inputs, by name."""
     not_compared: dict[str, str] = field(default_factory=dict)
     """Inputs that the original refuses, or on which nothing can be compared, and why."""
     notes: tuple[str, ...] = ()
-    """What is otherwise and decides nothing, such as other strides of an output; in ``reason`` too."""
+    """Differences that decide nothing, such as other strides of an output; in ``reason`` too."""
     settings: dict[str, str] = field(default_factory=dict)
     """The settings of torch that both were run under, of those that change numbers."""
 
@@ -112,8 +112,8 @@ class Verdict(Judged):
     def max_abs_diff(self) -> float:
         """The largest absolute difference of an element, over all that was compared on any inputs.
 
-        Infinite where one of the two has no such number; NaN if nothing was compared. It decides nothing:
-        whether it matters is what the verdict says.
+        Infinite where one of the two has no such number; NaN if nothing was compared. It decides nothing: the
+        verdict says whether it matters.
         """
         found = [judgement.max_abs_diff for judgement in self.outputs.values()]
         found += [each.max_abs_diff for each in self.by_inputs.values()]
@@ -124,12 +124,12 @@ class Verdict(Judged):
 
     @table_property
     def table(self) -> "pd.DataFrame":
-        """A row for each output, with its ``status`` and ``reason``, and what was measured (relative errors).
+        """A row for each output, with its ``status`` and ``reason``, and measured relative errors.
 
         ``own_error`` and ``transformed_error`` are those of the two models, ``ratio`` is how much larger the
         second is; ``function_error`` is how far apart the two are when both run in float64, and
-        ``new_values_error`` what rounding new weights once explains of that. ``hidden`` is how large a
-        mistake could be without being seen, where it took a float64 run to tell that there is none.
+        ``new_values_error`` the part of that which rounding new weights once explains. ``hidden`` is how
+        large a mistake could be without being seen, where it took a float64 run to tell that there is none.
         """
         rows = {path: _row(judgement) for path, judgement in self.outputs.items()}
         return pd.DataFrame.from_dict(rows, orient="index", columns=list(COLUMNS)).rename_axis("output")
@@ -191,7 +191,7 @@ class RunsCompared:
 
     @property
     def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """The outputs of both models by path, without what was written and gradients."""
+        """The outputs of both models by path, without gradients and tensors written in place."""
         ours, theirs = self._original.observed, self._transformed.observed
         return ours.returned, theirs.returned
 
@@ -375,7 +375,7 @@ class RunsCompared:
             )
             return {path: self._different(path, reason) for path in paths}
 
-        # What only one of the two writes is in float64 what it is without that.
+        # A tensor that only one of the two writes has the same value in float64 as without the write.
         def judge(new: _Tries = (), replaced: _Tries = ()) -> dict[str, Judgement]:
             versions = {
                 path: Versions(
@@ -404,12 +404,12 @@ class RunsCompared:
         return result if _all_same_function(result) else judge(new, self._replaced_anew())
 
     def _rounded_anew(self) -> _Tries:
-        """Return what the transformed model computes in float64 with its new values rounded once more."""
+        """Return the transformed model's results in float64 with its new values rounded once more."""
         new = NewValues(self._original.graph_module, self._transformed.graph_module)
         return _tries(self._transformed, new.rounded_anew) if new else ()
 
     def _replaced_anew(self) -> _Tries:
-        """Return what the original computes with the vectors rounded once more that new values came from."""
+        """Return the original's results in float64 with the vectors behind new values rounded once more."""
         gone = VectorsGone(self._original.graph_module, self._transformed.graph_module)
         return _tries(self._original, gone.rounded_anew) if gone else ()
 
@@ -422,9 +422,9 @@ class RunsCompared:
     def _moved(self) -> list[_Tries]:
         """The distances by which float64 runs move if all numbers that are not exact are rounded anew.
 
-        These are all numbers of models whose outputs are in float64, as no wider dtype tells what their
-        rounding does, and results of nodes that have no float64, unless both models compute the same ones
-        in the same way. A few runs of each model that has such numbers.
+        These are all numbers of models whose outputs are in float64, as no wider dtype shows the effect of
+        their rounding, and results of nodes that have no float64, unless both models compute the same ones in
+        the same way. A few runs of each model that has such numbers.
         """
         original, transformed = self._original, self._transformed
         if original.is_generated != transformed.is_generated:
@@ -454,7 +454,7 @@ def _all_same_function(judgements: dict[str, Judgement]) -> bool:
 def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
     """Return the verdict that judgements of outputs come to; the worst decides."""
     order = list(Status)
-    # What is written stands beside the outputs: that a counter counts says nothing of an output that is NaN.
+    # Without the writes: that a counter counts right says nothing about an output that is NaN.
     asked = {path for path in outputs if is_output(path)} or set(outputs)
     nothing = {path: j for path, j in outputs.items() if j.status is Status.NOTHING_COMPARED}
     told = {path: j for path, j in outputs.items() if path not in nothing}
@@ -490,7 +490,7 @@ def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -
 
 
 def _counted(told: dict[str, Judgement]) -> str:
-    """Say what is the same: outputs, written tensors, gradients."""
+    """Say which tensors are the same: outputs, written tensors, gradients."""
     outputs, written = sum(map(is_output, told)), sum(map(is_written, told))
     gradients = len(told) - outputs - written
     nouns = (outputs, "output", ""), (written, "tensor", " written in place"), (gradients, "gradient", "")

@@ -41,7 +41,7 @@ class Decisions:
     _calls: Counter[str] = field(default_factory=Counter)
 
     def begin(self, node: Node) -> None:
-        """Note what follows as decisions of a node."""
+        """Note the following decisions as those of a node."""
         self._node = node.name
         self._calls.clear()
 
@@ -115,7 +115,7 @@ def _decided_parts(func: Any, args: Any, kwargs: Any, result: Any) -> list[torch
 
 
 def _unequal(a: torch.Tensor, b: torch.Tensor) -> int:
-    """Return how many elements differ, whatever the dtypes: steps are taken in two of them."""
+    """Return how many elements differ, in any two dtypes: steps are taken in two of them."""
     if a.shape != b.shape:
         return max(1, abs(a.numel() - b.numel()))
     b = b.to(a.device)

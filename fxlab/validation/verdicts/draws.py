@@ -19,7 +19,7 @@ _NAMES = {
     "normal_functional": "normal", "native_dropout": "bernoulli",
     "rrelu_with_noise_functional": "rrelu_with_noise",
 }  # fmt: skip
-"""Operators by what they draw; others are called what torch calls them."""
+"""Operators by the kind of numbers they draw; others go by torch's name."""
 
 _STANDARD: dict[str, tuple[float, float]] = {"uniform": (0.0, 1.0), "normal": (0.0, 1.0)}
 """The numbers that say so, where an operator is given none."""
@@ -113,9 +113,9 @@ class Draws:
     """
 
     given: Sequence[Draw] | None = None
-    """What is drawn, in place of other numbers."""
+    """The values to use in place of random numbers."""
     drawn: list[Draw] = field(default_factory=list)
-    """What was drawn, or given."""
+    """The values that were drawn, or given."""
     unseen: list[str] = field(default_factory=list)
     """Nodes that have drawn random numbers inside of an operator that does more than that."""
     has_seeds: bool = False
@@ -125,15 +125,15 @@ class Draws:
     _node: str = ""
 
     def begin(self, node: Node) -> None:
-        """Note what follows as drawn by a node."""
+        """Note the following draws as those of a node."""
         self._node = node.name
 
     def back_to(self, count: int) -> None:
-        """Forget what was drawn after the first few, to run the same node once more."""
+        """Forget the draws after the first few, to run the same node once more."""
         del self.drawn[count:]
 
     def result(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
-        """Call an operator that draws, or let it return what the given numbers make of it."""
+        """Call an operator that draws, or return its result for the given numbers."""
         if func._opname in _SEEDS:
             self.has_seeds = True
             named = _named(func, args, kwargs)
@@ -158,7 +158,7 @@ class Draws:
 
 
 class DrawsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes what operators draw, or gives it to them, and changes nothing else."""
+    """Notes the draws of operators, or gives draws to them, and changes nothing else."""
 
     supports_higher_order_operators = True
 
@@ -221,7 +221,8 @@ def first_difference(ours: Sequence[Draw], theirs: Sequence[Draw]) -> str:
 def replayable(ours: Sequence[Draw], theirs: Sequence[Draw]) -> list[Draw]:
     """Return the draws of the original, to be given to another model that draws alike.
 
-    What depends on computed probabilities stays what it is: given, it would hide that they are others.
+    Draws that depend on computed probabilities keep the other model's values: given, they would hide that the
+    probabilities differ.
     """
     return [other if other.is_computed else one for one, other in zip(ours, theirs, strict=True)]
 
@@ -261,13 +262,13 @@ def _leading_to(choices: torch.Tensor, p: float, dtype: torch.dtype) -> torch.Te
         first = is_kind.flatten().nonzero()[:1]
         part.view(-1)[first.to(part.device)] = 0.0
     part = part.to(wide)
-    margin = torch.finfo(dtype).eps  # twice what rounding may move a number by
+    margin = torch.finfo(dtype).eps  # twice the most that rounding may move a number
     above, below = p + margin + (1 - p - margin) * part, (p - margin) * (1 - part)
     return torch.where(chosen, above, below).clamp(0.0, 1.0)
 
 
 def _asked(func: OpOverload, args: Any, kwargs: Any, node: str) -> Draw:
-    """Return what an operator is asked to draw, without the numbers."""
+    """Return an operator's request for random numbers, without the numbers."""
     name = _name_of(func)
     named = _named(func, args, kwargs)
     is_sized = named.get("size") is not None
@@ -315,7 +316,7 @@ def _shape(func: OpOverload, named: dict[str, Any]) -> Sequence[int]:
 
 
 def _noted(func: OpOverload, args: Any, kwargs: Any, result: Any, node: str) -> Draw:
-    """Return what an operator has drawn."""
+    """Return the numbers that an operator has drawn."""
     asked = _asked(func, args, kwargs, node)
     if func._opname == "native_dropout":
         return replace(asked, values=result[1].clone())
@@ -331,7 +332,7 @@ def _noted(func: OpOverload, args: Any, kwargs: Any, result: Any, node: str) -> 
 
 
 def _replayed(func: OpOverload, args: Any, kwargs: Any, asked: Draw, values: torch.Tensor) -> Any:
-    """Return what an operator returns for given random numbers."""
+    """Return an operator's result for given random numbers."""
     if func._opname == "native_dropout":
         source, p = args[0], args[1]
         mask = values.to(source.device, torch.bool)
@@ -359,7 +360,7 @@ def _like(named: dict[str, Any]) -> torch.Tensor | None:
 
 
 def _dtype(func: OpOverload, named: dict[str, Any], default: torch.dtype) -> torch.dtype:
-    """Return the dtype of what a call returns or fills."""
+    """Return the dtype of the tensor that a call returns or fills."""
     like = None if _name_of(func) == "multinomial" else _like(named)
     dtype: torch.dtype = named.get("dtype") or (default if like is None else like.dtype)
     return dtype

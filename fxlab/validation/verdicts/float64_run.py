@@ -1,4 +1,4 @@
-"""Running a graph in float64, node by node: what it would compute if nothing were rounded."""
+"""Running a graph in float64, node by node: its results if nothing were rounded."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,18 +47,18 @@ class Float64Result:
     returned: dict[str, torch.Tensor] = field(default_factory=dict)
     """The tensors in the output, by path."""
     written: dict[str, torch.Tensor] = field(default_factory=dict)
-    """What it wrote in place, of what was asked for, by name."""
+    """The tensors that it wrote in place, of those asked for, by name."""
 
 
 class Settings(TypedDict, total=False):
     """The settings of a float64 run."""
 
     widen: Widen | None
-    """What is taken for the values of a parameter, buffer or constant. Left out, the values themselves."""
+    """Returns the values to use for a parameter, buffer or constant. Left out, the values themselves."""
     decisions: Decisions | None
     """Where the decisions of operators are noted, or taken from."""
     move: Widen | None
-    """What is taken for a tensor that a node has computed in its own dtype. Left out, its values."""
+    """Returns the values to use for a tensor that a node computed in its own dtype. Left out, its values."""
     everywhere: bool
     """Whether that is taken for inputs as well, and for each result of an operator."""
     drawn: Sequence[Draw]
@@ -77,8 +77,8 @@ def run_in_float64(
     """Run a graph with every floating-point number in float64.
 
     Casts to a floating-point dtype are casts to float64, so the result is that of the graph in (very nearly)
-    exact arithmetic, whatever the dtypes of the model. A node that has no float64 (a product of grouped
-    matrices, of quantized or of 8-bit ones) runs in its own dtypes, on rounded values.
+    exact arithmetic, for all dtypes of the model. A node that has no float64 (a product of grouped matrices,
+    of quantized or of 8-bit ones) runs in its own dtypes, on rounded values.
 
     Parameters and buffers are widened for the node that uses them and dropped after it: the peak is the
     float64 copy of one module, not of the model. Nothing is written into the module.
@@ -125,9 +125,9 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     On a device that has no float64 it gives, and lets make, tensors on the CPU.
 
-    ``decisions``: where the decisions of operators are noted, or taken from. ``move``: what is taken for each
-    result. Left out, the result itself. ``drawn``: where random numbers are taken from. Left out, they are
-    drawn.
+    ``decisions``: where the decisions of operators are noted, or taken from. ``move``: returns the values to
+    use for each result. Left out, the result itself. ``drawn``: where random numbers are taken from. Left
+    out, they are drawn.
     """
 
     supports_higher_order_operators = True
@@ -193,7 +193,7 @@ class Float64Interpreter(OtherTensors):
         self._kept: dict[int, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, on what is in ``env``."""
+        """Run one node, on the values in ``env``."""
         before, count = torch_generators_now(), len(self._draws.drawn)
         self._decisions.begin(n)
         self._draws.begin(n)
@@ -325,7 +325,7 @@ def _wide_together(leaves: Iterable[Any]) -> Iterator[tuple[torch.Tensor, torch.
 
 
 def _moved_results(func: Any, given: Any, result: Any, move: Widen) -> Any:
-    """Return what an operator has computed, moved; views of what it was given stay so."""
+    """Return an operator's result, moved; views of its arguments stay views."""
     arguments = {storage_of(t) for t in pytree.tree_leaves(given) if _can_be_moved(t)}
     writes = not isinstance(func, HigherOrderOperator) and func._schema.is_mutable
 

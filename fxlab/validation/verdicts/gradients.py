@@ -45,13 +45,13 @@ def gradients_of(
 ) -> Gradients:
     """Return the gradients of inputs and parameters where they have any.
 
-    What they are the gradients of is the sum of all outputs, each element times a random number, which are
-    the same in each call.
+    They are the gradients of the sum of all outputs, each element times a random number, which are the same
+    in each call.
 
     ``module``: the graph to run; it is left as it is. ``inputs``: as for :func:`fxlab.verdict`. Every
     floating-point tensor counts as one that a gradient is asked of. ``parameters``: names of parameters, and
-    what they are called in the result. ``drawn``: the random numbers that its operators are given. Left out,
-    they draw some. Returns the gradients, and the outputs that they flow from.
+    their names in the result. ``drawn``: the random numbers that its operators receive. Left out, they draw
+    some. Returns the gradients, and the outputs that they flow from.
     """
     args, kwargs = _leaves(call_arguments(inputs))
     named = dict(module.named_parameters(remove_duplicate=False))
@@ -146,7 +146,7 @@ def value_gradients_in_float64(module: GraphModule, inputs: Inputs, outputs: Seq
 
 
 def shared_parameters(original: GraphModule, transformed: GraphModule) -> dict[str, str]:
-    """Match trained parameters by what they are: the same memory, or the same name and the same values.
+    """Match trained parameters by identity: the same memory, or the same name and the same values.
 
     Returns a mapping: name in the transformed module -> name in the original.
     """
@@ -233,7 +233,7 @@ def _gradients(
     asked = {name: tensor for name, tensor in leaves.items() if tensor.requires_grad}
     if not sums or not asked:
         return {}
-    # What runs once more on the way back would draw other numbers than it was given.
+    # A checkpoint that runs again in the backward pass would draw other numbers than before.
     with given_draws(() if drawn else None):
         found = torch.autograd.grad(sum(sums[1:], sums[0]), list(asked.values()), allow_unused=True)
     return {

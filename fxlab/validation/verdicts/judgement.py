@@ -61,11 +61,11 @@ class Versions:
     replaced_anew: Sequence[torch.Tensor] = ()
     """The original in float64 with the vectors rounded anew that the transformed one does not have."""
     moved: Sequence[Sequence[torch.Tensor]] = ()
-    """How far a float64 run moves if what float64 does not make exact is rounded once more: a few tries."""
+    """How far a float64 run moves if values that are inexact even there are rounded again: a few tries."""
     decided: torch.Tensor | None = None
-    """What the original's own decisions (comparisons, choices) add to its float64 run."""
+    """The change of the original's float64 run by its own decisions (comparisons, choices)."""
     decided_transformed: torch.Tensor | None = None
-    """What those of the transformed one add to its own."""
+    """The same of the transformed one."""
     decisions_unknown: bool = False
     """Whether there are other decisions that float64 runs could not take."""
     lacks_float64: bool = False
@@ -93,11 +93,11 @@ class Versions:
 class Errors:
     """Root mean squares over the elements of a tensor, relative to the float64 run of the original.
 
-    An element's error is divided by its magnitude, or by the median magnitude where that is larger: neither
-    a few huge elements (massive activations) nor those near zero decide alone. Elements that are exact in
-    all runs (masks, padding, zeros after a ReLU) tell nothing and are left out. Where rounding leads to
-    another comparison or choice now and then, ``own`` and ``transformed`` are what is left when the float64
-    run has decided alike; if it could not, the quarter with the largest errors does not count in them.
+    An element's error is divided by its magnitude, or by the median magnitude where that is larger: neither a
+    few huge elements (massive activations) nor those near zero decide alone. Elements that are exact in all
+    runs (masks, padding, zeros after a ReLU) tell nothing and are left out. Where rounding leads to another
+    comparison or choice now and then, ``own`` and ``transformed`` are the errors left when the float64 run
+    has decided alike; if it could not, the quarter with the largest errors does not count in them.
     """
 
     own: float
@@ -105,13 +105,13 @@ class Errors:
     transformed: float
     """Of the transformed."""
     function: float
-    """Of the transformed when it runs in float64 as well: what is left is no rounding of activations."""
+    """Of the transformed when it runs in float64 as well: the rest is no rounding of activations."""
     new_values: float
-    """What rounding new weights and constants once explains of ``function``."""
+    """The part of ``function`` that rounding new weights and constants once explains."""
     replaced: float
-    """What rounding the vectors once explains that these were computed from."""
+    """The part that rounding the vectors once explains from which these were computed."""
     last_rounding: float
-    """What rounding a result once to its dtype costs: the least error that can be asked for."""
+    """The error of rounding a result once to its dtype: the least error that can be asked for."""
     float64: float
     """Of the float64 runs themselves: of outputs in float64, and of nodes that have none."""
     lacks_float64: bool = False
@@ -175,7 +175,7 @@ class Errors:
 
     @property
     def is_noise(self) -> bool:
-        """Whether both are larger than what they are errors of, as gradients are that are zero in theory."""
+        """Whether both errors exceed the values themselves, as for gradients that are zero in theory."""
         return min(self.own, self.transformed) >= 1
 
     @property
@@ -197,8 +197,8 @@ class Errors:
     def hidden(self) -> float:
         """The largest mistake that would still be taken for rounding, relative as the errors are.
 
-        A mistake and what rounding explains add up to ``function``, or cancel in part. So where it is within
-        its limit, the mistake is no larger than ``function`` and that limit together.
+        A mistake and the rounding error add up to ``function``, or cancel in part. So where ``function`` is
+        within its limit, the mistake is no larger than ``function`` and that limit together.
         """
         if self.lacks_float64:
             return self.transformed + WORSE * self.usual
@@ -237,8 +237,8 @@ class Judgement:
     def hidden(self) -> float | None:
         """The largest relative mistake that could still hide where the two are the same up to rounding.
 
-        It is one of the function that is computed, on these inputs. Where every bit is the same it is not
-        known, as that takes no float64 run: what the output's own dtype rounds away is not seen.
+        It is one of the computed function, on these inputs. It is not known where every bit is the same, as
+        that takes no float64 run: a mistake that the output's own dtype rounds away is not seen.
         """
         return self.errors.hidden if self.errors and self.status is Status.WITHIN_ROUNDING else None
 
@@ -267,7 +267,7 @@ def with_difference(
 
 
 def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | None) -> Judgement | None:
-    """Return what can be said of two tensors without a float64 run, or ``None`` if it takes one."""
+    """Return the judgement on two tensors without a float64 run, or ``None`` if it takes one."""
     if original is None or transformed is None:
         present = transformed if original is None else original
         which = "transformed" if original is None else "original"
@@ -328,7 +328,7 @@ def left_aside(elements: int, compared: int) -> str:
 
 
 def _constant(tensor: torch.Tensor) -> str:
-    """Tell that all elements are the same number, which says little of what computed them."""
+    """Tell that all elements are the same number, which says little of the computation behind them."""
     if tensor.numel() < 2 or tensor.layout is not torch.strided or tensor.is_quantized:
         return ""
     first = tensor.flatten()[0]
@@ -390,7 +390,7 @@ def _scatter(elements: int) -> float:
 
 
 def _effect(difference: torch.Tensor | None) -> torch.Tensor:
-    """Return what other decisions have added to a tensor, where that is a number."""
+    """Return the change of a tensor by other decisions, where that is a number."""
     if difference is None:
         return torch.zeros((), dtype=torch.float64, device="cpu")
     effect = _wide(difference)
@@ -404,7 +404,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _median_magnitude(values: torch.Tensor) -> torch.Tensor:
-    """Return the median magnitude of what is not zero, of a sample if there are very many."""
+    """Return the median magnitude of the numbers that are not zero, of a sample if there are very many."""
     sample = values[:: max(1, values.numel() // _SAMPLES)].abs()
     sample = sample[sample > 0]
     return sample.median() if sample.numel() else torch.ones((), dtype=torch.float64, device="cpu")

@@ -31,8 +31,8 @@ class NewValues:
 
     A pass that moves weights about, such as one that stacks them, makes no new values. One that computes
     weights, such as one that folds a batch norm, does, and has to round them. Values of a matrix are known by
-    whole rows and columns, those of tensors with more dimensions by what lies at an index of the first, those
-    of a vector by the whole vector, wherever in a new vector or matrix it is.
+    whole rows and columns, those of tensors with more dimensions by the slices of the first, those of a
+    vector by the whole vector, at any place in a new vector or matrix.
     """
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
@@ -75,11 +75,11 @@ class NewValues:
 
 
 class VectorsGone:
-    """The vectors of a module that another one has neither the values nor the names of.
+    """The vectors of a module of which another one has neither the values nor the names.
 
-    Such are the statistics of a batch norm that was folded. A fold that rounds after each step does to its
-    new values about what rounding these does; the matrix that they were folded into is rounded with it.
-    ``original``: the module that has them. ``transformed``: the module that does not.
+    Such are the statistics of a batch norm that was folded. A fold that rounds after each step changes its
+    new values about as much as rounding these would; the matrix that they were folded into is rounded with
+    it. ``original``: the module that has them. ``transformed``: the module that does not.
     """
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
@@ -110,13 +110,13 @@ def _named(module: GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
 def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return a tensor in float64, each number moved at random by up to half a unit in its last place.
 
-    That is what rounding to the tensor's dtype does to numbers in between (a uniform error, as is usual for
+    Rounding to the tensor's dtype moves numbers in between as much (a uniform error, as is usual for
     significands; Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 2.8).
     """
     if tensor.is_complex():
         return torch.view_as_complex(moved(real_numbers(tensor), generator))
     wide = to_float64(numbers_of(tensor).detach().cpu(), copy=True).contiguous()
-    for block in torch.split(wide.view(-1), _BLOCK):  # what it takes beside the result is small
+    for block in torch.split(wide.view(-1), _BLOCK):  # in blocks, to take little memory besides the result
         random = torch.rand(block.shape, generator=generator, dtype=torch.float64, device="cpu") - 0.5
         if tensor.dtype == torch.float64:
             # There is nothing in between: a whole unit, as seldom as gives the same variance (1/12).

@@ -1,4 +1,4 @@
-"""Running a graph as it is, node by node, to learn what a float64 run cannot tell."""
+"""Running a graph as it is, node by node, to learn facts that a float64 run cannot tell."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -70,7 +70,7 @@ class OwnInterpreter(Interpreter):
         self.draws = Draws() if draws is None else draws
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, on what is in ``env``."""
+        """Run one node, on the values in ``env``."""
         self.decisions.begin(n)
         self.draws.begin(n)
         before, count = torch_generators_now(), len(self.draws.drawn)
@@ -86,7 +86,7 @@ class OtherTensors(Interpreter):
     """Runs nodes on other tensors in place of those that the module holds, into which nothing is written."""
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what is taken for a parameter, buffer or constant."""
+        """Return the values to use for a parameter, buffer or constant."""
         raise NotImplementedError
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -105,8 +105,8 @@ class OtherTensors(Interpreter):
 class OwnNode(OtherTensors, OwnInterpreter):
     """Runs single nodes as they are, on other tensors in place of those that the module holds.
 
-    ``value``: what is taken for a parameter, buffer or constant. ``draws``: where random numbers are noted,
-    or taken from.
+    ``value``: returns the values to use for a parameter, buffer or constant. ``draws``: where random numbers
+    are noted, or taken from.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class OwnNode(OtherTensors, OwnInterpreter):
         self._value = value
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what was asked to be taken for a tensor."""
+        """Return the values that were asked for in place of a tensor."""
         return self._value(tensor)
 
 
 class Narrowed:
-    """Values in the dtypes that they have where a graph runs as it is, and what they were made of."""
+    """Values in the dtypes that they have where a graph runs as it is, and the wide values behind them."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[torch.Tensor, torch.Tensor, int]] = []
@@ -144,7 +144,7 @@ class Narrowed:
         return narrow
 
     def write_back(self) -> None:
-        """Write into the wide tensors what was written into the narrow ones."""
+        """Copy writes into the narrow tensors back into the wide ones."""
         for narrow, wide, version in self._pairs:
             if narrow._version != version:
                 wide.copy_(narrow)

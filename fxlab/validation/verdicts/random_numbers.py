@@ -24,7 +24,7 @@ class RandomNumbers:
     """The result of :func:`random_numbers`."""
 
     reason: str = ""
-    """Why the two differ in what they draw, in words; empty if they do not."""
+    """Why the two differ in their draws, in words; empty if they do not."""
     replayed: list[Draw] | None = None
     """The numbers that the transformed model is to be given in float64."""
     given: list[Draw] | None = None

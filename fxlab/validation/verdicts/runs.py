@@ -77,12 +77,12 @@ T = TypeVar("T")
 class Runs:
     """The runs of a graph.
 
-    ``name``: what it is called in errors: ``original`` or ``transformed``. ``parameters``: names of the
-    parameters whose gradients are asked for, with those of inputs, and what they are called in the result.
-    Left out, no gradients are. ``beside``: what it is compared with: both run with gradients if one of them
-    needs these. ``weights``: float64 copies of weights, for graphs that have some in common. ``names``: names
-    of the model that it is compared with, for its inputs and tensors. Left out, its own. ``given``: the
-    random numbers that its operators are given. Left out, they draw some.
+    ``name``: its name in errors: ``original`` or ``transformed``. ``parameters``: names of the parameters
+    whose gradients are asked for, with those of inputs, and their names in the result. Left out, no gradients
+    are. ``beside``: the graph that it is compared with: both run with gradients if one of them needs these.
+    ``weights``: float64 copies of weights, for graphs that have some in common. ``names``: names of the model
+    that it is compared with, for its inputs and tensors. Left out, its own. ``given``: the random numbers
+    that its operators receive. Left out, they draw some.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Runs:
         return observed(self.graph_module, *options, under=lambda: given_draws(self._given))
 
     def observe_again(self) -> None:
-        """Forget what was observed, as something else may have drawn random numbers meanwhile."""
+        """Forget the observed run, as something else may have drawn random numbers meanwhile."""
         for name in ("observed", "_observed"):
             vars(self).pop(name, None)
 
@@ -199,7 +199,7 @@ class Runs:
         try:
             own = gradients_of(self.graph_module, self.inputs, self._parameters, self._given)
             return own._replace(found=self._gradient_rows(own.found))
-        except Exception as error:  # whatever a backward pass raises
+        except Exception as error:  # a backward pass may raise anything
             raise ValueError(f"{self._name}: its gradients cannot be computed: {error}") from error
 
     @property
@@ -246,15 +246,15 @@ class Runs:
         return self._with_own_decisions[1].not_given
 
     def exact_with(self, widen: Widen) -> dict[str, torch.Tensor]:
-        """Return what it computes in float64 with other values of what the module holds."""
+        """Return its results in float64 with other values of the module's tensors."""
         given = self._own.noted.decisions if self._decisions_shape_outputs else None
         return self._tensors(given=given, widen=widen)
 
     def exact_moved(self, move: Widen, *, everywhere: bool) -> dict[str, torch.Tensor]:
-        """Return what it computes in float64, with the same decisions, where float64 is not exact.
+        """Return the changes of its results in float64, with the same decisions, where float64 is not exact.
 
-        ``move``: what is taken for tensors that are computed in their own dtype and, if that is float64,
-        held. ``everywhere``: whether it is taken for inputs and for all results as well.
+        ``move``: returns the values to use for tensors that are computed in their own dtype and, if that is
+        float64, held. ``everywhere``: whether it is used for inputs and for all results as well.
         """
         exact = self.exact  # whose decisions are noted now
         given = self._own.noted.decisions if self._decisions_shape_outputs else self._decisions
@@ -267,7 +267,7 @@ class Runs:
 
     @cached_property
     def _in_float64(self) -> Float64Result:
-        # What a graph writes into is a copy of its own.
+        # A graph writes into copies of its own.
         widen = None if self.observed.written else self._weights.of
         return self._run(decisions=self._decisions, widen=widen, visit=self.visit)
 
@@ -286,7 +286,7 @@ class Runs:
 
     @cached_property
     def _with_own_decisions(self) -> tuple[dict[str, torch.Tensor], Decisions]:
-        """Return what it computes in float64 with its own decisions, and those that it took."""
+        """Return its results in float64 with its own decisions, and those decisions."""
         exact = self._exact
         own = self._own.noted.decisions if self._decisions.taken else self._decisions
         if not own.differ_from(self._decisions):
@@ -311,7 +311,7 @@ class Runs:
         return self._in_float64.returned
 
     def _rows(self, result: Float64Result) -> dict[str, torch.Tensor]:
-        """Return what a run gives and writes, by path, with all elements of what is sparse."""
+        """Return the results and writes of a run, by path, with all elements of sparse tensors."""
         found = self.names.picked(result.returned) | self.names.rows(result.written)
         return {path: dense(tensor) for path, tensor in found.items()}
 
@@ -347,7 +347,7 @@ def gradients_flow(graph_module: GraphModule, arguments: Mapping[str, Any]) -> d
     is_on = True
     for node in graph_module.graph.nodes:
         if node.op == "output":
-            # In place of each node, a vector that tells; what else is returned is none.
+            # In place of each node, a vector with the answer; other returned values are no tensors.
             told: Any = map_arg(node.args[0], lambda value: torch.tensor(_TOLD[flows[value]], device="cpu"))
             found = {path: vector.tolist() for path, vector in tensors_by_path(told).items() if vector.dim()}
             return {path: bool(*vector) for path, vector in found.items() if vector}
@@ -364,7 +364,7 @@ _TOLD: dict[bool | None, list[bool]] = {False: [False], True: [True], None: []}
 def _flows(
     node: Node, graph_module: GraphModule, arguments: Mapping[str, Any], flows: Mapping[Node, bool | None]
 ) -> bool | None:
-    """Tell whether gradients flow from what a node gives, ``None`` if that is not known."""
+    """Tell whether gradients flow from the value of a node, ``None`` if that is not known."""
     if node.op == "placeholder":
         return _asks(arguments.get(str(node.target).lstrip("*")))
     if node.op == "get_attr":

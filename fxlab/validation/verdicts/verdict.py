@@ -37,22 +37,22 @@ def verdict(
 ) -> Verdict:
     """Tell whether two models compute the same, up to the rounding that the original does anyway.
 
-    No tolerance is asked for. How much rounding is to be expected is measured: the original is run in its
-    own dtypes and in float64, node by node, and what the two are apart is its own error. Then three things
-    are asked of each output tensor, and the first that is not so makes it *different*:
+    No tolerance is asked for. The expected rounding is measured: the original is run in its own dtypes and in
+    float64, node by node, and the distance of the two is its own error. Then three conditions are checked for
+    each output tensor, and the first that fails makes it *different*:
 
     1. Shape, dtype, integers, booleans and the places of NaN and infinity are the same, and with them all
        else that a caller can tell of the call: the memory that outputs share with each other, with inputs
        and with tensors of the model; classes and plain values; the random numbers that are drawn.
-    2. *It is the same function.* In float64 the rounding of activations is gone (it is 1e-9 of what it is in
-       float32), so that even a small mistake stands out that the rounding of a bfloat16 model drowns. What
-       may remain is the rounding of weights that the transformation has computed anew, such as those of a
-       folded batch norm. This is measured as well: the new values are moved by what rounding them once does
+    2. *It is the same function.* In float64 the rounding of activations is gone (it is 1e-9 of that in
+       float32), so that even a small mistake stands out that the rounding of a bfloat16 model drowns. The
+       rounding of weights that the transformation has computed, such as those of a folded batch norm, may
+       remain. This is measured as well: the new values are moved by as much as rounding them once does
        (uniformly, within half a unit in the last place), three times, and the float64 run is repeated. The
        two may be 3 times as far apart as that, or 1/4096 of the original's own error.
     3. *It rounds about as well.* The transformed model's error is at most 4 times the original's (with the
-       rounding of new values; and more where there are few elements, whose ratio scatters). This finds what
-       float64 hides: a part that now runs in a lower precision.
+       rounding of new values; and more where there are few elements, whose ratio scatters). This finds a
+       mistake that float64 hides: a part that now runs in a lower precision.
 
     Errors are root mean squares over a tensor (of errors relative to an element's magnitude, or the median
     magnitude if that is larger), never single elements. The original's is at least that of rounding the
@@ -145,7 +145,7 @@ def verdict(
 
 
 class Reference:
-    """A model that others are judged against. What it computes is computed once.
+    """A model that others are judged against. It is run once, and its results are kept.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class Reference:
             raise ValueError("gradients: of weights that are read from files there are none. Load the model.")
         self.original = run
         self.inputs = named_inputs(original, inputs, variants)
-        """What the models are run on, by name."""
+        """The inputs of the models, by name."""
         if self._is_of_all_ranks:
             for name, given in self.inputs.items():
                 by_name = named_arguments(original, *given_arguments(given))
