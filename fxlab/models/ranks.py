@@ -17,11 +17,11 @@ _RUN, _END = "run", "end"
 
 
 class _PartedError(BaseException):
-    """Another rank does not make the run that is to follow. No ``Exception``, which a run may excuse."""
+    """Another rank does not make the next run. No ``Exception``, which a run may catch."""
 
 
 def communicates(module: torch.nn.Module) -> bool:
-    """Tell whether a model waits for other processes: by collectives, or by tensors that are sharded."""
+    """Tell whether a model waits for other processes, by collectives or sharded tensors."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return False
     graphs = [m.graph for m in module.modules() if isinstance(m, GraphModule)]

@@ -85,7 +85,7 @@ class ModuleState:
         return paths + _different(self._settings, _settings(self._module))
 
     def written(self, *, apart_from: ModuleState) -> list[str]:
-        """Return the paths of tensors that were written in place, but for those of another module."""
+        """Return the paths of tensors that were written in place, except those of another module."""
         others = {id(state.tensor) for state in apart_from._tensors.values()}
         own = ((path, state) for path, state in self._tensors.items() if id(state.tensor) not in others)
         return [path for path, state in own if not state.is_of(state.tensor)]
@@ -101,7 +101,7 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class ModelNoted:
-    """All that Python can read of a model at one moment, but for its mode and the data of its tensors."""
+    """All that Python can read of a model at one moment, except its mode and the data of its tensors."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -39,7 +39,7 @@ class Stages:
         return self._made
 
     def built(self, stack: Stack) -> dict[Stack, GraphModule]:
-        """Return the stages of any stack, from the original on: those that are kept, and others newly made.
+        """Return the stages of any stack, from the original on: kept ones, and the others newly built.
 
         Raises TransformationError if a transformation raises.
         """
@@ -52,7 +52,7 @@ class Stages:
         return stages
 
     def anew(self, stack: Stack) -> dict[Stack, GraphModule]:
-        """Return the stages of a stack, each of them newly made; those that are kept stay."""
+        """Return newly built stages of a stack, and keep the present ones."""
         kept = self._made
         self._made = _lowest(self._original)
         try:
@@ -61,7 +61,7 @@ class Stages:
             self._made = kept
 
     def keep(self, stages: dict[Stack, GraphModule]) -> None:
-        """Keep stages that were built, in place of those that are kept."""
+        """Keep new stages in place of the present ones."""
         self._made = stages
 
     def forget(self) -> None:
@@ -70,13 +70,13 @@ class Stages:
         self.note_state()
 
     def note_state(self) -> None:
-        """Take the tensors of the original and of the highest stage as they are now for unchanged."""
+        """Note the present tensors of the original and of the highest stage as unchanged."""
         self.note_original()
         *_, top = self._made.values()
         self._top_state = ModuleState(top)
 
     def note_original(self) -> None:
-        """Take the tensors of the original as they are now for unchanged."""
+        """Note the present tensors of the original as unchanged."""
         self._state = ModuleState(self._original)
 
     def are_stale(self) -> bool:
@@ -97,7 +97,7 @@ class Stages:
                     below,
                     pass_,
                     writes_tensors=not pass_.copies_on_write,
-                    # A pass of somebody else may make a graph that is no Python: that is to be said at once.
+                    # A foreign pass may make a graph that is no valid Python, which must be reported at once.
                     code_when_asked=isinstance(pass_, RewritePass) and not code_of(type(pass_)),
                 )
         except Exception as error:

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 class Turns:
-    """The lock of a session, and those who want to know when it has changed.
+    """The lock of a session, and the listeners to its changes.
 
     ``begin``: called at the beginning of each outermost method, with the lock held.
     """
@@ -32,7 +32,7 @@ class Turns:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let no other thread have a turn for a while, and look for changes of the original at its beginning.
+        """Keep other threads out during the block, and look for changes of the original at its beginning.
 
         Listeners are told when the outermost turn is over, so that they find the lock free.
         """

@@ -157,7 +157,7 @@ class Writes:
         self._writes_to_inputs = sorted(writes_to_inputs)
 
     def _own_writes(self, node: Node) -> set[int]:
-        """Return the memory of its own that a module may write, as batch norms in training do."""
+        """Return the own memory that a module may write, as batch norms in training do."""
         if node.op != "call_module":
             return set()
         module = self._graph_module.get_submodule(str(node.target))
@@ -186,7 +186,7 @@ def may_return_view(node: Node, graph_module: GraphModule) -> bool:
 
 
 def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
-    """Tell it of a node that writes nothing in place."""
+    """Tell whether a node that writes nothing in place may return a view."""
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         operator = function_of(type(module))
@@ -197,7 +197,7 @@ def _may_return_view(node: Node, graph_module: GraphModule) -> bool:
 
 
 def _joins_sequences(node: Node) -> bool:
-    """Tell whether a sum or a product may be one of sequences, which holds the tensors that they hold."""
+    """Tell whether a sum or a product may be one of sequences, whose result holds the same tensors."""
     operands = (*node.args, *node.kwargs.values())
     if computes(node) == "mul":
         return any(map(_may_be_sequence, operands))

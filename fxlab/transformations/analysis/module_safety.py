@@ -23,7 +23,7 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def why_not_replaceable(facts: GraphFacts, path: str, expected: type[nn.Module]) -> Refusal | None:
-    """Return why a module cannot be replaced without anybody noticing; ``None`` if it can.
+    """Return why a module cannot be replaced unnoticed; ``None`` if it can.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def why_mixed_dtypes(dtypes: Iterable[torch.dtype | None]) -> Refusal | None:
 
 
 def why_used_or_written(facts: GraphFacts, given: Collection[Node]) -> Refusal | None:
-    """Return why nodes that give tensors cannot go; ``None`` if nothing else reads or writes them."""
+    """Return why nodes that read tensors must stay; ``None`` if nothing else reads or writes them."""
     for node in given:
         if len(node.users) > 1:
             return Reason.OTHER_USERS(value=node.name)
@@ -113,7 +113,7 @@ def why_hooked(facts: GraphFacts, module: nn.Module) -> Refusal | None:
 
 
 def why_tensor_hooked(name: str, tensor: torch.Tensor) -> Refusal | None:
-    """Return that a hook sees gradients of a tensor; ``None`` if none does."""
+    """Refuse a tensor whose gradients a hook sees; ``None`` if no hook does."""
     if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
         return Reason.HOOKED(hook=f"a gradient hook on its {name}")
     return None
@@ -155,7 +155,7 @@ def why_parameters_not_plain(module: nn.Module) -> Refusal | None:
 
 
 def why_tensor_not_plain(name: str, tensor: torch.Tensor) -> Refusal | None:
-    """Return why a tensor is none that new ones can be made of; ``None`` if it is."""
+    """Return why new tensors cannot be made of a tensor; ``None`` if they can."""
     if not is_plain(tensor) or tensor.layout is not torch.strided:
         return Reason.UNUSUAL_PARAMETER(parameter=name)
     if tensor.dtype not in _DTYPES and (name in PARAMETERS or tensor.is_floating_point()):

@@ -24,7 +24,7 @@ def is_dropout_call(node: Node) -> bool:
 
 
 def why_drops(node: Node) -> Refusal | None:
-    """Return why a call of such a function may drop values; ``None`` if it drops none."""
+    """Return why a call of a dropout may drop values; ``None`` if it drops none."""
     given = (argument(node, name) for name in ("training", "train"))
     training = next((value for value in given if value is not None), None)
     probability = argument(node, "p")

@@ -94,6 +94,7 @@ def _trailing_sizes(view: Node) -> tuple[object, ...]:
     if (shape := known_shape(view)) is not None:
         return shape
     sizes: object = view.args[1] if len(view.args) == 2 else view.args[1:]
+    # As in x.view(x.shape[:-1] + (heads, size)).
     if isinstance(sizes, Node) and computes(sizes) == "add" and len(sizes.args) == 2:
         sizes = sizes.args[1]
     return tuple(sizes) if isinstance(sizes, tuple | list) else (sizes,)

@@ -182,11 +182,14 @@ class Calls:
             elif self.is_pattern and not isinstance(value, Weight):
                 continue
             given[RENAMED.get(name, name)] = value
+        # Such modules pad by a call of its own before the convolution.
         if called.computes.startswith("conv") and getattr(module, "padding_mode", "zeros") != "zeros":
             return None
+        # The rank decides the dimension then.
         if isinstance(module, nn.Softmax) and module.dim is None:
             return None
         if called.computes == "batch_norm":
+            # Without running statistics, a batch norm always takes those of the batch.
             given["train"] = given["train"] or module.running_mean is None
         read = self._canonical(called.computes, without_defaults(given, called), node)
         writes = bool(getattr(module, "inplace", False)) and not called.is_dropout
@@ -195,13 +198,14 @@ class Calls:
         return read
 
     def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
-        """Return the form that all spellings of a call have."""
+        """Return the one form of all spellings of a call."""
         if name in _ARITHMETIC:
             term = self._arithmetic(name, given, node)
             if term is None:
                 return None
             term.written = name if name not in ("rsub", term.name) else ""
             kept, *neutral = sorted(term.args.get("terms", ()), key=is_number) or (None,)
+            # x + 0 and x * 1 are x, if they keep its dtype.
             if neutral in ([0], [1]) and neutral[0] == (term.name == "mul"):
                 keeps_dtype = self.dtype(node) == self.dtype(kept) is not None
                 term.is_transparent = keeps_dtype and self._is_same(node, kept)
@@ -243,6 +247,7 @@ class Calls:
         if name == "embedding":
             indices = given.get("indices", value if "indices" not in given else None)
             return Term(name, {"self": indices, "weight": given["weight"]}, (node,))
+        # In evaluation mode the momentum has no effect.
         if name == "batch_norm" and not given.get("train"):
             given = {
                 key: each
@@ -265,7 +270,7 @@ class Calls:
         return Term(name, self._dims(given, rank), nodes, rank=rank)
 
     def _written_otherwise(self, name: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the name and arguments that another operator has for the same."""
+        """Return the name and arguments of another operator for the same computation."""
         value = given.get("self")
         if name == "relu6":
             return "clamp", {"self": value, "min": 0, "max": 6}
@@ -297,7 +302,7 @@ class Calls:
         return [sizes] * (whole // sizes) if is_whole and whole is not None and sizes is not None else []
 
     def _number(self, value: Any) -> Any:
-        """Return the number that all of a tensor without dimensions is, or the value itself."""
+        """Return the number in a tensor without dimensions, or the value itself."""
         called = operator_of(value) if isinstance(value, Node) else None
         if called is None or called.computes not in ("scalar_tensor", "full") or self.shape(value) != ():
             return value
@@ -305,7 +310,7 @@ class Calls:
         return number if is_number(number) else value
 
     def _dims(self, given: dict[str, Any], rank: int | None) -> dict[str, Any]:
-        """Count dimensions from the start, where the rank is known."""
+        """Count dimensions from the start, if the rank is known."""
         given = {key: each for key, each in given.items() if key not in ("half_to_float",)}
         for key in given.keys() & _DIMENSIONS if rank else ():
             given[key] = from_start(given[key], rank or 0)
@@ -364,6 +369,7 @@ class Calls:
     def _power(self, base: Any, exponent: Any, nodes: tuple[Node, ...]) -> Term:
         *passed, last = self.seen_through(base)
         inner = self.term(last)
+        # The inverse of a power is one power, so that x / sqrt(y) is x * rsqrt(y).
         if inner is not None and inner.name == "pow" and exponent == -1 and is_number(inner.args["exponent"]):
             args = {"self": inner.args["self"], "exponent": -inner.args["exponent"]}
             return Term("pow", args, (*nodes, *passed, *inner.nodes))
@@ -380,6 +386,7 @@ class Calls:
         result = known_result(value) if isinstance(value, Node) else None
         is_several = isinstance(result, tuple | list) and not hasattr(result, "dtype")
         may_be_several = of is not None and (of.name in _SEVERAL or of.name.startswith("native_"))
+        # Of unknown shapes, the operator tells whether an integer takes one of several results.
         if type(index) is int and (is_several or (result is None and may_be_several)):
             return self._taken(value, index, node)
         if is_several:
@@ -416,6 +423,7 @@ class Calls:
         has_masks = any(isinstance(each, bool) for each in entries)
         if not is_plain or has_masks or (rank is None and not self.is_pattern):
             return None
+        # A tensor as index gathers elements, and is no slice.
         if any(isinstance(each, Node) and hasattr(known_result(each), "dtype") for each in entries):
             return None
         reads = [each for each in entries if each is not None and each is not ...]
@@ -443,7 +451,7 @@ class Calls:
         return Term(term.name, term.args, (node,), rank=term.rank)
 
     def _slice(self, value: Any, dim: Any, start: Any, stop: Any, step: Any) -> Term | None:
-        """Return a slice; ``None`` for one of everything."""
+        """Return a slice; ``None`` if it takes everything."""
         stop = None if type(stop) is int and stop >= _END else stop
         start = 0 if start is None else start
         size = self._size(value, dim)
@@ -572,6 +580,7 @@ def _of_view(calls: Calls, node: Node) -> Term | None:
     shape, before = calls.shape(node), calls.shape(value)
     if shape is None or before is None or len(shape) != len(before) or shape[:-1] != before[:-1]:
         return None
+    # Layers with one input share the view, which then stays for the others.
     views = (flat,) if len(flat.users) == 1 else ()
     if weight is None:
         return Term("matmul", {"self": value, "other": matrix}, (node, inner, *views), rank=len(before))

@@ -43,7 +43,7 @@ class JournaledTransformation(ReversibleTransformation):
         return graph_module
 
     def _depending(self, graphs: Collection[GraphModule]) -> set[str]:
-        """Return the signatures of which all is taken back: of several graphs, one may rest on another."""
+        """Return the signatures to revert as a whole: of several graphs, one may depend on another."""
         signatures = {self.signature}
         journals = [Journal.of(module) for module in graphs]
         while len(graphs) > 1:
@@ -84,7 +84,7 @@ class JournaledTransformation(ReversibleTransformation):
         return [node for module in graphs for node in _stale_nodes(module, signature)]
 
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
-        """Bring the values of a replacement, written since it was made, to the modules it stands in for."""
+        """Write values of a replacement that changed since it was made back to its originals."""
         warnings.warn(
             f"{self.name} cannot bring what was written to a {type(replacement).__name__} back to the "
             "modules it stands in for; they come back as they were.",

@@ -30,6 +30,7 @@ class KeptMeta(dict[str, Any]):
         return KeptMeta(self)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        # Fake tensors cannot be pickled, and it would take long to try each.
         kept = {key: value for key, value in self.items() if not isinstance(value, FakeTensor)}
         return KeptMeta, (picklable_entries(kept, int(protocol)),)
 

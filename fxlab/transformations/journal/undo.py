@@ -30,7 +30,7 @@ from fxlab.transformations.marks import remove_mark
 
 
 def undo(graph_module: GraphModule, journal: Journal, records: list[Record]) -> None:
-    """Take records of a module, first first, back and forget them; nothing that stays may depend on them.
+    """Revert records of a module, given in their order, and forget them; no other record may depend on them.
 
     Raises ValueError, and changes nothing, if nodes that others added since stand in the way.
     """
@@ -84,7 +84,7 @@ class _Undoing:
                 self._erased.setdefault(name, state)
 
     def take_back(self, record: Record) -> None:
-        """Take one record back."""
+        """Revert one record."""
         in_place = self._is_in_place(record)
         moved_inputs = self._moved_inputs(record)
         for node_change in reversed(record.nodes):

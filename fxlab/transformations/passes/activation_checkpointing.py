@@ -61,14 +61,14 @@ class ModuleInBothPasses:
         return change
 
     def saved(self, reads: Counter[Node]) -> int:
-        """Return the bytes that need not be kept, less those that are kept for it, after some reads."""
+        """Return the bytes that need not be kept, minus those that are kept for it, given some reads."""
         return sum(
             _bytes(node) * ((reads[node] > 0) - (reads[node] + more > 0)) for node, more in self.reads.items()
         )
 
     @cached_property
     def _there(self) -> set[Node]:
-        """The values that are there in the backward pass anyway, or that have no memory of their own."""
+        """The values that the backward pass has anyway, or that have no memory of their own."""
         inside = set(self.nodes)
         found = set[Node]()
         for node in self.nodes:
@@ -92,7 +92,7 @@ class ModuleInBothPasses:
 
 @dataclass(frozen=True)
 class BetweenPasses:
-    """The values between the forward and the backward pass of which the fewest bytes are kept."""
+    """The values between the forward and the backward pass, chosen so that the fewest bytes are kept."""
 
     again: tuple[Node, ...]
     readers: tuple[Node, ...]
@@ -165,7 +165,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
             raise ValueError("modules: min-cut looks at the whole step. Leave the modules out.")
 
     def match(self, facts: GraphFacts) -> Iterator[ModuleInBothPasses | BetweenPasses]:
-        """Yield the calls of the modules that are asked for; within a budget as few as it takes."""
+        """Yield the calls of the chosen modules; with a budget, as few as it needs."""
         forward = [n for n in facts.graph_module.graph.nodes if n.op in _CALLS and not is_backward(n)]
         if self.budget == MIN_CUT:
             again = computed_again(forward, facts)
@@ -184,7 +184,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
     def _within_budget(
         self, calls: list[ModuleInBothPasses], facts: GraphFacts, forward: list[Node]
     ) -> list[ModuleInBothPasses]:
-        """Return the calls that save most, in the order of the graph, as many as it takes."""
+        """Return the calls that save most, as many as the budget needs, in the order of the graph."""
         graph = facts.graph_module.graph
         reads = Counter(_maker(node, facts) for node in forward for user in node.users if is_backward(user))
         kept = sum(_bytes(node) for node in reads if node.op in _CALLS)
@@ -217,7 +217,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         return f"{len(candidate.again)} nodes are computed again in the backward pass"
 
     def rewrite(self, candidate: ModuleInBothPasses | BetweenPasses, edit: Editor) -> tuple[Node, ...]:
-        """Insert the nodes again, each right before it is first read, and let the backward pass read them."""
+        """Insert copies of the nodes, each right before its first use; the backward pass reads them."""
         again, readers = candidate.again, candidate.readers
         copies: dict[Node, Node] = {}
         first: dict[Node, Node] = {reader: reader for reader in readers}
@@ -229,6 +229,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
 
         for node in again:
             meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path_of(node)}
+            # The tag says forward.
             meta.pop("partitioner_tag", None)
             copies[node] = edit.insert_before(
                 first[node], node.op, node.target, copied(node.args), copied(node.kwargs), meta=meta
@@ -239,7 +240,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
 
 
 def _asked_for(node: Node, patterns: Collection[str]) -> str | None:
-    """Return the outermost call around a node that is asked for."""
+    """Return the outermost chosen call around a node."""
     for path in module_stack(node):
         if path and any(fnmatchcase(str(path).partition("@")[0], pattern) for pattern in patterns):
             return str(path)
@@ -247,7 +248,7 @@ def _asked_for(node: Node, patterns: Collection[str]) -> str | None:
 
 
 def _blocks(forward: Iterable[Node]) -> list[str]:
-    """Return the outermost modules of which there are several of one class side by side, or else all."""
+    """Return the outermost modules with siblings of the same class, or else all."""
     entries = (stack_entry(key, value) for node in forward for key, value in module_stack(node).items())
     classes = {path.partition("@")[0]: str(owner) for path, owner in entries if path}
     alike = Counter((path.rpartition(".")[0], owner) for path, owner in classes.items())
@@ -257,7 +258,7 @@ def _blocks(forward: Iterable[Node]) -> list[str]:
 
 
 def _maker(node: Node, facts: GraphFacts) -> Node:
-    """Return the node that made the memory of a value; of several results each has its own."""
+    """Return the node that allocated the memory of a value; each of several results has its own."""
     while may_return_view(node, facts.graph_module) and node.all_input_nodes:
         source = node.all_input_nodes[0]
         is_part = isinstance(known_result(source), tuple | list)
@@ -268,7 +269,7 @@ def _maker(node: Node, facts: GraphFacts) -> Node:
 
 
 def _bytes(node: Node) -> int:
-    """Return the bytes of the tensors that a node returns, of symbolic sizes those of the run."""
+    """Return the bytes of the tensors that a node returns; symbolic sizes count as in the traced run."""
     value = known_result(node)
     return sum(
         tensor.element_size() * prod(getattr(getattr(s, "node", None), "hint", s) for s in tensor.shape)
@@ -297,6 +298,7 @@ def computed_again(forward: Iterable[Node], facts: GraphFacts) -> list[Node]:
             network.add_edge((node, 0), (node, 1), capacity=_bytes(node) if is_call else 0)
         else:
             network.add_edge((node, 0), (node, 1))
+        # An edge without a capacity is never cut, so such a node is not computed again.
         if not is_call or not _is_cheap(node, facts):
             network.add_edge(source, (node, 0))
         for user in node.users:

@@ -115,18 +115,17 @@ class Attention:
 class FuseAttention(MatchingPass[Attention]):
     """Compute attention by ``scaled_dot_product_attention``, which never stores all probabilities.
 
-    Fused is ``softmax(query @ keys.T * scale + mask) @ values``, with the mask, the scale, a softmax in
-    single precision and a dropout that drops nothing as they come. The result is equal up to rounding: half
-    precision is not rounded in between. Kernels of accelerators take the smallest number of a dtype for
-    infinite, so a mask is bounded by half of it. A mask must be known to be finite, because where it excludes
-    every key with an infinity, the probabilities are nan, and those of the function are zero; or to leave
-    each query its first key, as causal masks of constants do. Scores may also be filled, by ``masked_fill``
-    or ``where``: with minus infinity where each query keeps its first key, or with the smallest number of
-    their dtype. Other numbers, such as -1e9, are ones that scores may reach. Where a score that is filled is
-    not finite itself, the model excludes it, and the function gives NaN. Autocast would make
-    a mask of the smallest number of a dtype infinite, so a graph that adds one refuses to run under it.
-    Shapes and dtypes must be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. The last
-    product is the one that is marked.
+    It fuses ``softmax(query @ keys.T * scale + mask) @ values``; the mask, the scale, a softmax in single
+    precision and an inactive dropout are optional. The result is equal up to rounding: half precision is not
+    rounded in between. Kernels of accelerators take the smallest number of a dtype for infinite, so a mask is
+    bounded by half of it. A mask must be known to be finite, because if it excludes every key with an
+    infinity, the probabilities are NaN, and those of the function are zero; or it must leave each query its
+    first key, as causal masks of constants do. Scores may also be filled, by ``masked_fill`` or ``where``:
+    with minus infinity if each query keeps its first key, or with the smallest number of their dtype. Scores
+    may reach other numbers, such as -1e9. If a filled score is not finite itself, the model excludes it, and
+    the function gives NaN. Autocast would make a mask of the smallest number of a dtype infinite, so a graph
+    that adds one refuses to run under it. Shapes and dtypes must be known: trace with
+    ``fxlab.symbolic_trace``, or run ``ShapeProp``. The last product is marked.
 
     Examples
     --------
@@ -223,7 +222,7 @@ class FuseAttention(MatchingPass[Attention]):
 
 
 def _read(node: Node, product: Term, index: GraphIndex) -> Attention | None:
-    """Follow the probabilities of a product back to the product that they are made of."""
+    """Follow the probabilities of a product back to their own product."""
     facts, inner = index.facts, list(product.nodes[1:])
     softmax = _skip(product.args["self"], inner, index)
     term = index.calls.term(softmax)
@@ -288,7 +287,7 @@ class _Scaled:
 
 
 def _scaled(value: Any, index: GraphIndex) -> _Scaled | None:
-    """Return the product that a value is, perhaps scaled by a positive number; ``None`` for any other."""
+    """Return the product, perhaps scaled by a positive number, that a value is; ``None`` for others."""
     inner = list[Node]()
     node = _skip(value, inner, index)
     term = index.calls.term(node)
@@ -331,7 +330,7 @@ def _transposed(keys: Node, index: GraphIndex) -> Node | None:
 
 
 def _views_product(node: Node) -> bool:
-    """Tell whether a node may be the view that a product of batches is decomposed to."""
+    """Tell whether a node may be the last view of a decomposed product of batches."""
     viewed = node.args[0] if node.target is _ATEN.view.default else None
     return isinstance(viewed, Node) and viewed.target is _ATEN.bmm.default
 
@@ -369,7 +368,7 @@ def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
 
 
 def _bounded(attention: Attention, edit: Editor) -> Node | None:
-    """Return the mask, half of the smallest number in place of less: a score adds nothing to either."""
+    """Return the mask, bounded below by half of the smallest number, to which a score adds nothing."""
     node, mask = attention.node, attention.mask
     if mask is None or not attention.may_overflow:
         return mask
@@ -381,7 +380,7 @@ def _bounded(attention: Attention, edit: Editor) -> Node | None:
 
 
 def _of(node: Node, function: Any) -> Any:
-    """Return a function as other nodes of the graph are written."""
+    """Return a function in the dialect of the graph."""
     return getattr(_ATEN, function.__name__).default if is_aten(node) else function
 
 
@@ -392,7 +391,7 @@ def _transposition(node: Node, keys: Node) -> tuple[str, Target, tuple[Any, ...]
 
 
 def _scale_of(attention: Attention, edit: Editor) -> float | Node:
-    """Return the factor that scores are multiplied by, computed from the divisor where there is one."""
+    """Return the factor of the scores, computed from the divisor if there is one."""
     if not attention.divides:
         return attention.scale
     node = attention.node

@@ -84,6 +84,7 @@ class Confirming:
         )
         if count > _MOST_ELEMENTS:
             return Confirmation(Reason.TOO_LARGE(count=count))
+        # Roots and logarithms of negative numbers are NaN, which would equal nothing.
         for is_positive in (False, True):
             generator = torch.Generator().manual_seed(0)
             try:

@@ -31,7 +31,7 @@ _ALSO_CALLED = frozenset({
 })  # fmt: skip
 """Calls of a pattern, and those of a graph that may compute the same."""
 _DIVISIONS = {"div": "floor_divide", "floor_divide": "div"}
-"""Calls that are taken for each other, and that compute something else."""
+"""Calls that are easily confused, and compute something else."""
 _MOST_STEPS = 4000
 """Comparisons at one node, so that a pattern with many orders ends."""
 _MOST_ABSORBED = 6
@@ -72,7 +72,7 @@ class Miss:
     refusal: Refusal
     at: Node | None
     is_like: bool = False
-    """Whether a call is taken for another, and all else fits."""
+    """Whether one call was confused with another, and all else fits."""
 
     @property
     def share(self) -> float:
@@ -111,7 +111,7 @@ class Matcher:
         self._steps = 0
 
     def levels_to_result(self, node: Node) -> int:
-        """Return in how many calls the pattern's result may be computed of a node, with some for copies."""
+        """Return how many calls may lie between a node and the pattern's result, with some for copies."""
         name = getattr(self._calls.term(node), "name", None)
         terms = {each: self._pattern.term(each) for each in self._pattern.calls_in}
         level = [each for each, term in terms.items() if term is not None and term.name == name]
@@ -136,7 +136,7 @@ class Matcher:
                 self._note_like(first, node)
 
     def partial(self, at: Iterable[Node] | None = None) -> Iterator[Miss]:
-        """Yield where a part of the pattern matches whose result is read by something else."""
+        """Yield places at which a part of the pattern matches, and something else reads its result."""
         total = self._pattern.total
         parts = self._pattern.parts if at is not None else self._pattern.parts[:1]
         for part, reader in parts:
@@ -162,7 +162,7 @@ class Matcher:
 
     @property
     def misses(self) -> list[Miss]:
-        """The nodes at which a match began and failed, and how far it came."""
+        """The nodes at which a match began and failed, and how far it got."""
         return list(self._misses.values())
 
     def _first(self, first: Any, node: Node, others: Sequence[Any]) -> tuple[tuple[Node, ...], Found] | None:
@@ -178,7 +178,7 @@ class Matcher:
         return None
 
     def _note_like(self, first: Any, node: Node) -> None:
-        """Note a call that is taken for a result of the pattern, and of which all arguments fit."""
+        """Note a call that resembles a result of the pattern, and whose arguments all fit."""
         term, other = self._pattern.term(first), self._calls.term(node)
         if not self._explains or term is None or other is None or self._is_numeric(node):
             return
@@ -196,6 +196,7 @@ class Matcher:
         names = dict.fromkeys(
             term.name for each in self._pattern.alternatives(first) if (term := self._pattern.term(each))
         )
+        # A pattern without a rank has a transpose where a graph has a permute.
         if "transpose" in names:
             names["permute"] = None
         if not names.keys().isdisjoint(("flatten", "reshape")):
@@ -207,6 +208,7 @@ class Matcher:
             for name in ("mul", *_DIVISIONS) if likes else ():
                 known = ((node, self._calls.term(node)) for node in self._index.by_name[name])
                 found |= {node for node, term in known if term and term.called in likes}
+        # silu may be decomposed to x * sigmoid(x).
         if "silu" in names:
             found |= {*self._index.by_name["mul"]}
         return sorted(found, key=self._index.position.__getitem__)
@@ -229,7 +231,7 @@ class Matcher:
                 yield from self._others(rest, (*roots, node), more)
 
     def _is_alike(self, output: Any) -> bool:
-        """Tell whether a result is the same call as the first, so that their order is that of the graph."""
+        """Tell whether a result calls the same operator as the first, so that the graph orders them."""
         terms = [self._pattern.term(value) for value in (self._pattern.outputs[0], output)]
         return all(terms) and len({term.name for term in terms if term}) == 1
 
@@ -255,7 +257,7 @@ class Matcher:
         return sorted(hits, key=self._index.position.__getitem__)
 
     def _root(self, value: Any, node: Node, found: Found) -> Iterator[Found]:
-        """Match a result: a node that is seen through elsewhere stands for itself here."""
+        """Match a result: copies, which are seen through elsewhere, stand for themselves here."""
         term, given = self._pattern.term(value), self._calls.term(node)
         if isinstance(value, Node) and value in found.of:
             if self._index.key(found.of[value]) == self._index.key(node):
@@ -437,14 +439,14 @@ class Matcher:
             self._fail(one, at, Reason.OTHER_ARGUMENT, **misfits[0])
 
     def _is_shape(self, key: str, value: Any, theirs: Any, given: Any) -> bool:
-        """Tell whether a literal shape is that of a result."""
+        """Tell whether a literal shape equals that of a result."""
         shape = self._calls.shape(given) if key == "shape" else None
         if shape is None or not isinstance(value, tuple) or len(value) != len(shape):
             return False
         return all(each == -1 or is_same_number(each, size) for each, size in zip(value, shape, strict=True))
 
     def _shapes(self, key: str, value: Any, theirs: Any, given: Any) -> tuple[Any, Any]:
-        """Return two lists to compare: sizes that are left open are those of the result."""
+        """Return two lists to compare, with open sizes taken from the result."""
         shape = self._calls.shape(given) if key == "shape" else None
         if (
             isinstance(value, tuple)
@@ -503,6 +505,7 @@ class Matcher:
         own: list[Node] = []
         if wanted <= 2:
             yield list(operands), []
+        # Sums that others read as well are opened last, as they stay for these.
         for is_any in (False, True):
             grown, place = False, 0
             most = wanted - 1 if is_any else wanted + _MOST_ABSORBED
@@ -526,7 +529,7 @@ class Matcher:
                 yield list(operands), list(dict.fromkeys(own))
 
     def _is_exact(self, nodes: list[Node]) -> bool:
-        """Tell whether values are ones of which sums may be grouped in another way, up to rounding."""
+        """Tell whether sums of values may be regrouped, up to rounding."""
         return all(
             (dtype := self._calls.dtype(node)) is None or dtype.is_floating_point or dtype in (torch.int64,)
             for node in nodes
@@ -574,7 +577,7 @@ class Matcher:
     def _numbers(
         self, name: str, wanted: list[Any], given: list[Any], found: Found, at: Any
     ) -> Iterator[Found]:
-        """Match the numbers of a sum or a product, which are one number each."""
+        """Match the numbers of a sum or a product, which are combined to one number."""
         literals = [value for value in wanted if is_number(value)]
         others = [value for value in wanted if not is_number(value)]
         plain = [value for value in given if is_number(value)]
@@ -604,7 +607,7 @@ class Matcher:
             self._fail(found, at, Reason.OTHER_COUNT, **words)
 
     def _is_another(self, value: Any, given: Any) -> bool:
-        """Tell at a glance that a call of the pattern is not the call of the graph."""
+        """Tell quickly whether a call of the pattern cannot be the call of the graph."""
         term = None if self._pattern.is_either(value) else self._pattern.term(value)
         if term is None or term.is_transparent or term.name == "to":
             return False
@@ -614,7 +617,7 @@ class Matcher:
     def _paired(
         self, calls: list[Any], captures: list[Any], tensors: list[Any], found: Found, name: str
     ) -> Iterator[Found]:
-        """Find a tensor for each term, calls first, then arguments that are known already."""
+        """Find a tensor for each term: calls first, then known arguments."""
         if calls:
             first, *rest = calls
             is_there = False
@@ -730,7 +733,7 @@ class Matcher:
         return is_known or value in self._index.facts.numbers
 
     def _closed(self, found: Found) -> Iterator[Found]:
-        """Compare the numbers that the pattern computes, once all that they are computed of is known."""
+        """Compare the numbers that the pattern computes, once their inputs are known."""
         for node, given, _ in found.open:
             try:
                 expected = self._evaluated(node, found)
@@ -806,7 +809,7 @@ class Matcher:
 
 
 def _divided_as(term: Term, other: Term) -> Term:
-    """Return a division as it would be written if it was another one."""
+    """Return a division written as another kind of division."""
     if other.name == "mul":
         value, number = other.args["terms"]
         other = Term("div", {"self": value, "other": 1 / number}, other.nodes)

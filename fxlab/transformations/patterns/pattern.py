@@ -119,7 +119,7 @@ class Pattern:
 
     @cached_property
     def calls_in(self) -> list[Node]:
-        """The calls that a match has a node for, unless they are one of several alternatives."""
+        """The calls with a node in every match, unless they belong to alternatives."""
         computed = [
             node for node in self.graph.nodes if node.op.startswith("call_") and not self.is_either(node)
         ]
@@ -150,7 +150,7 @@ class Pattern:
         return [capture.name for node, capture in self.captures.items() if node not in always]
 
     def _always(self, value: Any) -> set[Node]:
-        """Return the arguments that a value needs, whichever alternatives are there."""
+        """Return the arguments that a value needs with any alternatives."""
         if not isinstance(value, Node):
             return set()
         if self.is_either(value):
@@ -160,7 +160,7 @@ class Pattern:
 
     @cached_property
     def parts(self) -> list[tuple[Node, Node]]:
-        """The calls that another call reads, and that call, largest first."""
+        """Calls with a call that reads them, largest first."""
         found = [(node, user) for node in self.calls_in for user in node.users if user in self.calls_in]
         return sorted(found, key=lambda pair: self.size(pair[0]), reverse=True)
 
@@ -184,7 +184,7 @@ class Pattern:
         return frozenset(term.name for node in self.calls_in if (term := self.term(node)) is not None)
 
     def flat(self, term: Term) -> tuple[list[Any], list[Any], int]:
-        """Return the terms of a sum or product, those that are numbers, and how many sums it is made of."""
+        """Return the terms of a sum or product, the numbers among them, and the count of nested sums."""
         if term not in self._flat:
             self._flat[term] = self._flattened(term)
         return self._flat[term]
@@ -255,7 +255,7 @@ def read_once(function: Callable[..., Any]) -> tuple[Pattern, ...]:
 
 
 def _keywords(function: Callable[..., Any]) -> set[str]:
-    """Return the arguments that are given by name alone."""
+    """Return the keyword-only arguments."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # a builtin
@@ -292,6 +292,7 @@ def trace(
                 )
             graph.erase_node(node)
         return graph, traced, nodes
+    # By hand, since symbolic_trace guards the arguments that are given to it.
     tracer = fx.Tracer()
     root = nn.Module()
     tracer.root, tracer.graph = root, Graph(tracer_cls=fx.Tracer)

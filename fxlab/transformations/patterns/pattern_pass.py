@@ -124,7 +124,7 @@ class PatternPass(MatchingPass[Match]):
         return [(each, why, why is None and self.is_confirmed(each, facts)) for each, facts, why in told]
 
     def is_confirmed(self, candidate: Match, facts: GraphFacts) -> bool:
-        """Tell whether the replacement was found to return the same as a match, once that was asked for."""
+        """Tell whether a comparison has confirmed the replacement for a match."""
         known = self._confirmed.get(_confirming(candidate, facts).key())
         return known is not None and known.is_confirmed
 
@@ -134,7 +134,7 @@ class PatternPass(MatchingPass[Match]):
         return tuple(node for node in candidate.nodes if isinstance(facts.module(node), modes))
 
     def describe(self, candidate: Match) -> str:
-        """Say that the nodes go."""
+        """Say that the nodes would be replaced."""
         return "would be replaced"
 
     def rewrite(self, candidate: Match, edit: Editor) -> tuple[Node, ...]:
@@ -199,7 +199,7 @@ class PatternPass(MatchingPass[Match]):
         return None
 
     def _replacement(self, match: Match) -> Replacement:
-        """Trace the replacement with the numbers that were captured."""
+        """Trace the replacement with the captured numbers."""
         names = names_of(self.replacement, match.pattern)
         plain = {name: value for name, value in match.captured.items() if _is_plain(value)}
         given = {own: plain[name] for own, name in names.items() if name in plain}
@@ -212,7 +212,7 @@ class OtherArgumentsError(ValueError):
 
 
 def names_of(replacement: Callable[..., Any], pattern: Pattern) -> dict[str, str]:
-    """Return the arguments of the pattern that those of a replacement stand for."""
+    """Map the arguments of a replacement to those of the pattern."""
     order = _order_of(pattern)
     own = arguments_of(replacement, order)
     while len(own) > len(order) and own[-1].is_optional:
@@ -230,7 +230,7 @@ def _order_of(pattern: Pattern) -> list[str]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether a captured value is given to the replacement as it is."""
+    """Tell whether a captured value is passed to the replacement unchanged."""
     kept = (Node, Weight, Joined, Size)
     return not any(isinstance(each, kept) for each in pytree.tree_leaves(value))
 
@@ -253,11 +253,12 @@ def _confirming(match: Match, facts: GraphFacts) -> Confirming:
 def _put(
     root: Node, result: Any, made: list[Node], results: tuple[Any, ...], edit: Editor, moved: dict[Node, Node]
 ) -> list[Node]:
-    """Let a result take the place of a node, and return the nodes that were changed."""
+    """Replace a node by a result; return the changed nodes."""
     if not isinstance(result, Node):
         raise TypeError(f"The replacement returns {type(result).__name__} in the place of {root.name}.")
     is_own = result in made and not result.users and results.count(result) == 1
     wants_layout = _is_contiguous(root) and not _is_contiguous(result) and "val" in result.meta
+    # Readers may view the result, which was contiguous.
     if is_own and wants_layout and layout_matters(root, edit.graph_module):
         op, target, args, kwargs = contiguous_call(root, result)
         if len(results) == 1:
@@ -266,6 +267,7 @@ def _put(
         meta = place_of(root) | {"val": root.meta["val"]}
         result = edit.insert_before(result.next, op, target, args, kwargs, meta=meta)
         made.append(result)
+    # The root becomes the last call, so that its name and readers stay.
     if is_own and len(results) == 1 and result.next is root:
         meta = {"val": result.meta["val"]} if "val" in result.meta else {}
         op, target, args, kwargs = result.op, result.target, result.args, dict(result.kwargs)

@@ -61,7 +61,7 @@ def values_of(
 
 
 class Placing:
-    """Writes the calls of a replacement before a node; the node ``like`` says where in the model."""
+    """Writes the calls of a replacement before a node, at the place in the model of the node ``like``."""
 
     def __init__(self, edit: Editor, facts: GraphFacts, place: Node, like: Node) -> None:
         self._edit, self._facts, self._place, self._like = edit, facts, place, like
@@ -117,7 +117,7 @@ class Placing:
     def all(
         self, replacement: Replacement, given: dict[str, Any], modules: dict[str, str | Called]
     ) -> tuple[Any, ...]:
-        """Write all calls of a replacement, and return its results."""
+        """Write all calls of a replacement; return its results."""
         values: dict[Node, Any] = {node: given[name] for node, name in replacement.inputs.items()}
         folded = self._folded(replacement, values) if self._folds else {}
         for node in replacement.calls:
@@ -140,6 +140,7 @@ class Placing:
                 target = unused_name(self._facts.graph_module, f"{self._like.name}_constant")
                 self._edit.add_buffer(target, constant)
             known = run_fake(target, args, kwargs, self._edit, node.op)
+            # A number that follows from fixed shapes needs no node.
             is_fixed = type(known) in (int, float, bool)
             values[node] = known if is_fixed else self.insert(node.op, target, args, kwargs, known)
         for made in reversed(list(self.made)):  # sizes of which only a number was needed
@@ -159,13 +160,14 @@ class Placing:
         return made[called.nodes[-1]]
 
     def erase_unused(self) -> None:
-        """Erase the nodes that read weights which nothing needed."""
+        """Erase unused nodes that read weights."""
         for node in self._weights.values():
             if not node.users:
                 self._edit.erase(node)
 
     def _module(self, root: nn.Module, path: str) -> str:
         name = unused_name(self._facts.graph_module, path.replace(".", "_"))
+        # Each match gets a module of its own.
         self._edit.add_module(name, copy.deepcopy(root.get_submodule(path)))
         return name
 
@@ -221,6 +223,7 @@ def fake_like(tensor: torch.Tensor, like: Node) -> Any:
     if mode is None:
         return None
     try:
+        # By default, torch may make symbols of the sizes.
         return mode.from_tensor(tensor.detach(), static_shapes=True)
     except Exception:  # a tensor that cannot be faked
         return None

@@ -36,7 +36,7 @@ from fxlab.transformations.views.layer import Layer
 
 
 class Editor:
-    """The ways in which a pass may change a graph module; each is written to the record of the candidate.
+    """The changes that a pass may make to a graph module, written to the record of the candidate.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Editor:
         self._record.nodes.append(NodeChange(node.name, before, NodeState.of(node), meta_keys=keys))
 
     def move(self, nodes: Sequence[Node], before: Node) -> None:
-        """Let nodes stand right before another, in their order."""
+        """Move nodes right before another, in their order."""
         for node in nodes:
             self._record.moves = (*self._record.moves, (node.name, node.next.name))
             before.prepend(node)
@@ -146,14 +146,14 @@ class Editor:
     def replace_layers(self, layers: Sequence[Layer[Any]], by: nn.Module, at: str) -> dict[str, Node]:
         """Take the modules of layers out of the tree, and put one in, at their path or a free one.
 
-        Of layers that are given tensors, these are the modules that hold them, and one takes their place that
-        holds the tensors of ``by``; tensors that stay have it beside them. The calls are to be changed or
-        erased by the pass, and :meth:`erase_tensors` says that they are.
+        For layers whose call is given tensors, the modules are the holders of the tensors, and a holder of
+        the tensors of ``by`` takes their place; if tensors stay, it stands beside them. The pass then changes
+        or erases the calls, and calls :meth:`erase_tensors`.
 
         Returns
         -------
         dict of str to Node
-            For layers that are given tensors: nodes that read the new ones, by their names, before the first.
+            For such layers: nodes that read the new tensors, by name, before the first call.
         """
         order = tuple(layer.path for layer in layers)
         paths = [layer.path for layer in layers if not layer.tensors_stay]
@@ -183,7 +183,7 @@ class Editor:
         return self.insert_before(before, "get_attr", path, name=path.replace(".", "_"), meta=meta)
 
     def _pass_on(self, path: str, meta: Mapping[str, Any]) -> Node:
-        """Let the call of the body pass on one tensor more, and return the input that is given it."""
+        """Let the call of the body pass one tensor more, and return the new input."""
         passing = self._passing
         assert passing is not None
         around = self._other(passing.around)
@@ -211,7 +211,7 @@ class Editor:
         add_mark(node, self._record.signature)
 
     def erase_tensors(self, layer: Layer[Any]) -> None:
-        """Erase the nodes through which a call was given its tensors, once it is changed or erased."""
+        """Erase the nodes that gave a call its tensors, once the call is changed or erased."""
         for node in layer.inner:
             self.erase(node)
         for node in layer.tensors.values():
@@ -223,7 +223,7 @@ class Editor:
             self.erase(node)
 
     def _pass_no_more(self, node: Node) -> None:
-        """Let the call of the body pass on one tensor less: that of an input, which goes."""
+        """Let the call of the body pass one tensor less, and erase its input."""
         passing = self._passing
         assert passing is not None
         reading = passing.readings[node]
@@ -264,27 +264,27 @@ class Editor:
         put_module(self.graph_module, at, by)
 
     def add_buffer(self, name: str, value: torch.Tensor, computed_from: Iterable[Node] = ()) -> None:
-        """Give the graph module a buffer of its own, which goes on reversal.
+        """Give the graph module a new buffer, which reversal removes.
 
         Parameters
         ----------
         name, value
             The buffer.
         computed_from
-            The nodes that read the tensors of the model which the value depends on.
+            The nodes that read the tensors on which the value depends.
         """
         self.note_sources(computed_from)
         self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
         self.graph_module.register_buffer(name, value)
 
     def add_parameter(self, name: str, value: nn.Parameter, computed_from: Iterable[Node] = ()) -> None:
-        """Give the graph module a parameter of its own, as :meth:`add_buffer` does a buffer."""
+        """Give the graph module a new parameter, which reversal removes."""
         self.note_sources(computed_from)
         self._record.attributes.append(AttributeChange("_parameters", name, Absent()))
         self.graph_module.register_parameter(name, value)
 
     def add_module(self, name: str, module: nn.Module) -> None:
-        """Give the graph module a child of its own, which goes on reversal."""
+        """Give the graph module a new child, which reversal removes."""
         self._record.attributes.append(AttributeChange("_modules", name, Absent()))
         self.graph_module.add_module(name, module)
 
@@ -303,7 +303,7 @@ class Editor:
                 self._record.sources.append(WeightSource(holder, attribute))
 
     def add_check(self, required: Requirement) -> str:
-        """Give the graph module one that checks something, which goes on reversal; return its name."""
+        """Give the graph module a checking child, which reversal removes; return its name."""
         name = put_requirement(self.graph_module, required)
         self._record.attributes.append(AttributeChange("_modules", name, Absent()))
         return name
@@ -329,7 +329,7 @@ def place_of(node: Node) -> dict[str, Any]:
 
 
 def _meta_of(node: Node, tensor: torch.Tensor) -> dict[str, Any]:
-    """Return the ``meta`` of a node that reads a tensor, made of that of one that reads another."""
+    """Return the ``meta`` of a node that reads a tensor, from that of a node that reads another tensor."""
     value = node.meta.get("val")
     known = place_of(node)
     if not isinstance(value, torch.Tensor):

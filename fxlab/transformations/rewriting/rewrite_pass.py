@@ -149,7 +149,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         return [GraphFacts.of_body(module, prefix, graph_module) for prefix, module in graphs.items()]
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Rewrite every candidate that there is no reason against, or none if one of them fails.
+        """Rewrite every candidate that is not refused, or none if one of them fails.
 
         Bodies of higher-order operators, and graphs that are called as modules, are rewritten as well.
 
@@ -165,13 +165,15 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         with torch.inference_mode(False), torch.no_grad(), without_collecting(), ExitStack() as undoing:
             for prefix, module in graphs_of(graph_module).items():
                 is_changed = self._rewrite_all(GraphFacts.of_body(module, prefix, graph_module), undoing)
+                # The outermost module pickles its bodies, and would lose the journal of one.
                 if prefix and is_changed:
                     ensure_picklable(graph_module)
+            # Nothing has failed, so nothing is undone.
             undoing.pop_all()
         return graph_module
 
     def _rewrite_all(self, facts: GraphFacts, undoing: ExitStack) -> bool:
-        """Rewrite the candidates of one graph, and return whether there are any."""
+        """Rewrite the candidates of one graph; return whether there are any."""
         graph_module = facts.graph_module
         journal = Journal.of(graph_module)
         signature = self.signature
@@ -220,7 +222,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
 
     def _require_evaluation(self, modules: Mapping[str, nn.Module], edit: Editor) -> None:
         graph_module = edit.graph_module
-        # Of modules that are called no more, copies of the graph have none that would follow the mode.
+        # Copies of the graph lack modules that are no longer called, so the mode of the model counts as well.
         mode = ("the model", Mode(training=False), False)
         required = [mode, *((path, module, False) for path, module in modules.items())]
         check = RequireModes(
