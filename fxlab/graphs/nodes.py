@@ -144,9 +144,9 @@ def chosen_nodes(
 def _meant(graph_module: GraphModule, where: Any) -> list[Node]:
     """Return the nodes that ``where`` means.
 
-    ``where``: the name of a node, the path of a module, or an operation in words (``"linear"``, ``"batch
-    norm"``); a class of modules; a function or operator that nodes call; or a predicate of a node. Raises
-    ValueError if a text means none.
+    ``where``: the name of a node, the path of a module, or an operation in words (``"linear"``); a class of
+    modules; a function or operator that nodes call; or a predicate of a node. Raises ValueError if a text
+    means none.
     """
     graph, modules = graph_module.graph, modules_by_path(graph_module)
     if isinstance(where, str):

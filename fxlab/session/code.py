@@ -25,7 +25,7 @@ for transformation in passes:
 
 
 class CannotBeWrittenError(ValueError):
-    """A value that no code gives."""
+    """A value that cannot be written as code."""
 
 
 class Imports:
@@ -106,7 +106,7 @@ def stack_code(transformations: Sequence[Transformation]) -> str:
 
 
 def constructed(transformation: Transformation, imports: Imports) -> str:
-    """Return a call that makes an equal transformation; that it does is tried out."""
+    """Return a call that makes an equal transformation, which is checked by running it."""
     limit = getattr(transformation, "limited_to", None)
     if isinstance(transformation, RewritePass) and limit is not None:
         return _limited(transformation, limit, imports)
@@ -157,7 +157,7 @@ def _limited(transformation: RewritePass[Any], limit: Limit, imports: Imports) -
 
 
 def _named_otherwise(transformation: Transformation, imports: Imports) -> str:
-    """Return a call that makes a transformation and names it, or nothing if its class names it so."""
+    """Return a call that makes a transformation and names it; without a name if its class gives it."""
     whole = copy.copy(transformation)
     del vars(whole)["name"]
     try:

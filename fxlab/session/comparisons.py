@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ON_INPUTS = ("outputs", "verdict", "verdict with gradients")
-"""Kinds of results that are of the session's inputs."""
+"""Kinds of results that depend on the session's inputs."""
 
 
 class NothingToRunError(ValueError):
@@ -58,7 +58,7 @@ class Comparisons:
             self._latest = None
 
     def remembered(self, kind: str, stack: Stack, make: Callable[[], T], detail: str = "") -> T:
-        """Return the result of a kind about a stack, which is made if there is none under these settings."""
+        """Return the result of a kind about a stack; it is computed if there is none under these settings."""
         key = kind, stack, detail, NumericSettings.now()
         if key not in self._results:
             self._results[key] = make()
@@ -87,7 +87,7 @@ class Comparisons:
     def outputs(
         self, stack: Stack, stage: GraphModule, inputs: Inputs | None
     ) -> tuple[pd.DataFrame, Verdict | None]:
-        """Return how far the outputs are apart, and the verdict if bits tell it."""
+        """Return how far the outputs are apart, and the verdict if bits decide it."""
         reference = self.reference_on(inputs)
 
         def compare() -> tuple[pd.DataFrame, Verdict | None]:
@@ -98,7 +98,7 @@ class Comparisons:
         return self.remembered_of_run("outputs", stack, compare)
 
     def known_verdict(self, stack: Stack, stage: GraphModule, inputs: Inputs | None) -> Verdict | None:
-        """Return the verdict if there is one already, or if bits tell it."""
+        """Return the verdict if there is one already, or if bits decide it."""
         known: Verdict | None = self._results.get(("verdict", stack, "", NumericSettings.now()))
         if known is None:
             known = self._verdict_on_order(stack, stage)
@@ -107,7 +107,7 @@ class Comparisons:
     def verdict(
         self, stack: Stack, stage: GraphModule, inputs: Inputs | None, variants: Variants, gradients: bool
     ) -> Verdict:
-        """Return the verdict on a stage; that on other inputs as well is not remembered."""
+        """Return the verdict on a stage; one on other inputs as well is not remembered."""
         failure = "There is no verdict"
         if not gradients and (proved := self._verdict_on_order(stack, stage)) is not None:
             return proved
@@ -122,13 +122,13 @@ class Comparisons:
         return self.remembered_of_run("verdict with gradients", stack, lambda: asked.verdict(stage))
 
     def _verdict_on_order(self, stack: Stack, stage: GraphModule) -> Verdict | None:
-        """Return the verdict if the stage differs from the original in its order alone."""
+        """Return the verdict if only the order of the stage differs from the original."""
         from fxlab.validation.verdicts.verdict import verdict_on_order
 
         return self.remembered("order", stack, lambda: verdict_on_order(self._original, stage))
 
     def reference_on(self, inputs: Inputs | None, failure: str = "Outputs cannot be compared") -> Reference:
-        """Return the original on inputs, which is run once; ``failure`` begins the error if it cannot be."""
+        """Return the original on inputs, which is run once; ``failure`` begins the error if that fails."""
         if self._reference is None:
             self._reference = self._new_reference(inputs, failure)
         return self._reference

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Compiled(Protocol):
-    """The additions of such a session to those of :class:`fxlab.Session`; ``session.compiled`` is one."""
+    """Members of such a session beyond those of :class:`fxlab.Session`; ``session.compiled`` has them."""
 
     @property
     def graph_break(self) -> GraphBreak | None:
@@ -27,7 +27,7 @@ class Compiled(Protocol):
         """The parts of the compile that could not be recorded, in words."""
 
     def story(self) -> pd.DataFrame:
-        """List the compiles, recompiles and breaks of the function that the graph is of."""
+        """List the compiles, recompiles and breaks of the graph's function."""
 
     @property
     def has_options(self) -> bool:
@@ -53,7 +53,7 @@ class Compiled(Protocol):
         """Return the candidates of each pass that has changed nothing, by its name."""
 
     def kernels(self) -> pd.DataFrame:
-        """List the kernel of the generated code that each node went into, and its time."""
+        """List the generated kernel of each node, and its time."""
 
     def overlays(self) -> list[Overlay]:
         """Return overlays of its own."""

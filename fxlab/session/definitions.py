@@ -23,7 +23,7 @@ def definition_of(pass_: Transformation) -> tuple[object, ...]:
 
 
 def newest(pass_: Transformation) -> Transformation:
-    """Return a transformation of the class and functions that have the names of its own now."""
+    """Return the transformation with the present class and functions of the same names."""
     cls = _newest(type(pass_))
     other = copy.copy(pass_)
     object.__setattr__(other, "__class__", cls)
@@ -35,9 +35,9 @@ def newest(pass_: Transformation) -> Transformation:
 
 
 def import_again(passes: Iterable[Transformation], times: dict[str, int]) -> None:
-    """Import the modules anew that passes come from and whose files have changed.
+    """Import modules of passes again whose files have changed.
 
-    ``times``: when the files of their modules were last changed, which is brought up to date.
+    ``times``: the modification times of their files, which are updated.
     """
     for name in sorted({module for pass_ in passes for module in modules_of(pass_)}):
         time = _changed_at(name)
@@ -48,7 +48,7 @@ def import_again(passes: Iterable[Transformation], times: dict[str, int]) -> Non
 
 
 def is_outdated(pass_: Transformation, times: dict[str, int]) -> bool:
-    """Tell whether a file that a pass comes from has changed since its time was noted."""
+    """Tell whether a file of a pass has changed since its time was noted."""
     return any(_is_outdated(name, times) for name in modules_of(pass_))
 
 
@@ -58,7 +58,7 @@ def _is_outdated(name: str, times: dict[str, int]) -> bool:
 
 
 def note_times(pass_: Transformation, times: dict[str, int]) -> None:
-    """Note when the files of a pass were last changed."""
+    """Note the modification times of the files of a pass."""
     for name in modules_of(pass_):
         time = _changed_at(name)
         if time is not None:
@@ -66,7 +66,7 @@ def note_times(pass_: Transformation, times: dict[str, int]) -> None:
 
 
 def modules_of(pass_: Transformation) -> set[str]:
-    """Return the names of the modules that the class and functions of a pass come from, but fxlab's."""
+    """Return the modules of a pass's class and functions, except fxlab's, by name."""
     found = [type(pass_), *functions_in(list(arguments_of(pass_).values()))]
     names = {str(each.__module__) for each in found}
     return {
@@ -111,7 +111,7 @@ def _newest_in(value: Any) -> Any:
 
 
 def _newest(definition: Any) -> Any:
-    """Return the class or function that has the name of another now, or that one itself."""
+    """Return the present class or function of the same name, or the given one."""
     found: Any = sys.modules.get(str(definition.__module__))
     for part in str(definition.__qualname__).split("."):
         found = getattr(found, part, None)

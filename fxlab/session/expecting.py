@@ -1,4 +1,4 @@
-"""Tests of passes: the graph that a pass makes, in canonical text, or the reason why it makes none."""
+"""Tests of passes: the graph that a pass makes, in canonical text, or the reason for its refusal."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Stack: TypeAlias = tuple[tuple[str, tuple[Candidate, ...]], ...]
 
 @dataclass(frozen=True)
 class Switches:
-    """An entry of the history: everything that a person has chosen."""
+    """An entry of the history: all choices of the user."""
 
     offered: tuple[str, ...] = ()
     """The names of the transformations on offer, lowest in the stack first."""
@@ -44,19 +44,19 @@ class Switches:
 
 @dataclass(frozen=True)
 class History:
-    """All entries, and which of them holds; replaced as a whole, never changed."""
+    """All entries, and the present one; replaced as a whole, never changed."""
 
     entries: tuple[Switches, ...] = (Switches(),)
     position: int = 0
 
     @property
     def now(self) -> Switches:
-        """The entry that holds."""
+        """The present entry."""
         return self.entries[self.position]
 
     @property
     def past(self) -> tuple[Switches, ...]:
-        """The entry that holds and those that undo leads to."""
+        """The present entry and those that undo leads to."""
         return self.entries[: self.position + 1]
 
     def then(self, switches: Switches) -> History:
@@ -64,5 +64,5 @@ class History:
         return History((*self.past, switches), self.position + 1)
 
     def at(self, position: int) -> History:
-        """Return the same history with another entry holding."""
+        """Return the same history with another present entry."""
         return replace(self, position=position)

@@ -1,4 +1,4 @@
-"""A session with the choices of one that was saved."""
+"""A session with the choices of a saved one."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def load_session(
     Parameters
     ----------
     path
-        A file that :meth:`fxlab.Session.save` wrote; or alone, a program of ``torch.export`` (``.pt2``).
+        A file of :meth:`fxlab.Session.save`; or, without a model, a program of ``torch.export`` (``.pt2``).
     model, inputs, passes, weights
-        As for :class:`fxlab.Session`. Passes that are not fxlab's own, or have arguments, have to be given.
+        As for :class:`fxlab.Session`. Passes that are not fxlab's, or have arguments, must be given.
 
     Returns
     -------
     Session
-        A new session, in which there is nothing to undo.
+        A new session, with nothing to undo.
 
     Warns
     -----
     RuntimeWarning
         If the model, its graph, the versions or the transformed graph are not those of the saved session, or
-        a candidate that it excluded is none here.
+        a candidate that it excluded does not exist here.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Places at which a pass does not apply, in the columns that patterns of the compiler have."""
+"""Places at which a pass does not apply, in the columns of the compiler's patterns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def why_not(pass_: Transformation, graph_module: GraphModule, node: Node | str |
 
 
 def places(graph_module: GraphModule, node: Node | str | None) -> list[str | None]:
-    """Return the names of the nodes that are meant by one, its name or the path of a module; of none, one.
+    """Return the names of the nodes that a node, a name or a module path means; ``[None]`` for ``None``.
 
     Raises TypeError for anything else, and ValueError if there is no such node.
     """
@@ -115,7 +115,7 @@ def nearest(pass_: Transformation, graph_module: GraphModule) -> str:
 
 
 def near_miss(pass_: Transformation, graph_module: GraphModule, name: str) -> Attempt:
-    """Return how far a pass comes at a node, and the nodes that fit and that do not.
+    """Return how far a pass gets at a node, and the nodes that fit and that do not.
 
     Raises ValueError if the pass says nothing of the node, or applies there.
     """
@@ -127,7 +127,7 @@ def near_miss(pass_: Transformation, graph_module: GraphModule, name: str) -> At
 
 
 def attempts(pass_: Transformation, graph_module: GraphModule, name: str | None) -> list[Attempt]:
-    """Return how far a pass comes in a graph, or at a node of it."""
+    """Return how far a pass gets in a graph, or at a node of it."""
     if isinstance(pass_, RewritePass):
         return pass_.attempts(graph_module, name)
     found = []

@@ -23,11 +23,11 @@ PassOrName: TypeAlias = Transformation | str
 AnyPass: TypeAlias = (
     Transformation | type[Transformation] | Callable[..., Any] | str | list[Any] | tuple[Any, ...]
 )
-"""All that :meth:`Session.apply` takes for a pass."""
+"""All forms of a pass that :meth:`Session.apply` takes."""
 
 
 class Offer:
-    """The transformations that are on offer now, or were and can come back by undo."""
+    """The transformations that are on offer, or can come back by undo."""
 
     def __init__(self) -> None:
         self._passes: dict[str, Transformation] = {}
@@ -35,7 +35,7 @@ class Offer:
         """Those that they had when they were added: a digest takes as long as the arguments are large."""
 
     def copy(self) -> Offer:
-        """Return another that knows the same."""
+        """Return a copy."""
         other = Offer()
         other._passes, other._signatures = {**self._passes}, {**self._signatures}
         return other
@@ -66,7 +66,7 @@ class Offer:
         return replace(switches, offered=(*switches.offered, name))
 
     def is_defined_anew(self, pass_: object) -> bool:
-        """Tell whether a transformation is one that is known, with a class or functions of other code."""
+        """Tell whether a transformation is a known one whose class or functions have other code now."""
         known = self._passes.get(str(getattr(pass_, "name", "")))
         if known is None or not isinstance(pass_, Transformation) or known is pass_:
             return False
@@ -75,14 +75,14 @@ class Offer:
         )
 
     def exchange(self, pass_: Transformation) -> Transformation:
-        """Let a transformation take the place of the one of its name, which is returned."""
+        """Replace the transformation of the same name, and return it."""
         name = str(pass_.name)
         former = self._passes[name]
         self._passes[name], self._signatures[name] = pass_, pass_.signature
         return former
 
     def know(self, pass_: Transformation) -> None:
-        """Know a transformation that the switches will offer."""
+        """Add a transformation that the switches will offer."""
         if (name := str(pass_.name)) not in self._passes:
             self._passes[name], self._signatures[name] = pass_, pass_.signature
 

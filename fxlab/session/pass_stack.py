@@ -1,4 +1,4 @@
-"""A stack of transformations over one graph, each of which is switched on and off."""
+"""A stack of transformations over one graph, each with a switch."""
 
 import warnings
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ from fxlab.transformations.registry import as_pass, is_pass, own_class
 
 
 class PassStack:
-    """The stack of a session, its history and its stages; the part of a session that switches.
+    """The stack of a session, its history and its stages: the part of a session with the switches.
 
     ``original``: the lowest stage, which is never written. ``history``: which of them are on at the
     beginning.
@@ -83,20 +83,20 @@ class PassStack:
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a change to take back."""
+        """Whether there is a change to undo."""
         return self._history.position > 0
 
     @property
     def can_redo(self) -> bool:
-        """Whether there is a change that was taken back."""
+        """Whether there is a change to redo."""
         return self._history.position + 1 < len(self._history.entries)
 
     @change
     def add(self, pass_: AnyPass, name: str | None = None) -> None:
         """Offer one more transformation, above the others in the stack; :meth:`undo` takes it from the offer.
 
-        One whose class or function is defined anew takes the place of the former one of its name; if that is
-        on, it is applied anew. ``name``: another name for it.
+        One whose class or function was redefined replaces the former one of its name; if that is on, the new
+        one is applied. ``name``: another name for it.
 
         Raises
         ------
@@ -144,11 +144,11 @@ class PassStack:
 
     @property
     def outdated(self) -> tuple[str, ...]:
-        """The names of the transformations whose files have changed since; :meth:`reload` imports them."""
+        """The names of the transformations whose files have changed; :meth:`reload` imports them."""
         return tuple(str(pass_.name) for pass_ in self._offered if is_outdated(pass_, self._times))
 
     def _exchange(self, passes: list[Transformation]) -> None:
-        """Let transformations take the places of those of their names, or leave all as it was."""
+        """Replace transformations by those of the same names, or change nothing."""
         if not passes:
             return
         former = [self._offer.exchange(pass_) for pass_ in passes]
@@ -169,7 +169,7 @@ class PassStack:
 
     @change
     def remove(self, pass_: PassOrName) -> None:
-        """Offer a transformation no longer; if it is on, it is switched off. :meth:`undo` brings it back.
+        """Remove a transformation from the offer; if it is on, it is switched off. :meth:`undo` restores it.
 
         Raises
         ------
@@ -220,15 +220,15 @@ class PassStack:
         self._go_to(replace(self._switches, offered=tuple(order)))
 
     def find(self, pass_: Any) -> Any:
-        """Return a transformation on offer, with its exclusions; else the nodes that are meant.
+        """Return a transformation on offer, with its exclusions, or else nodes.
 
         Nodes are chosen as :func:`fxlab.nodes` does: by the name, path or kind (``"linear"``), a class of
-        modules, a function that they call, or a function that tells.
+        modules, a function that they call, or a predicate.
 
         Raises
         ------
         ValueError
-            If the session does not offer it, and no nodes are meant.
+            If the session does not offer it, and there are no such nodes.
         """
         if isinstance(pass_, Transformation) or is_pass(pass_):
             return self._found(pass_)
@@ -251,15 +251,15 @@ class PassStack:
 
     @change
     def apply(self, *passes: AnyPass, only: Any = (), exclude: Any = (), name: str | None = None) -> None:
-        """Switch transformations on, each in its place in the stack. Nothing happens to one that is on.
+        """Switch transformations on, each in its place in the stack. One that is on stays.
 
         Parameters
         ----------
         *passes
             Transformations, their classes, names or signatures; ``"all"`` that are on offer; functions of a
             graph module, also of ``functools.partial``, and passes of torch (``PassBase``); tuples of pattern
-            and replacement; or lists of these. One that is not on offer, or is defined anew, is added first,
-            as by :meth:`add`.
+            and replacement; or lists of these. One that is not on offer, or was redefined, is added first, as
+            by :meth:`add`.
         only, exclude
             A node or a list of them, as :meth:`exclude` takes them: the candidates to rewrite, or not to.
         name
@@ -344,7 +344,7 @@ class PassStack:
         Raises
         ------
         TransformationError
-            If it, or one above it that has to be applied anew, raises.
+            If it, or one above it that has to be applied again, raises.
 
         Examples
         --------
@@ -362,7 +362,7 @@ class PassStack:
 
     @change
     def revert(self, *passes: PassOrName | list[PassOrName]) -> None:
-        """Switch transformations off; those above them are applied anew. Nothing happens to one that is off.
+        """Switch transformations off; those above them are applied again. One that is off stays.
 
         Parameters
         ----------
@@ -423,7 +423,7 @@ class PassStack:
         self._go_to(replace(self._switches, excluded=self._switches.excluded | chosen))
 
     def _at(self, name: str, below: GraphModule, found: Callable[[str], set[Candidate]]) -> set[Candidate]:
-        """Return the candidates that a node belongs to, or all that nodes of a module do."""
+        """Return the candidates of a node, or of all nodes of a module."""
         stages = self.graph_module.graph, below.graph
         inside = {node.name for graph in stages for node in nodes_at(graph, name)} - {name}
         chosen: set[Candidate] = set()
@@ -434,12 +434,12 @@ class PassStack:
 
     @change
     def include(self, pass_: PassOrName, *nodes: Node | str) -> None:
-        """Include candidates again that :meth:`exclude` has excluded.
+        """End exclusions of candidates by :meth:`exclude`.
 
         Raises
         ------
         ValueError
-            If one of the nodes is of no excluded candidate.
+            If one of the nodes belongs to no excluded candidate.
         TransformationError
             If it, or one above it, raises. The session is as it was.
         """
@@ -549,21 +549,21 @@ class PassStack:
 
     @change
     def undo(self) -> None:
-        """Take the last change back. Raises ``ValueError`` if there is none."""
+        """Undo the last change. Raises ``ValueError`` if there is none."""
         if not self.can_undo:
             raise ValueError("There is nothing to undo: no transformation was switched yet.")
         self._settle(self._history.at(self._history.position - 1))
 
     @change
     def redo(self) -> None:
-        """Make the change again that was last taken back. Raises ``ValueError`` if there is none."""
+        """Redo the change that was last undone. Raises ``ValueError`` if there is none."""
         if not self.can_redo:
             raise ValueError("There is nothing to redo: no change was undone.")
         self._settle(self._history.at(self._history.position + 1))
 
     @change
     def refresh(self) -> None:
-        """Build all stages anew from the original.
+        """Rebuild all stages from the original.
 
         A session does so by itself on its next use after the original has changed: after ``load_state_dict``,
         a step of an optimizer, another write in place, a parameter that was replaced or moved, or a change of
@@ -608,11 +608,11 @@ class PassStack:
 
     @in_turn
     def _begin_with(self, switches: Switches) -> None:
-        """Let choices that were made elsewhere be those that this session begins with."""
+        """Begin with choices that were made elsewhere."""
         self._settle(History((switches,)))
 
     def _settle(self, history: History) -> None:
-        """Build the stages of a history's entry and let it hold, or leave all as it was."""
+        """Build the stages of a history's entry and make it the present one, or change nothing."""
         stages = self._stages.built(history.now.stack())
         with InterruptsHeld():
             self._history = history
@@ -622,11 +622,11 @@ class PassStack:
         self._stages.note_state()
 
     def held(self) -> AbstractContextManager[None]:
-        """Let no other thread change the session for a while; its original must not be changed meanwhile."""
+        """Keep other threads from changing the session; its original must not be changed meanwhile."""
         return self._turns.held()
 
     def _look_for_changes(self) -> None:
-        """Forget all that was computed from tensors of the original which others have changed since."""
+        """Forget results computed from tensors of the original that others have changed since."""
         if not self._stages.are_stale():
             return
         lost = self._stages.written()
@@ -647,5 +647,5 @@ class PassStack:
 
 
 def each_of(passes: Iterable[Any]) -> list[Any]:
-    """Return passes, of which some are given as lists."""
+    """Return passes, with lists of passes flattened."""
     return [one for each in passes for one in (each if isinstance(each, list | Passes) else [each])]

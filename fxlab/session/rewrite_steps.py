@@ -18,7 +18,7 @@ from fxlab.transformations.journal.node_state import NodeName, NodeState
 
 @dataclass(frozen=True)
 class RewriteStep:
-    """A rewrite of a pass, or a candidate in its place that is excluded."""
+    """A rewrite of a pass, or an excluded candidate."""
 
     candidate: Candidate
     """The nodes of the candidate."""
@@ -37,7 +37,7 @@ def rewrite_steps(
     """Return the rewrites of a pass in the order in which they are made, and excluded candidates.
 
     ``records``: the journal of the pass. ``excluded``: the candidates that it excludes. ``below``: the stage
-    that it is applied to. ``stage``: the stage that it makes.
+    below it. ``stage``: the stage that it makes.
     """
     known = {node.name: node for node in unfolded(below).graph.nodes}
     made = {node.name: node for node in unfolded(stage).graph.nodes}
@@ -99,7 +99,7 @@ def _line_of(node: Node) -> str:
 
 
 def _line(state: NodeState) -> str:
-    """Return a node as Python code is written; text of a model in it is quoted."""
+    """Return a node as Python code; text of a model in it is quoted."""
     if state.op == "placeholder":
         return f"{state.name}: an input"
     if state.op == "get_attr":

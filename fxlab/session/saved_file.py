@@ -18,7 +18,7 @@ from fxlab.transformations.signature import digest
 
 FORMAT = 1
 MOST_BYTES = 50_000_000
-"""Of a file that is read."""
+"""The most bytes of a file that is read."""
 
 
 def facts_of(original: GraphModule, transformed: GraphModule) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def shown(text: str | None) -> str:
-    """Return a text of the file; one that would move a cursor or turn the direction of writing, escaped."""
+    """Return a text of the file, with control characters and changes of the writing direction escaped."""
     return str(text) if str(text).isprintable() else ascii(text)
 
 

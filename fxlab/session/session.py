@@ -135,7 +135,7 @@ class Session(Shortcuts, PassStack):
 
     @property
     def compiled(self) -> Compiled | None:
-        """The session itself if a compiler makes its stages, and so can be asked for more; else ``None``."""
+        """The session itself if a compiler makes its stages, so that it has more members; else ``None``."""
         return None
 
     @property
@@ -145,7 +145,7 @@ class Session(Shortcuts, PassStack):
 
     @property
     def inputs(self) -> Inputs | None:
-        """The inputs that outputs are compared on. Set it to look at others, such as a worst batch."""
+        """The inputs on which outputs are compared. Set it to look at others, such as a worst batch."""
         return self._inputs
 
     @inputs.setter
@@ -202,7 +202,7 @@ class Session(Shortcuts, PassStack):
         return self._comparisons.verdict(self._stack, self.graph_module, self.inputs, variants, gradients)
 
     def _tell_changes_of_model(self) -> None:
-        """Warn if the model's Python would read something else now than when it was traced."""
+        """Warn if the model's Python would now read something else than in the trace."""
         if self._noted is None:
             return
         # The trace tells which attributes a run of the model sets by itself.
@@ -224,7 +224,7 @@ class Session(Shortcuts, PassStack):
 
     @in_turn
     def known_verdict(self) -> Verdict | None:
-        """Return the verdict if there is one already, or if it takes no run in float64; ``None`` if not.
+        """Return the verdict if there is one already, or if it needs no run in float64; else ``None``.
 
         Raises
         ------
@@ -246,17 +246,17 @@ class Session(Shortcuts, PassStack):
         """Judge the present model on a data set, as :func:`evaluate` does.
 
         The inspector shows the result in its tab *Data*, opens the worst batches, and judges other stacks on
-        the same data when it is asked to.
+        the same data on request.
 
         Parameters
         ----------
         batches, metrics, executor, keep, resume
-            As for :func:`evaluate`. Left out, batches and metrics are those that were given last.
+            As for :func:`evaluate`. Left out, the last batches and metrics.
 
         Raises
         ------
         ValueError
-            If no batches were given, or those that were can be read only once; or as :func:`evaluate`.
+            If no batches were given, or they can be read only once; or as :func:`evaluate`.
         """
         if batches is None and self._data is None:
             raise ValueError("The session has no data. Give some: session.evaluate(batches).")
@@ -342,8 +342,8 @@ class Session(Shortcuts, PassStack):
         pass_
             The transformation, on offer or not. Left out, all that are on offer.
         node
-            A node of the stage that it is applied to, or its name. Left out, all candidates that are
-            refused, and where a pattern nearly matches.
+            A node of the stage below it, or its name. Left out, all refused candidates and near misses of
+            patterns.
 
         Returns
         -------
@@ -351,7 +351,7 @@ class Session(Shortcuts, PassStack):
             A row for each place, indexed by the name of the transformation (``pattern``), with the columns of
             :meth:`CompileSession.why_not`: ``pass``; whether it has ``matched``; the ``reason`` in words, and
             its ``code``; how many of its ``operators`` match (``reached``); the node that does not (``at``),
-            and the node that the match ends with (``begins_at``).
+            and the last node of the match (``begins_at``).
 
         Raises
         ------
@@ -384,8 +384,8 @@ class Session(Shortcuts, PassStack):
         """Write a test of a transformation at one node, as Python.
 
         Its model is a function of the nodes there, on random inputs of their shapes, and was run: the test
-        passes. Where these nodes alone do not do, the model and its inputs are arguments of the test; where
-        the transformation cannot be written, it is one as well, and a comment says where it is defined.
+        passes. If these nodes alone do not suffice, the model and its inputs are arguments of the test; so is
+        a transformation that cannot be written as code, and a comment says where it is defined.
 
         Parameters
         ----------
@@ -474,7 +474,7 @@ class Session(Shortcuts, PassStack):
         return self._comparisons.remembered("changes", below, count, found.signature)
 
     def _offering(self, pass_: PassOrName) -> Session:
-        """Return the session, or a copy that offers a pass which this one does not."""
+        """Return the session, or a copy with a pass that this one does not offer."""
         if isinstance(pass_, str) or self.compiled is not None:
             return self
         made = as_pass(pass_, "pass_")
@@ -568,8 +568,8 @@ class Session(Shortcuts, PassStack):
         Raises
         ------
         ValueError
-            If the session was made of a graph module, so that it does not know the model; or if its weights
-            are in files.
+            If the session was made of a graph module and so does not know the model; or if its weights are in
+            files.
 
         Examples
         --------
@@ -605,9 +605,8 @@ class Session(Shortcuts, PassStack):
     def as_step(self, *, check: bool = True) -> StepLoop:
         """Return a function that trains the model of a step on a batch, by the graph with its passes.
 
-        It writes new parameters, buffers and state of the optimizer into those of the user, and returns the
-        loss. A graph holds for one size of batch, and for the tensors in the optimizer's state: for others,
-        the step is traced again.
+        It updates the user's parameters, buffers and optimizer state, and returns the loss. A graph holds for
+        one size of batch, and for the tensors in the optimizer's state: for others, the step is traced again.
 
         Parameters
         ----------
@@ -645,9 +644,9 @@ class Session(Shortcuts, PassStack):
         return StepLoop(self.original, lambda: self.applied, check=flag(check, "check"))
 
     def compare_steps(self, batches: Sequence[Inputs]) -> StepsCompared:
-        """Train with the passes that are on and without, and find the first step that has other bits.
+        """Train with the passes that are on and without, and find the first step whose bits differ.
 
-        Both loops begin with the present model, optimizer and seed, which are put back.
+        Both loops begin with the present model, optimizer and seed, which are restored.
 
         Parameters
         ----------
@@ -689,7 +688,7 @@ class Session(Shortcuts, PassStack):
 
     @in_turn
     def copy(self) -> Session:
-        """Return a session of the same original and inputs, with the same history, which goes its own way.
+        """Return an independent session of the same original and inputs, with the same history.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The session behind a ``model`` argument: the one that was given, or a new one."""
+"""The session of a ``model`` argument: the given one, or a new one."""
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
@@ -19,7 +19,7 @@ def session_of(
     passes: Iterable[Transformation] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Session:
-    """Return a session that was given, or make one of a model; of several models, one of their comparison.
+    """Return a given session, or make one of a model; of several models, one of their comparison.
 
     Inputs are also given by name, as ``arguments``. Raises TypeError if ``model`` is neither, or ``inputs``
     or ``passes`` are given with a session, which has its own.

@@ -43,7 +43,7 @@ _WRITERS = {
     ".html": "report",
     **dict.fromkeys((".onnx", ".pt2"), "export"),
 }
-"""How a file is called that a method writes."""
+"""Names of files that methods write."""
 
 
 _OF_GRAPHS = {
@@ -66,7 +66,7 @@ def _as_file(write: Callable[[str], Any], suffix: str, path: str | os.PathLike[s
 
 
 def _public() -> set[str]:
-    """Return the names of the public functions that fxlab has, of which most take a session first."""
+    """Return the names of fxlab's public functions, most of which take a session first."""
     comparing = (name for name in OF_FXLAB if name.startswith("compare"))
     return {name for name in (*import_module("fxlab").__all__, *comparing) if name[:1].islower()}
 
@@ -105,7 +105,7 @@ class Shortcuts:
 
     @staticmethod
     def writes(name: str) -> bool:
-        """Tell whether a name is that of a conversion to a kind of file, such as ``to_svg``."""
+        """Tell whether a name is a conversion to a kind of file, such as ``to_svg``."""
         return name.startswith("to_") and f".{name.removeprefix('to_')}" in _WRITERS
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -240,12 +240,12 @@ class Shortcuts:
         return times
 
     def bisect(self, *inputs: Any, **options: Any) -> Bisection | None:
-        """Find the rewrite with which it is different: ``fxlab.bisect(session, **options)``."""
+        """Find the rewrite that changes results: ``fxlab.bisect(session, **options)``."""
         found: Bisection | None = _function("bisect")(self, *inputs, **options)
         return found
 
     def compare(self, candidate: Any = None, **options: Any) -> Comparison:
-        """Compare it with another model, or its original with it if there is none: :func:`fxlab.compare`."""
+        """Compare it with another model, or with its original if there is none: :func:`fxlab.compare`."""
         before, after = (self.original, self.graph_module) if candidate is None else (self, candidate)
         if candidate is None:
             options = {"inputs": self.inputs} | options
@@ -254,11 +254,11 @@ class Shortcuts:
 
     @staticmethod
     def load(path: str | os.PathLike[str], *args: Any, **options: Any) -> Any:
-        """Make a session with the choices that one has saved: ``fxlab.load_session(path, model, inputs)``."""
+        """Make a session with saved choices: ``fxlab.load_session(path, model, inputs)``."""
         return _function("load_session")(path, *args, **options)
 
     def written(self, path: str | os.PathLike[str], by: str = "") -> Path | None:
-        """Write a file of the kind that its suffix names; ``None`` if the caller writes that kind itself."""
+        """Write a file in the format of its suffix; ``None`` if the caller writes that format itself."""
         writer = _WRITERS.get(Path(path).suffix, by)
         if writer == by:
             return None

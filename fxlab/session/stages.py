@@ -1,4 +1,4 @@
-"""Stages: the module after each transformation of a stack, made of the one below."""
+"""Stages: the module after each transformation of a stack, made from the one below."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fxlab.transformations.signature import code_of
 
 
 class Stages:
-    """The stages of one stack, which are kept until others take their place or the original changes.
+    """The stages of one stack, kept until others replace them or the original changes.
 
     ``original``: the lowest stage. It is never changed here, but others may train or load it. ``limited``:
     returns a transformation by its name, without the candidates that it excludes.
@@ -65,7 +65,7 @@ class Stages:
         self._made = stages
 
     def forget(self) -> None:
-        """Keep the original alone."""
+        """Keep only the original."""
         self._made = _lowest(self._original)
         self.note_state()
 

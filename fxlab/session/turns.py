@@ -1,4 +1,4 @@
-"""Taking turns: one thread at a time in the methods of a session, and listeners that hear of changes."""
+"""Taking turns: one thread at a time in the methods of a session, and listeners to changes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Turns:
         return unsubscribe
 
     def _tell(self) -> None:
-        """Tell all listeners; one that raises keeps neither the change nor the other listeners from it."""
+        """Tell all listeners; an error in one stops neither the change nor the others."""
         errors: list[Exception] = []
         for listener in tuple(self._listeners):
             try:

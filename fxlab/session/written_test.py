@@ -1,4 +1,4 @@
-"""Tests of one place that a pass rewrites or leaves alone, and new passes, as Python that runs by itself."""
+"""Tests of a place that a pass rewrites or refuses, and new passes, as Python that runs by itself."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _MOST_NODES = 60
 _MOST_LINES = 40
 _MOST_ELEMENTS = 1 << 24
 _FEW_ELEMENTS = 8
-"""Of a constant that is written out."""
+"""The most elements of a constant that is written out."""
 _WIDER = 2
-"""How many times the nodes around are taken in as well."""
+"""How many times the surrounding nodes are added."""
 _OWN_NAMES = "Model", "computed", "case"
 
 
@@ -75,7 +75,7 @@ def written_test(pass_: Transformation, below: GraphModule, node: str) -> str:
 
 
 def written_pass(graph_module: GraphModule, nodes: Sequence[str], choices: Choices | None = None) -> str:
-    """Return a pass for some nodes, with its test: it changes nothing, until somebody writes how.
+    """Return a pass for some nodes, with its test: it changes nothing until its author fills it in.
 
     Raises ValueError if the nodes make no pattern.
     """
@@ -148,7 +148,7 @@ def _test(
 
 
 def _alone(pass_: Transformation, below: GraphModule, names: set[str], code: str | None) -> _Case:
-    """Return a model of some nodes, or of those around as well, at which the pass does the same.
+    """Return a model of some nodes, or also of surrounding ones, on which the pass does the same.
 
     Raises ValueError if there is none.
     """
@@ -257,7 +257,7 @@ def _tensor(function: str, value: Any) -> str:
 
 
 def _lines_at(pass_: Transformation, below: GraphModule, node: str) -> str:
-    """Return the lines that a pass makes of a node, with captured names; all lines if it marks none."""
+    """Return the lines of a pass's result at a node, with captured names; all lines if it marks none."""
     made = changed_copy(below, pass_)
     lines = canonical_lines(made)
     records = pass_.rewrites(made) if isinstance(pass_, CandidatePass) else []

@@ -24,7 +24,7 @@ _OTHER_NAMES = "__call__", "apply", "call", "run"
 
 
 class _OfClass:
-    """A value made from the class; no property, so that an instance may have its own instead."""
+    """A value made from the class; no property, so that an instance may have its own."""
 
     def __init__(self, make: Callable[[type], str]) -> None:
         self._make = make
@@ -55,12 +55,12 @@ class Transformation(ABC):
     preserves_computation : bool
         Whether the transformed module computes the same, up to rounding. ``False`` unless a subclass says so.
     explains_by_running : bool
-        Whether :meth:`explain` has to run it, on a copy. It is then explained when somebody asks, and in a
-        page or report only while it is on.
+        Whether :meth:`explain` has to run it, on a copy. It is then explained on request, and in a page or
+        report only while it is on.
     copies_on_write : bool
-        Whether the transformation promises never to write into a tensor or a module that exists already.
+        Whether the transformation promises never to write into existing tensors or modules.
     makes_new_module : bool
-        Whether it promises to leave the module that it is given as it is, and to return another one.
+        Whether it promises to leave the given module unchanged, and to return another one.
     name : str
         A short name for people: that of the class, in kebab case, unless a subclass or an instance has its
         own.
@@ -109,7 +109,7 @@ class Transformation(ABC):
         return super().__new__(cls)
 
     def __or__(self, other: Any) -> "Transformation":
-        """Return both as one transformation, this one first: ``fxlab.compose(self, other)``."""
+        """Compose both, this one first: ``fxlab.compose(self, other)``."""
         # A file above this one, found when it is asked for.
         both: Transformation = import_module("fxlab.transformations").compose(self, other)
         return both
@@ -127,7 +127,7 @@ class Transformation(ABC):
 
     @abstractmethod
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Transform a graph module and return it, or the module that takes its place.
+        """Transform a graph module and return it, or the module that replaces it.
 
         ``None`` stands for the module that was given, and a ``PassResult`` for its module.
 
@@ -148,9 +148,9 @@ class Transformation(ABC):
         graph_module
             The module to transform.
         lint_and_recompile
-            Whether to check the graph and to write its code anew. ``False`` when more follows.
+            Whether to check the graph and to generate its code. ``False`` if more follows.
         reverse
-            Whether to take the transformation back; only a :class:`ReversibleTransformation` can.
+            Whether to revert the transformation; only a :class:`ReversibleTransformation` can.
 
         Returns
         -------
@@ -160,9 +160,9 @@ class Transformation(ABC):
         Raises
         ------
         TypeError
-            If something else than a graph module is given or made, or if ``reverse`` is asked for in vain.
+            If something else than a graph module is given or made, or if ``reverse`` is not possible.
         ValueError
-            If the graph was broken before; with ``lint_and_recompile=False`` nobody looks.
+            If the graph was broken before; ``lint_and_recompile=False`` skips this check.
         """
         given: Any = graph_module
         if isinstance(given, Graph) and given.owning_module is not None:
@@ -190,7 +190,7 @@ class Transformation(ABC):
         return result
 
     def _on_graph(self, graph: Graph) -> GraphModule:
-        """Transform a graph in place, as hooks of compilers ask for it."""
+        """Transform a graph in place, as hooks of compilers do."""
         owner = graph.owning_module
         result = self(owner)  # type: ignore[arg-type]
         if result is not owner or result.graph is not graph:
@@ -200,7 +200,7 @@ class Transformation(ABC):
         return result
 
     def culprits(self, graph_module: GraphModule) -> tuple[tuple[str, ...], str]:
-        """Return the nodes that a pass without candidates handles wrongly, and why, if it can tell."""
+        """Return the nodes that a pass without candidates handles wrongly, and why, if it knows."""
         return (), ""
 
     def named(self, name: str) -> Self:
@@ -235,23 +235,23 @@ class Transformation(ABC):
     def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
         """Return this transformation limited to some of its candidates.
 
-        It is another transformation, with a signature and marks of its own, and the same name. Limited once
-        more, it takes the candidates that were named both times.
+        It is another transformation, with a signature and marks of its own, and the same name. Limited again,
+        it takes the candidates that were named both times.
 
         Parameters
         ----------
         *nodes
             The candidates, by nodes or names of nodes that :meth:`explain` lists. Of several nodes that are
-            changed together, any stands for all.
+            changed together, any one stands for all.
         missing_ok
-            Whether names that are those of no candidate are let pass. Otherwise they are a ``ValueError``
-            when the limited transformation is applied, and nothing is changed.
+            Whether to ignore names that belong to no candidate. Otherwise they are a ``ValueError`` when the
+            limited transformation is applied, and nothing is changed.
 
         Raises
         ------
         TypeError
-            If the transformation does not tell its candidates apart: only a
-            ``RewritePass`` does, as all of fxlab's own.
+            If the transformation does not tell its candidates apart: only a ``RewritePass``, as all of
+            fxlab's own are, does.
 
         Examples
         --------
@@ -271,7 +271,7 @@ class Transformation(ABC):
         """Return this transformation with some of its candidates excluded.
 
         It is another transformation, with a signature and marks of its own, and the same name.
-        :meth:`explain` says of the candidates that they are excluded on request.
+        :meth:`explain` reports the candidates as excluded on request.
 
         Parameters
         ----------
@@ -355,7 +355,7 @@ class Transformation(ABC):
 
     @contextmanager
     def _signature_held(self) -> Iterator[None]:
-        """Keep the signature while the transformation runs, and for the attributes that the run leaves."""
+        """Keep the signature while the transformation runs, and with the attributes that the run sets."""
         if vars(self).get(HELD, (None,))[0] == id(self):  # it calls itself
             yield
             return
@@ -389,7 +389,7 @@ class Transformation(ABC):
 
 
 class ReversibleTransformation(Transformation):
-    """A transformation that can be taken back: ``transformation(graph_module, reverse=True)``.
+    """A transformation that can be reverted: ``transformation(graph_module, reverse=True)``.
 
     A subclass implements :meth:`~fxlab.Transformation.transform` and :meth:`reverse`.
 
@@ -421,7 +421,7 @@ class ReversibleTransformation(Transformation):
 
     @abstractmethod
     def reverse(self, graph_module: GraphModule) -> GraphModule:
-        """Take the transformation back and return the module.
+        """Revert the transformation and return the module.
 
         Parameters
         ----------
@@ -431,7 +431,7 @@ class ReversibleTransformation(Transformation):
         raise NotImplementedError(f"{type(self).__name__} does not implement reverse.")
 
     def mark_as_restored(self, node: Node) -> None:
-        """Take the mark of this transformation off a node.
+        """Remove the mark of this transformation from a node.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """Limit a pass to some of its candidates.
 
-A limit is an argument of a pass like any other, so a limited pass has a signature of its own, and marks,
-reversal and composition need to know nothing of limits.
+A limit is an argument of a pass like any other, so a limited pass has its own signature, and marks, reversal
+and composition need not know about limits.
 """
 
 from collections.abc import Collection, Iterable
@@ -25,7 +25,7 @@ class Limit:
     only: frozenset[str] | None = None
     """The candidates that are rewritten, if they are not excluded; ``None`` for all."""
     missing_ok: bool = field(default=False, compare=False)
-    """Whether a name may be that of no candidate."""
+    """Whether a name may belong to no candidate."""
 
     def why_not(self, names: Iterable[str]) -> Refusal | None:
         """Return why a candidate with nodes of these names is excluded; ``None`` if it is not."""
@@ -45,7 +45,7 @@ class Limit:
 
 
 def node_names(nodes: Iterable[Node | str]) -> frozenset[str]:
-    """Return the names of nodes that are given by themselves or by name."""
+    """Return the names of nodes, given as nodes or names."""
     names: set[str] = set()
     for node in nodes:
         if not isinstance(node, Node | str):

@@ -24,13 +24,13 @@ def compose(*passes: Any, inplace: bool = True) -> Transformation:
         The transformations, their names or classes, functions of a graph module, or lists of these; none at
         all make one that changes nothing.
     inplace
-        Whether the composition changes the module that it is given. Otherwise it works on a deep copy and
-        returns that, when it is reversed as well.
+        Whether the composition changes the given module. Otherwise it works on a deep copy and returns that,
+        also when it is reversed.
 
     Returns
     -------
     Transformation
-        A :class:`ReversibleTransformation` if all of them are; reversing takes the last one back first. The
+        A :class:`ReversibleTransformation` if all of them are; reversing reverts the last one first. The
         nodes that it changed are those that any of them changed. When one of them raises, the module is
         restored to its state before the first.
 
@@ -58,7 +58,7 @@ def compose(*passes: Any, inplace: bool = True) -> Transformation:
 
 @dataclass(frozen=True)
 class Composition(Transformation):
-    """Several transformations, one after the other, on the module that is given or on a copy of it."""
+    """Several transformations, one after the other, on the given module or on a copy of it."""
 
     transformations: tuple[Transformation, ...]
     inplace: bool = True
@@ -70,7 +70,7 @@ class Composition(Transformation):
 
     @property
     def copies_on_write(self) -> bool:  # type: ignore[override]
-        """Whether all parts copy on write, or are given a copy."""
+        """Whether all parts copy on write, or get a copy."""
         return not self.inplace or all(part.copies_on_write for part in self.transformations)
 
     @property
@@ -79,7 +79,7 @@ class Composition(Transformation):
         return "-then-".join(str(part.name) for part in self.transformations) or "nothing"
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Apply the parts, first first."""
+        """Apply the parts in order."""
         return self._each(self.transformations, graph_module, reverse=False)
 
     def transformed(self, node: Node) -> bool:
@@ -114,10 +114,10 @@ class Composition(Transformation):
 
 
 class ReversibleComposition(Composition, ReversibleTransformation):
-    """Several transformations, one after the other, that can be taken back."""
+    """Several transformations, one after the other, that can be reverted."""
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
-        """Take the parts back, last first."""
+        """Revert the parts, last first."""
         return self._each(reversed(self.transformations), graph_module, reverse=True)
 
 

@@ -7,16 +7,16 @@ every change assigns a new one.
 from torch.fx import GraphModule, Node
 
 KEY = "transformations"
-"""Where in ``node.meta`` the set of signatures is."""
+"""The key of the set of signatures in ``node.meta``."""
 
 
 def marks(node: Node) -> frozenset[str]:
-    """Return the signatures that a node is marked with."""
+    """Return the signatures that mark a node."""
     return frozenset(map(str, node.meta.get(KEY) or ()))
 
 
 def marks_of(graph_module: GraphModule) -> dict[str, tuple[str, ...]]:
-    """Return the signatures of each node that is marked, by the names of the nodes."""
+    """Return the signatures of each marked node, by the names of the nodes."""
     return {node.name: tuple(sorted(marks(node))) for node in graph_module.graph.nodes if node.meta.get(KEY)}
 
 
@@ -26,7 +26,7 @@ def add_mark(node: Node, signature: str) -> None:
 
 
 def remove_mark(node: Node, signature: str) -> None:
-    """Take a signature off a node; an unmarked node keeps no trace of having been marked."""
+    """Remove a signature from a node; an unmarked node keeps no trace of marks."""
     remaining = set(marks(node) - {signature})
     if remaining:
         node.meta[KEY] = remaining

@@ -1,4 +1,4 @@
-"""Names of passes in any common spelling, and tuples of passes that are found by them."""
+"""Names of passes in any common spelling, and tuples in which they find passes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ else:
 
 
 def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_prefix: bool = False) -> str:
-    """Return the name of a pass that is meant; capitals, spaces, hyphens and underscores do not matter.
+    """Return the name of a pass from any spelling; capitals, spaces, hyphens and underscores do not matter.
 
-    ``argument``: the argument that it was given for, to begin an error with. ``by_prefix``: whether an
+    ``argument``: the argument that an error names. ``by_prefix``: whether an
     unambiguous prefix is accepted. Raises ValueError if there is no such name, or several.
     """
     known = list(names)
@@ -49,7 +49,7 @@ def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_pr
 
 
 def _sharing_words(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names with the most words of this one, of which some are short for several."""
+    """Return the names that share the most words with this one; some words are short for several."""
     found = (word.lower() for word in _WORD.findall(name) if len(word) > 1)
     words = {other for word in found for other in _SHORT.get(word, word).split()}
     shared = {
@@ -72,7 +72,7 @@ _SHORT = {
 
 
 class Passes(OtherNames, _Tuple):
-    """A tuple of passes that are found by name, in any common spelling; called, it is itself.
+    """A tuple of passes that are found by name, in any common spelling; a call returns the tuple.
 
     A list is compared with it item by item: names, or the passes.
     """

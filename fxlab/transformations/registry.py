@@ -1,4 +1,4 @@
-"""The passes that are offered, also by packages and this process, and others taken for a pass."""
+"""The passes on offer, also from packages and this process, and other forms of a pass."""
 
 import functools
 import inspect
@@ -66,7 +66,7 @@ def installed() -> list[Transformation]:
 
 
 REGISTERED: dict[str, Transformation] = {}
-"""Those that :func:`fxlab.register` was given in this process, by name."""
+"""Passes that :func:`fxlab.register` was given in this process, by name."""
 
 
 def offered() -> Passes:
@@ -100,7 +100,7 @@ def _warn(entry_point: EntryPoint, error: Exception) -> None:
 
 
 def as_pass(value: Any, argument: str) -> Transformation:
-    """Return a transformation as it is, or make one.
+    """Return a given transformation, or make one.
 
     ``value``: a transformation, the name of an offered one, or its class; a function of a graph module, a
     ``functools.partial`` of one, or a pass of another project, as :func:`from_callable` takes it; or a
@@ -135,20 +135,20 @@ def as_pass(value: Any, argument: str) -> Transformation:
 
 
 def own_class(name: Any) -> type[Transformation] | None:
-    """Return the class of fxlab that a name means and that sessions do not offer by themselves."""
+    """Return the class of a pass of fxlab that sessions do not offer by default, by name."""
     classes = (getattr(passes, each) for each in passes.__all__) if isinstance(name, str) else ()  # type: ignore[attr-defined]
     others = (each for each in classes if each not in available())
     return next((each for each in others if spelt_alike(name, each.__name__)), None)
 
 
 _GRAPH_MODULES = "gm", "graph_module", "GraphModule", "fx.GraphModule", "torch.fx.GraphModule", GraphModule
-"""How the argument of a pass is called or annotated."""
+"""Names and annotations of the argument of a pass."""
 
 
 def is_pass(value: Any) -> bool:
-    """Tell whether a value can only be meant as a pass, in the place of a model.
+    """Tell whether a value given as a model can only be a pass.
 
-    A function is one if its first argument is called ``gm`` or ``graph_module``, or annotated so.
+    A function is one if its first argument is named ``gm`` or ``graph_module``, or annotated as such.
     """
     if isinstance(value, type):
         return issubclass(value, Transformation | PassBase | torch.fx.Transformer)
@@ -164,7 +164,7 @@ def is_pass(value: Any) -> bool:
 
 
 def _of_transformer(cls: type[torch.fx.Transformer]) -> Transformation:
-    """Return a pass that takes the graph which a transformer of torch.fx makes."""
+    """Return a pass that takes the result of a torch.fx Transformer."""
     from fxlab.transformations.foreign.from_callable import from_callable
 
     def transformed(graph_module: GraphModule) -> GraphModule:
@@ -175,7 +175,7 @@ def _of_transformer(cls: type[torch.fx.Transformer]) -> Transformation:
 
 
 def register(pass_: Any = None, *, name: str | None = None) -> Any:
-    """Let every session that is made from now on in this process offer a pass; a decorator.
+    """Offer a pass in every new session of this process; a decorator.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def register(pass_: Any = None, *, name: str | None = None) -> Any:
     Returns
     -------
     Transformation
-        The pass; a function that takes it, if ``pass_`` is left out or a name.
+        The pass; a decorator, if ``pass_`` is left out or a name.
 
     Raises
     ------

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 HELD = "_held_signature"
-"""An attribute that is no argument: the signature of an instance that has changed while it ran.
+"""An attribute that is no argument: the signature of an instance that changed while it ran.
 
-It is kept as a pair with the digest of the attributes for which it holds, or the ``id`` of the instance while
-that runs.
+It is a pair with the digest of the attributes for which it holds, or the ``id`` of the instance while that
+runs.
 """
 
 
@@ -79,7 +79,7 @@ def _is_special(name: str) -> bool:
 
 
 def _functions_in(value: object) -> list[types.FunctionType]:
-    """Return the functions that an attribute of a class stands for, without those that a decorator makes."""
+    """Return the functions behind an attribute of a class, without those that a decorator makes."""
     inner: list[object] = [value]
     if isinstance(value, staticmethod | classmethod):
         inner = [value.__func__]
@@ -118,7 +118,7 @@ def _names_in(code: types.CodeType) -> set[str]:
 
 
 def _written(value: object, around: dict[int, int]) -> bytes:
-    """Return the canonical form of a value; ``around`` are those that it is in, so that cycles end."""
+    """Return the canonical form of a value; ``around``: the values that contain it, so that cycles end."""
     if id(value) in around:
         return b"<cycle %d>" % (len(around) - around[id(value)])
     around[id(value)] = len(around)

@@ -44,7 +44,7 @@ class ModuleInBothPasses:
 
     @cached_property
     def again(self) -> tuple[Node, ...]:
-        """The nodes that have to be computed again, in the order of the graph."""
+        """The nodes to compute again, in the order of the graph."""
         inside, there = set(self.nodes), self._there
         read = [node for node in self.nodes if any(map(self._is_own, node.users))]
         needed = upstream(*read, within=lambda node: node in inside and node not in there)

@@ -19,17 +19,17 @@ from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 
 _STRICTEST = torch.float16
-"""The range that a constant and its inverse must be in where the dtype of the numerator is not known."""
+"""The range for a constant and its inverse if the dtype of the numerator is unknown."""
 
 
 @dataclass(frozen=True)
 class ChangeTrueDivToMulByInverse(RewritePass[Node]):
     """Change divisions by a constant into multiplications by its inverse, which are faster.
 
-    The product can differ from the quotient in its last bit, unless the constant is a power of two. Where
-    the result is rounded to integers later on, as the bucket of a relative position is, a last bit can change
-    a whole one, and the division stays. The constant itself is kept, so that reversal gives back the number
-    that was there. The division node is the one that is marked.
+    The product can differ from the quotient in its last bit, unless the constant is a power of two. If the
+    result is later rounded to integers, like the bucket of a relative position, a last bit can change a whole
+    one, and the division stays. The constant itself is kept, so that reversal restores the same number. The
+    division node is marked.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class ChangeTrueDivToMulByInverse(RewritePass[Node]):
         return _why_no_inverse(numerator, denominator, dtype) or _why_rounded(candidate, facts)
 
     def describe(self, candidate: Node) -> str:
-        """Tell the number that is multiplied by."""
+        """Tell the factor."""
         _, denominator = _operands(candidate)
         return f"a multiplication by {1 / denominator!r} instead of a division by {denominator!r}"
 

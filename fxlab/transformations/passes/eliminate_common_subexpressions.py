@@ -38,7 +38,7 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
 
     Nodes are duplicates if they call the same target with the same inputs and bit-identical constants. Nodes
     that draw random numbers or have side effects stay, and so do results that are written in place, or
-    returned twice: the caller gets two tensors. The nodes that read another one now are marked.
+    returned twice: the caller gets two tensors. Nodes that now read another node are marked.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def _key(node: Node, stands_for: dict[Node, Node], facts: GraphFacts) -> Hashabl
 
 
 def _frozen(value: Any, stands_for: dict[Node, Node]) -> Hashable:
-    """Return something equal for equal arguments alone (``1`` is not ``True``); TypeError for objects."""
+    """Return a key that is equal only for equal arguments (``1`` is not ``True``); TypeError for objects."""
     if isinstance(value, Node):
         return stands_for.get(value, value)
     if isinstance(value, tuple | list):

@@ -17,7 +17,7 @@ from fxlab.transformations.patterns.pattern import either
 _ATEN = torch.ops.aten
 _ROOT = math.sqrt(2 / math.pi)
 _TOLERANCE = 1e-11
-"""How far constants may be from those of torch: ``sqrt(2 / pi)`` is 0.7978845608 in models, to ten digits."""
+"""The tolerance for constants: models write ``sqrt(2 / pi)`` as 0.7978845608, to ten digits."""
 
 
 def silu(x: Any) -> Any:
@@ -47,13 +47,13 @@ _CONSTANTS: dict[Callable[..., Any], dict[str, float]] = {
 class FuseActivation(FusingPass):
     """Compute activations that are written as arithmetic by ``silu`` or ``gelu`` of ``torch.nn.functional``.
 
-    Fused are ``x * sigmoid(x)``, ``x * (1 + erf(x / sqrt(2))) / 2`` and its approximation by a tanh
+    It fuses ``x * sigmoid(x)``, ``x * (1 + erf(x / sqrt(2))) / 2`` and its approximation by a tanh
     (Hendrycks and Gimpel 2016), with factors in any order: GPT-2 writes the latter as eight operations, and
     compilers decompose ``silu``. An activation with constants rounded to fewer than ten digits is another
     function, and stays. The result is equal up to rounding: half precision is not rounded in between;
     ``gelu`` of infinity is NaN on CPUs. Dtypes must be known: trace with ``fxlab.symbolic_trace``, or run
     ``ShapeProp``. A graph with powers in them refuses to run under autocast, which computes powers in single
-    precision. The last node is the one that is marked.
+    precision. The last node is marked.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class FuseActivation(FusingPass):
         return functional.gelu, _ATEN.gelu.default, (candidate.value,), settings
 
     def why_other(self, candidate: Written) -> Refusal | None:
-        """Refuse constants that are not those of torch."""
+        """Refuse constants that differ from torch's."""
         pairs = [(candidate.captured[name], number) for name, number in _CONSTANTS[candidate.pattern].items()]
         is_fixed = all(type(mine) in (int, float) for mine, _ in pairs)
         error = max((abs(a / b - 1) for a, b in pairs), default=0.0) if is_fixed else math.inf

@@ -75,7 +75,7 @@ class Attention:
     """The value that replaces scores, if no mask is added to them."""
     scale: float | Node = 1.0
     divides: bool = False
-    """Whether scores are divided by the scale, which is computed from sizes then."""
+    """Whether scores are divided by the scale, which is then computed from sizes."""
     largest: float = 0.0
     """A bound of the absolute values in the mask."""
     keeps_a_key: bool = False
@@ -85,7 +85,7 @@ class Attention:
     is_written: bool = False
     """Whether the product with the values is written in place, so that views of it must stay views."""
     misfit: Refusal | None = field(default=None, compare=False)
-    """Why it is no attention that can be fused, if something else stands between."""
+    """Why it cannot be fused, if something else stands between."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -457,9 +457,9 @@ def _why_mask_differs(attention: Attention) -> Refusal | None:
 
 
 def _why_fill_differs(attention: Attention, fill: Fill) -> Refusal | None:
-    """Return why scores that are filled are not those that a number is added to; ``None`` if they are.
+    """Return why filling scores differs from adding a number to them; ``None`` if it does not.
 
-    To the smallest number of a dtype, a score adds nothing; half precision is none that scores are far from.
+    A score adds nothing to the smallest number of a dtype, except in half precision, which scores may reach.
     """
     dtype, condition = known_dtype(attention.node), known_dtype(fill.where)
     if condition is None:

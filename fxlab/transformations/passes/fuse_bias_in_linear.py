@@ -24,8 +24,7 @@ class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
     """Fuse the bias of linear layers into their weight: a one is appended to the input.
 
     ``x @ W.T + b`` becomes ``[x, 1] @ [W, b].T``: the weight gains a column, the input gains a last entry
-    of one. The linear node is the one that is marked; the node that pads its input is taken out again on
-    reversal.
+    of one. The linear node is marked; reversal removes the node that pads its input.
 
     Examples
     --------

@@ -57,7 +57,7 @@ class FuseNorm(FusingPass):
         return None
 
     def refuse(self, candidate: Written, facts: GraphFacts) -> Refusal | None:
-        """Refuse a layout that the function would not keep as well."""
+        """Refuse a layout that the function would not keep."""
         if reason := super().refuse(candidate, facts):
             return reason
         if layout_matters(candidate.node, facts.graph_module) and not is_known_contiguous(
@@ -67,7 +67,7 @@ class FuseNorm(FusingPass):
         return None
 
     def why_no_autocast(self, candidate: Written) -> str | None:
-        """Refuse it where nothing tells the dtype of the value."""
+        """Say so if nothing tells the dtype of the value."""
         return "where its dtypes may be others"
 
     def arguments(self, candidate: Written) -> tuple[Any, ...]:
@@ -81,12 +81,12 @@ class FuseNorm(FusingPass):
 class FuseRMSNorm(FuseNorm):
     """Compute RMS norms by ``torch.nn.functional.rms_norm``.
 
-    Fused is ``x / sqrt(mean(x**2) + eps)`` over the last dimension, with casts in between and a product with
-    a weight as they come (Zhang and Sennrich 2019). The result is equal up to rounding: half precision is
-    not rounded in between. On CPUs torch runs the same arithmetic without Python in between, so small
-    models gain a few percent, and large tensors nothing; for GPUs torch has a kernel. Shapes and dtypes must
-    be known: trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. Where the dtypes of the graph could
-    be others under autocast, it refuses to run there. The last product is the one that is marked.
+    It fuses ``x / sqrt(mean(x**2) + eps)`` over the last dimension, with optional casts in between and an
+    optional weight (Zhang and Sennrich 2019). The result is equal up to rounding: half precision is not
+    rounded in between. On CPUs torch runs the same arithmetic without Python in between, so small models gain
+    a few percent, and large tensors nothing; for GPUs torch has a kernel. Shapes and dtypes must be known:
+    trace with ``fxlab.symbolic_trace``, or run ``ShapeProp``. A graph whose dtypes may differ under autocast
+    refuses to run there. The last product is marked.
 
     Examples
     --------
@@ -118,12 +118,11 @@ class FuseRMSNorm(FuseNorm):
 class FuseLayerNorm(FuseNorm):
     """Compute layer norms by ``torch.nn.functional.layer_norm``.
 
-    Fused is ``(x - mean(x)) / sqrt(var(x) + eps)`` over the last dimension, with casts in between, and the
-    product with a weight and the sum with a bias as they come (Ba et al. 2016). Models write them out, and
-    graphs that compilers have decomposed do. The result is equal up to rounding: half precision is not
-    rounded in between. Shapes and dtypes must be known: trace with ``fxlab.symbolic_trace``, or run
-    ``ShapeProp``. Where the dtypes of the graph could be others under autocast, it refuses to run there. The
-    last node is the one that is marked.
+    It fuses ``(x - mean(x)) / sqrt(var(x) + eps)`` over the last dimension, with optional casts in between,
+    and an optional weight and bias (Ba et al. 2016). Models and decomposed graphs write it out. The result is
+    equal up to rounding: half precision is not rounded in between. Shapes and dtypes must be known: trace
+    with ``fxlab.symbolic_trace``, or run ``ShapeProp``. A graph whose dtypes may differ under autocast
+    refuses to run there. The last node is marked.
 
     Examples
     --------

@@ -28,11 +28,11 @@ _VIEWS = (torch.ops.aten.view.default, torch.ops.aten.expand.default)
 
 @dataclass(frozen=True)
 class LinearGroup:
-    """Calls of linear layers that can be one call, in graph order; or one call that is left over."""
+    """Calls of linear layers that can be one call, in graph order; or a single call."""
 
     layers: tuple[Layer[nn.Linear], ...]
     contiguous: tuple[bool, ...]
-    """Whether each result must lie in memory as a linear layer leaves it."""
+    """Whether each result must be contiguous, as that of a linear layer is."""
     apart: str = ""
     """The difference of one call from the most similar other that reads the same input, in words."""
 
@@ -213,7 +213,7 @@ def _why_not_mergeable(facts: GraphFacts, layer: Layer[nn.Linear]) -> Refusal | 
 def _take_part(
     layer: Layer[nn.Linear], merged: Node, start: int, stop: int, contiguous: bool, edit: Editor
 ) -> None:
-    """Let the node of a layer take its part of the merged result."""
+    """Let the node of a layer read its slice of the merged result."""
     node = layer.node
     if not contiguous:
         target, args, kwargs = slice_call(node, merged, start, stop)

@@ -22,7 +22,7 @@ from fxlab.units import counted
 
 @dataclass(frozen=True)
 class Updates:
-    """The part of a training step behind the gradients, and its equal calls."""
+    """The part of a training step downstream of the gradients, and its equal calls."""
 
     nodes: tuple[Node, ...]
     """The merged calls, which an explanation names."""
@@ -36,11 +36,10 @@ class Updates:
 class MergeUpdates(RewritePass[Updates]):
     """Merge equal updates of parameters into calls for lists of tensors, as optimizers with ``foreach`` do.
 
-    An optimizer computes the same few operators for each parameter. In the graph of
-    :func:`fxlab.trace_step`, those that compute the same with the same numbers, of tensors of one dtype and
-    device, become one ``torch._foreach_...``. Nodes downstream of the gradients move to the end of the graph.
-    On an accelerator a step of many small parameters launches fewer kernels; a CPU computes the same bits,
-    one tensor after the other.
+    An optimizer computes the same few operators for each parameter. In the graph of :func:`fxlab.trace_step`,
+    equal calls with equal numbers, on tensors of one dtype and device, become one ``torch._foreach_...``.
+    Nodes downstream of the gradients move to the end of the graph. On an accelerator a step of many small
+    parameters launches fewer kernels; a CPU computes the same bits, one tensor after the other.
 
     Examples
     --------
@@ -90,7 +89,7 @@ class MergeUpdates(RewritePass[Updates]):
         return f"{calls} of the update become {len(candidate.groups)} for lists of tensors"
 
     def rewrite(self, candidate: Updates, edit: Editor) -> tuple[Node, ...]:
-        """Write the updates anew at the end of the graph."""
+        """Rewrite the updates at the end of the graph."""
         end = edit.graph_module.graph.output_node()
         edit.move(candidate.behind, end)
         used = {node for node in candidate.behind if node.users}
@@ -99,7 +98,7 @@ class MergeUpdates(RewritePass[Updates]):
         items: dict[Node, Node] = {}
 
         def read_by(reader: Node, value: Any) -> Any:
-            """Return arguments of a node in which items of lists stand for calls that were merged."""
+            """Return arguments of a node, with items of lists in place of merged calls."""
 
             def item(node: Node) -> Node:
                 if node in group_of and node not in items:
@@ -170,7 +169,7 @@ def _key(node: Node, keys: Mapping[Node, Any]) -> tuple[Any, ...]:
 
 
 def _for_lists(node: Node) -> Any:
-    """Return the operator that computes many calls of one at once; ``None`` if there is none."""
+    """Return the operator that computes many calls of another at once; ``None`` if there is none."""
     target = node.target
     if not isinstance(target, OpOverload) or target.namespace != "aten" or not _is_tensor(node):
         return None

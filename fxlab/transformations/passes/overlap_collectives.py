@@ -33,7 +33,7 @@ class Shift:
     beside: Node | None = None
     """The node that it moves before, or behind."""
     passed: int = 0
-    """The number of nodes that compute something and that it passes."""
+    """The number of computing nodes that it passes."""
 
     @property
     def is_start(self) -> bool:
@@ -42,7 +42,7 @@ class Shift:
 
     @property
     def where(self) -> str:
-        """The side of others on which it is to stand."""
+        """The side of the other node on which to stand."""
         return "before" if self.is_start else "behind"
 
 
@@ -53,7 +53,7 @@ class OverlapCollectives(RewritePass[Shift]):
     A start of ``all_gather`` moves up, with the casts and views that only it reads; a wait for
     ``reduce_scatter`` or ``all_reduce`` moves down, with the casts and views that only read it. Nothing else
     changes: no node passes one that it depends on, that writes its inputs, or whose effects are unknown.
-    Collectives start in the order in which they did, so that ranks that run other graphs still meet.
+    Collectives keep their order of starts, so that ranks that run other graphs still meet.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class OverlapCollectives(RewritePass[Shift]):
 
 
 class _Line:
-    """The nodes in the order in which they will stand, and the bytes that are on their way meanwhile."""
+    """The nodes in their future order, and the bytes in flight at each."""
 
     def __init__(self, found: Sequence[Collective], facts: GraphFacts, bounds: OverlapCollectives) -> None:
         self._facts, self._bounds = facts, bounds
@@ -179,7 +179,7 @@ class _Line:
         return shift
 
     def move(self, shift: Shift) -> None:
-        """Let nodes stand elsewhere."""
+        """Move nodes."""
         assert shift.beside is not None
         for node in shift.moves:
             before, behind = self._before[node], self._next[node]

@@ -60,7 +60,7 @@ class RemoveDeadCode(RewritePass[Node]):
         return (candidate,) if is_pure_in_evaluation(candidate, facts) else ()
 
     def describe(self, candidate: Node) -> str:
-        """Tell that it would go."""
+        """Say that it would be removed."""
         return "removed; nothing uses it"
 
     def rewrite(self, candidate: Node, edit: Editor) -> tuple[Node, ...]:

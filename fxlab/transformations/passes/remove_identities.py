@@ -32,12 +32,11 @@ _KEEP_DENSE = frozenset({"view", "reshape", "permute", "transpose", "t", "unsque
 class RemoveIdentities(RewritePass[Node]):
     """Remove identity and inactive dropout nodes: their users read the input directly.
 
-    A dropout in evaluation mode, or a function that drops nothing, returns the very tensor object that it is
-    given, so nothing changes even where that is written in place or returned. Once an exported graph is
-    decomposed, a dropout is a copy (``aten.clone``), which goes if it lies in memory as its input does and
-    neither is written in place or returned. The modules stay in their place. Where the module of a dropout
-    was called, the graph refuses to run in training mode until this is reversed. The nodes that read another
-    one now are marked.
+    A dropout in evaluation mode, or a function that drops nothing, returns the very same tensor object, so
+    nothing changes even if that is written in place or returned. In a decomposed exported graph a dropout is
+    a copy (``aten.clone``), which is removed if it has the layout of its input and neither is written in
+    place or returned. The modules stay in their place. If the module of a dropout was called, the graph
+    refuses to run in training mode until this is reversed. Nodes that now read another node are marked.
 
     Examples
     --------
@@ -83,7 +82,7 @@ class RemoveIdentities(RewritePass[Node]):
 
 
 def _why_no_identity(node: Node, facts: GraphFacts) -> Refusal | None:
-    """Return why a call may return something else than the very tensor it is given; ``None`` if not."""
+    """Return why a call may return something else than its very input; ``None`` if it does not."""
     module = facts.module(node)
     if _value(node) is None:
         return Reason.NOT_AN_IDENTITY_CALL()
@@ -105,7 +104,7 @@ def _why_returned(node: Node, facts: GraphFacts) -> Refusal | None:
 
 
 def _is_copy(node: Node) -> bool:
-    """Tell whether a node of an exported graph copies a tensor as it lies in memory."""
+    """Tell whether a node of an exported graph copies a tensor with its layout."""
     return node.target is _ATEN.clone.default and argument(node, "memory_format") in (
         None,
         torch.preserve_format,
@@ -126,7 +125,7 @@ def _why_copied(copy: Node, facts: GraphFacts) -> Refusal | None:
 
 
 def _is_dense(value: Node, facts: GraphFacts) -> bool:
-    """Tell whether a value has no gaps in memory, as kernels allocate it; compositions may return a part."""
+    """Tell whether a value has no gaps in memory, as kernels allocate it; a composite may return a part."""
     while computes(value) in _KEEP_DENSE and isinstance(value.args[0], Node):
         value = value.args[0]
     if value.target is operator.getitem and isinstance(value.args[0], Node):

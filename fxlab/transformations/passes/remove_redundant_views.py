@@ -23,7 +23,7 @@ _SHOW_ALL = _RESHAPES | {"reshape", "expand", "slice"}
 
 @dataclass(frozen=True)
 class RedundantView:
-    """A call that shows a tensor as it is, or as its input could be shown at once."""
+    """A call that shows its input unchanged, or that could show an earlier tensor directly."""
 
     node: Node
     source: Node
@@ -137,7 +137,7 @@ def _redundant(node: Node) -> RedundantView | None:
 
 
 def _permutation(node: Node) -> list[int] | None:
-    """Return the dimension of its input that each dimension of a node is; ``None`` if it permutes none."""
+    """Return the input dimension for each dimension of a node; ``None`` if it is no permutation."""
     if computed_by(node) not in ("permute", "transpose", "t") or not isinstance(
         node.meta.get("val"), torch.Tensor
     ):
@@ -148,7 +148,7 @@ def _permutation(node: Node) -> list[int] | None:
 
 
 def _takes_slices(node: Node) -> bool:
-    """Tell whether a node takes slices alone, as ``x[:, 1:]`` does and ``x[0]`` does not."""
+    """Tell whether a node only takes slices, as ``x[:, 1:]`` does and ``x[0]`` does not."""
     if computed_by(node) != "getitem" or len(node.args) != 2:
         return False
     index = node.args[1]

@@ -33,20 +33,20 @@ def repeated(x: Any, count: int) -> Any:
 
 
 def grouped(query: Any, key: Any, value: Any, count: int, mask: Any = None) -> Any:
-    """Attend to keys and values of which each head is repeated."""
+    """Attend to keys and values with repeated heads."""
     key, value = repeated(key, count), repeated(value, count)
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
 
 
 @dataclass(frozen=True)
 class GroupedAttention:
-    """Attention of which keys or values are repeated."""
+    """Attention with repeated keys or values."""
 
     node: Node
     sources: Mapping[Node, Node]
-    """The repeated heads, and those of shape ``(batch, heads, length, size)`` that they are made of."""
+    """The repeated heads, and their sources of shape ``(batch, heads, length, size)``."""
     inner: tuple[Node, ...]
-    """The nodes that would go, last first."""
+    """The nodes to erase, last first."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -59,11 +59,11 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
     """Let ``scaled_dot_product_attention`` share heads of keys and values instead of copies of them.
 
     Llama, Mistral, Qwen and others have fewer keys and values than queries (Ainslie et al. 2023), and repeat
-    both for each query: copies of the whole cache for each token. With ``enable_gqa=True`` the function
-    reads them as they are, and returns the same bits. Attention that is written as products is first to be
-    fused by :class:`FuseAttention`. On GPUs the pass applies to half precision without a mask, as no other
-    kernel there takes fewer keys than queries. Shapes must be known: trace with ``fxlab.symbolic_trace``, or
-    run ``ShapeProp``. The attention is the node that is marked.
+    both for each query: copies of the whole cache for each token. With ``enable_gqa=True`` the function reads
+    them directly, and returns the same bits. First fuse attention that is written as products by
+    :class:`FuseAttention`. On GPUs the pass applies to half precision without a mask, as no other kernel
+    there takes fewer keys than queries. Shapes must be known: trace with ``fxlab.symbolic_trace``, or run
+    ``ShapeProp``. The attention node is marked.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class RemoveRepeatedHeads(MatchingPass[GroupedAttention]):
     around: ClassVar = frozenset({"scaled_dot_product_attention"})
 
     def match(self, facts: GraphFacts) -> Iterator[GroupedAttention]:
-        """Yield the attentions of which keys or values are repeated."""
+        """Yield the attentions with repeated keys or values."""
         index = GraphIndex(facts)
         matcher = Matcher(read_once(repeated)[0], index)
         for node in index.position:
@@ -134,7 +134,7 @@ def _only_moves(found: Found) -> bool:
 
 
 def _are_repeated_alike(candidate: GroupedAttention) -> bool:
-    """Tell whether keys and values have equally many heads, each of which is repeated for the queries."""
+    """Tell whether keys and values have equally many heads, each repeated for the queries."""
     query, key, value = (argument(candidate.node, name) for name in ("query", "key", "value"))
     if candidate.sources.keys() != {key, value}:
         return False

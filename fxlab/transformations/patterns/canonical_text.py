@@ -18,7 +18,7 @@ def canonical_text(graph_module: GraphModule) -> str:
 
 
 def canonical_lines(graph_module: GraphModule) -> dict[str, str]:
-    """Return the lines of :func:`canonical_text`, by the names of the nodes that they are of."""
+    """Return the lines of :func:`canonical_text`, by the names of their nodes."""
     return _Text(GraphIndex(GraphFacts(graph_module))).written()
 
 

@@ -14,7 +14,7 @@ from fxlab.transformations.calls.calls import Term
 
 @dataclass(frozen=True)
 class Joined:
-    """A sum or a product of several values, that one argument captures."""
+    """A sum or a product of several values that one argument captures."""
 
     name: str
     values: tuple[Any, ...]
@@ -22,7 +22,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Size:
-    """A size that a call is given as -1, or that it is told by its result."""
+    """A size that a call gives as -1, or that follows from its result."""
 
     node: Node
     dim: int
@@ -57,7 +57,7 @@ def has_nodes(value: Any) -> bool:
 
 
 def number_of(value: Any) -> Any:
-    """Return the number that a value is known to be; ``None`` if it is none."""
+    """Return the known number of a value; ``None`` if there is none."""
     if isinstance(value, Size):
         return value.value
     return known_result(value) if isinstance(value, Node) else value

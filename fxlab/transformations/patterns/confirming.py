@@ -256,7 +256,7 @@ class Confirming:
         return f"by at most {most:.2g} in values up to {scale:.2g}{place}, in float64"
 
     def _other_dtypes(self, replacement: Replacement) -> Refusal | None:
-        """Return why results are of another dtype than those of the graph; ``None`` if they are not."""
+        """Return why the dtypes of results differ from those of the graph; ``None`` if they do not."""
         for expected, found in self._dtypes(replacement, None):
             if expected != found:
                 return Reason.RESULT_DIFFERS(found=dtype_name(found), expected=dtype_name(expected))
@@ -268,7 +268,7 @@ class Confirming:
             return any(mine != other for mine, other in self._dtypes(replacement, torch.float32))
 
     def _dtypes(self, replacement: Replacement, dtype: torch.dtype | None) -> list[tuple[Any, Any]]:
-        """Return the dtypes of the results of both, for values of a dtype or of those that there are."""
+        """Return the dtypes of both results, for values of a given dtype or of their own."""
         self._widen = lambda value: value
         try:
             leaves, weights = self._random(torch.Generator().manual_seed(0), dtype, True)

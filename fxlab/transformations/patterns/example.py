@@ -1,4 +1,4 @@
-"""Patterns made of nodes that somebody has selected."""
+"""Patterns made of selected nodes."""
 
 import keyword
 from collections.abc import Callable, Iterable
@@ -18,11 +18,11 @@ _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Size)
 
 
 class HasGraphModule(Protocol):
-    """A session, or anything else that has a graph module."""
+    """A session, or any object with a graph module."""
 
     @property
     def graph_module(self) -> GraphModule:
-        """The graph that is looked at."""
+        """The present graph."""
 
 
 def pattern_of(
@@ -30,13 +30,13 @@ def pattern_of(
 ) -> Callable[..., Any]:
     """Make a pattern of some nodes: a function whose arguments are their inputs.
 
-    Weights and buffers are annotated as ``torch.nn.Parameter``, sizes that are computed are arguments, and
-    numbers stand as they are. ``inspect.getsource`` returns its source, to be edited.
+    Weights and buffers are annotated as ``torch.nn.Parameter``, computed sizes are arguments, and numbers are
+    literal. ``inspect.getsource`` returns its source for editing.
 
     Parameters
     ----------
     session
-        A session, whose present model is looked at, or a graph module.
+        A session, whose present model is read, or a graph module.
     nodes
         The nodes, or their names.
     name
@@ -47,7 +47,7 @@ def pattern_of(
     TypeError
         If it is no session or graph module, or one of ``nodes`` no node or name.
     ValueError
-        If there is no such node, one computes nothing, or one calls a function that is none of torch.
+        If there is no such node, one computes nothing, or one calls a function that is not torch's.
 
     Examples
     --------

@@ -31,9 +31,9 @@ def from_pattern(
     candidate like that of any pass: one with other users inside, or whose inputs are written in between, is
     left alone; :meth:`~fxlab.Transformation.explain` reports these, and near misses of the pattern.
 
-    Where shapes are known, the replacement is run in float64 on random numbers of these shapes, beside the
-    nodes that it would replace. One that returns another shape or dtype is refused; one that returns other
-    numbers as well, if it promises to preserve the computation.
+    If shapes are known, the replacement is compared with the nodes that it would replace, in float64 on
+    random numbers. One that returns another shape or dtype is refused; so is one that returns other numbers,
+    if it promises to preserve the computation.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def find_matches(
     where: Mapping[str, Callable[[Match], bool]] | None = None,
     ignore_literals: bool = False,
 ) -> list[Match]:
-    """Find the places that a pattern matches, as :func:`from_pattern` reads it; nothing is replaced.
+    """Find the places that a pattern matches, read as by :func:`from_pattern`; nothing is replaced.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def find_matches(
     Raises
     ------
     TypeError
-        If the graph module is none, or the pattern cannot be called.
+        If ``graph_module`` is no graph module, or the pattern cannot be called.
     ValueError
         If the pattern cannot be traced.
 
@@ -155,7 +155,7 @@ def _patterns(pattern: Any) -> tuple[Callable[..., Any], ...]:
 
 
 def _read_checked(pattern: Callable[..., Any]) -> list[Pattern]:
-    """Trace a pattern, or say why it is none."""
+    """Trace a pattern, or raise the reason why it is none."""
     try:
         read = read_pattern(pattern)
     except Exception as error:  # tracing runs the function
@@ -176,7 +176,7 @@ def _read_checked(pattern: Callable[..., Any]) -> list[Pattern]:
 
 
 def _check(pattern: Callable[..., Any], replacement: Callable[..., Any]) -> None:
-    """Refuse a pattern and a replacement that do not belong together."""
+    """Refuse a pattern and a replacement that do not fit together."""
     read = _read_checked(pattern)
     takes, returns = len(read[0].captures) + len(read[0].absent), len(read[0].outputs)
     choices = [(one, one.absent) for one in read]

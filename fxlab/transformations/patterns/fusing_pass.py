@@ -37,7 +37,7 @@ from fxlab.transformations.rewriting.editor import Editor
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _GOES_ON = frozenset({"mul", "div", "add", "neg", "reciprocal"})
-"""Arithmetic between an operator that a pattern is known by and its result."""
+"""Arithmetic between the characteristic operator of a pattern and its result."""
 _STEPS = 5
 
 Call = tuple[Callable[..., Any], OpOverload, tuple[Any, ...], dict[str, Any]]
@@ -49,7 +49,7 @@ class Written:
     """Arithmetic that one function computes."""
 
     pattern: Callable[..., Any]
-    """Which of the patterns it is."""
+    """The pattern."""
     node: Node
     """The last node, which becomes the call."""
     captured: Mapping[str, Any]
@@ -128,7 +128,7 @@ class FusingPass(MatchingPass[Written]):
         return iter(sorted(fitting, key=lambda each: index.position[each.node]))
 
     def _places(self, index: GraphIndex) -> dict[Node, set[str]]:
-        """Return the arithmetic that operators of the patterns go into, last first, and their names."""
+        """Return the arithmetic downstream of operators of the patterns, last first, and their names."""
         names: dict[Node, set[str]] = {}
         for node in index.position:
             term = index.calls.term(node) if computed_by(node) in self.around else None
@@ -149,7 +149,7 @@ class FusingPass(MatchingPass[Written]):
         return {node: names[node] for node in places}
 
     def _fits(self, candidate: Written) -> bool:
-        """Tell whether a candidate takes more than a smaller one, as far as a look at its nodes tells."""
+        """Tell whether a candidate covers more than a smaller one, by its nodes alone."""
         own = {candidate.node, *candidate.inner, *candidate.checks}
         is_alone = all(own.issuperset(each.users) for each in candidate.inner)
         return is_alone and self._why_unlike(candidate) is None
@@ -210,7 +210,7 @@ def _readings(pattern: Callable[..., Any], node: Node, found: Found) -> Iterator
 
 
 def why_dtypes_differ(given: Iterable[Node], inner: Iterable[Node]) -> Refusal | None:
-    """Return why dtypes are not one; ``None`` if they are, or those in between are more precise."""
+    """Return why dtypes differ; ``None`` if they do not, or those in between are more precise."""
     dtypes = {node: known_dtype(node) for node in given}
     between = {node: known_dtype(node) for node in inner if computes(node) != "var_mean"}
     unknown = next((node for node, dtype in (dtypes | between).items() if dtype is None), None)

@@ -39,9 +39,9 @@ class Match:
     found: Found = field(repr=False)
     index: GraphIndex = field(repr=False)
     excluded: Refusal | None = field(default=None, repr=False)
-    """The condition that it does not meet."""
+    """The unmet condition."""
     moved: dict[Node, Node] = field(default_factory=dict, repr=False)
-    """The nodes that earlier rewrites have put in the place of others."""
+    """The replacements of nodes by earlier rewrites."""
 
     def __getitem__(self, name: str) -> Any:
         """Return the captured value of an argument."""
@@ -80,7 +80,7 @@ def _stays(node: Node, match: Match) -> bool:
 
 
 def why_used_elsewhere(match: Match, facts: GraphFacts) -> Refusal | None:
-    """Return why nodes of a match cannot go; ``None`` if nothing else needs them."""
+    """Return why nodes of a match must stay; ``None`` if nothing else needs them."""
     own = {*match.nodes}
     for node in match.inner:
         others = [user for user in match.index.readers(node) if user not in own]

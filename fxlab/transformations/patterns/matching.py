@@ -1,4 +1,4 @@
-"""Places at which a pattern matches, and how far it comes where it does not."""
+"""Places at which a pattern matches, and how far it gets elsewhere."""
 
 import itertools
 import math
@@ -33,15 +33,15 @@ _ALSO_CALLED = frozenset({
 _DIVISIONS = {"div": "floor_divide", "floor_divide": "div"}
 """Calls that are easily confused, and compute something else."""
 _MOST_STEPS = 4000
-"""Comparisons at one node, so that a pattern with many orders ends."""
+"""The most comparisons at one node, so that a pattern with many orders ends."""
 _MOST_ABSORBED = 6
-"""Terms of a sum or a product that one argument stands for."""
+"""The most terms of a sum or a product that one argument stands for."""
 _DIMENSIONS = ("dim", "dims", "start_dim", "end_dim")
 
 
 @dataclass
 class Found:
-    """A match, or the part of one that is found so far."""
+    """A match, or the part of one found so far."""
 
     captured: dict[str, Any] = field(default_factory=dict)
     nodes: dict[Node, None] = field(default_factory=dict)

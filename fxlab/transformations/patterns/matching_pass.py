@@ -1,4 +1,4 @@
-"""The base of passes that look for patterns, and tell where one nearly matches."""
+"""The base of passes that look for patterns and report near misses."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -18,27 +18,27 @@ from fxlab.transformations.rewriting.rewrite_pass import Attempt, Candidate, Rew
 
 C = TypeVar("C", bound=Candidate)
 _FEW = 5
-"""Places that are told of where a pattern nearly matches nowhere."""
+"""The number of places reported if a pattern nearly matches nowhere."""
 _MOST = 12
-"""Calls around which a pass of fxlab's own looks for near misses."""
+"""The number of calls around which a pass of fxlab looks for near misses."""
 _LEAST = 1 / 3
 """The share of a pattern that must fit there."""
 
 
 @dataclass(frozen=True, eq=False)
 class MatchingPass(RewritePass[C]):
-    """Tells where patterns nearly match, which its candidates have, or are like."""
+    """Reports near misses of the patterns of its candidates."""
 
     looks_for: ClassVar[tuple[Callable[..., Any], ...]] = ()
     """Its candidates, as functions of eager torch."""
     unlike: ClassVar[tuple[Callable[..., Any], ...]] = ()
     """Patterns that look like a near miss, and are none."""
     around: ClassVar[frozenset[str]] = frozenset()
-    """Names of operators of which each candidate calls one."""
+    """Names of operators, one of which each candidate calls."""
     tells_always: ClassVar[bool] = False
-    """Whether it tells of near misses beside candidates."""
+    """Whether it reports near misses next to candidates."""
     only_casts: ClassVar[bool] = False
-    """Whether the patterns see through casts, and nothing else."""
+    """Whether the patterns see through casts only."""
 
     def _patterns(self) -> Sequence[Pattern]:
         return [one for each in self.looks_for for one in read_once(each)]
@@ -47,13 +47,13 @@ class MatchingPass(RewritePass[C]):
         return Matcher(pattern, index, explains=True)
 
     def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[Sequence[C], list[Miss]]:
-        """Return the candidates, and the places where a pattern nearly matches, nearest first."""
+        """Return the candidates, and the near misses of patterns, nearest first."""
         candidates = list(self.match(facts))
         taken = {node for each in candidates for node in (*nodes_of(each), *getattr(each, "inner", ()))}
         return candidates, self._near_misses(facts, taken) if misses else []
 
     def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[Miss]:
-        """Return the places where a pattern nearly matches, without nodes that are taken."""
+        """Return the near misses of patterns, without taken nodes."""
         index = GraphIndex(facts, only_casts=self.only_casts)
         anchors = (node for node in index.position if node not in taken and self._is_around(node, facts))
         others = [Matcher(one, index) for each in self.unlike for one in read_once(each)]
@@ -92,7 +92,7 @@ class MatchingPass(RewritePass[C]):
         return explanation(rows)
 
     def attempts(self, graph_module: GraphModule, node: str | None = None) -> list[Attempt]:
-        """Return how far the pattern comes at a node, or where it nearly matches, furthest first."""
+        """Return how far the pattern gets at a node, or its near misses, furthest first."""
         found: list[Attempt] = []
         for facts in self._facts_of(graph_module):
             candidates, misses = self._tried(facts)
@@ -131,7 +131,7 @@ class MatchingPass(RewritePass[C]):
         return len(nodes_of(candidate)) + len(getattr(candidate, "inner", ()))
 
     def _misses_at(self, node: Node, index: GraphIndex) -> list[Miss]:
-        """Return how far the patterns come at a node, from its last call or from one before."""
+        """Return how far the patterns get at a node, from their last call or an earlier one."""
         found, partial = list[Miss](), list[Miss]()
         for matcher in (self._matcher(pattern, index) for pattern in self._patterns()):
             list(matcher.matches(from_here_on(node, matcher, index)))
@@ -146,7 +146,7 @@ class MatchingPass(RewritePass[C]):
 
 
 def from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node, None]:
-    """Return a node, and the nodes computed of it that may be a result of the pattern."""
+    """Return a node, and the nodes downstream of it that may be a result of the pattern."""
     level, around = [node], {node: None}
     for _ in range(matcher.levels_to_result(node)):
         level = [user for each in level for user in index.readers(each) if user not in around]
@@ -155,7 +155,7 @@ def from_here_on(node: Node, matcher: Matcher, index: GraphIndex) -> dict[Node, 
 
 
 def apart_from_each_other(misses: Iterable[Miss]) -> list[Miss]:
-    """Return near misses, nearest first, without those that are a part of a nearer one or have it as one."""
+    """Return near misses, nearest first, without those that contain, or are part of, a nearer one."""
     apart, covered = dict[Node, Miss](), set[Node]()
     for miss in sorted(misses, key=lambda miss: -miss.share):
         if miss.node not in covered and apart.keys().isdisjoint(miss.nodes):

@@ -79,7 +79,7 @@ class PatternPass(MatchingPass[Match]):
     tells_always: ClassVar = True
 
     def _tried(self, facts: GraphFacts, *, misses: bool = True) -> tuple[list[Match], list[Miss]]:
-        """Return the matches in the order of the graph, and where the pattern nearly matches."""
+        """Return the matches in the order of the graph, and the near misses."""
         index = GraphIndex(facts)
         found: dict[Node, tuple[Pattern, tuple[Node, ...], Found]] = {}
         missed: dict[Node, Miss] = {}
@@ -138,7 +138,7 @@ class PatternPass(MatchingPass[Match]):
         return "would be replaced"
 
     def rewrite(self, candidate: Match, edit: Editor) -> tuple[Node, ...]:
-        """Put the replacement in the place of the match."""
+        """Replace the match."""
         facts = candidate.index.facts
         replacement = self._replacement(candidate)
         moved = candidate.moved

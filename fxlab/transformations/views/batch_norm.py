@@ -34,7 +34,7 @@ _CLASSES: dict[int, type[AnyBatchNorm]] = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 def as_batch_norm(node: Node, facts: GraphFacts) -> Layer[AnyBatchNorm] | None:
     """Return a call of a batch norm, in any dialect; ``None`` for any other node.
 
-    Its module is in training mode where the call normalises by the batch.
+    Its module is in training mode if the call normalises by the batch.
 
     Examples
     --------
@@ -87,5 +87,5 @@ def _is_training(call: Node) -> bool:
 
 
 def _is_affine_or_not(tensors: dict[str, Node]) -> bool:
-    """Tell whether a weight and a bias are there, or neither, and the same of statistics."""
+    """Tell whether weight and bias are both there or both absent, and the same for statistics."""
     return all((a in tensors) == (b in tensors) for a, b in (("weight", "bias"), _STATISTICS))

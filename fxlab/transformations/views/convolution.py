@@ -28,8 +28,8 @@ _NAME = re.compile(r"conv(?P<transposed>_transpose)?(?P<dimensions>[123])d|convo
 def as_convolution(node: Node, facts: GraphFacts) -> Layer[AnyConv] | None:
     """Return a call of a convolution, in any dialect; ``None`` for any other node.
 
-    One that is given tensors pads with zeros, if at all. Its weight is a parameter or buffer of the
-    model, or an input of the graph, with which it cannot be replaced.
+    One that is given tensors can only pad with zeros. Its weight is a parameter or buffer of the model, or an
+    input of the graph, and then it cannot be replaced.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def as_convolution(node: Node, facts: GraphFacts) -> Layer[AnyConv] | None:
 
 
 def _transposed_to_a_size(node: Node, facts: GraphFacts) -> Layer[AnyConv] | None:
-    """Return a call of a transposed convolution that is told the size of its result."""
+    """Return a call of a transposed convolution with a given size of its result."""
     module = facts.module(node)
     value = node.args[0] if node.args else node.kwargs.get("input")
     if not isinstance(module, AnyConvTranspose) or not isinstance(value, Node):
@@ -84,7 +84,7 @@ def _transposed_to_a_size(node: Node, facts: GraphFacts) -> Layer[AnyConv] | Non
 
 
 def _settings(node: Node, dimensions: int) -> dict[str, Any] | None:
-    """Return the geometry of a call, as a module has it; ``None`` if a part of it is computed."""
+    """Return the geometry of a call, as in a module; ``None`` if a part of it is computed."""
     settings: dict[str, Any] = {}
     for name, missing in (("stride", 1), ("padding", 0), ("dilation", 1), ("output_padding", 0)):
         given = argument(node, name)

@@ -16,15 +16,15 @@ from fxlab.transformations.calls.casts import is_cast
 
 @dataclass(frozen=True)
 class Fill:
-    """A number that elements of a value are replaced by."""
+    """A number that replaces elements of a value."""
 
     where: Node
-    """The truth values that tell which."""
+    """The truth values that select them."""
     number: float
     keeps: bool
     """Whether these are the elements that stay."""
     kept: FirstColumn | None = None
-    """Whether the first of each row stays, if that is known."""
+    """Whether the first element of each row stays, if that is known."""
 
     @property
     def keeps_a_column(self) -> bool:
@@ -33,7 +33,7 @@ class Fill:
 
 
 def as_fill(node: Node, facts: GraphFacts) -> tuple[Any, Fill] | None:
-    """Return the value of which a node replaces some elements by a number, and that number."""
+    """Return the value whose elements a node replaces by a number, and the fill."""
     name = computed_by(node)
     if name not in ("masked_fill", "where") or len(node.args) != 3 or node.kwargs:
         return None
@@ -52,7 +52,7 @@ def as_fill(node: Node, facts: GraphFacts) -> tuple[Any, Fill] | None:
 
 
 def _number_in(value: Any, facts: GraphFacts) -> float | None:
-    """Return the number that an argument is, or that all elements of a new tensor are, in its dtype."""
+    """Return an argument that is a number, or the number that fills a new tensor, in its dtype."""
     if not isinstance(value, Node):
         return float(value) if type(value) in (int, float) else None
     dtype = known_dtype(value)

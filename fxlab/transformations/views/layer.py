@@ -40,7 +40,7 @@ class Layer(Generic[M]):
     module: M
     """The module that is called; or one made of the very tensors that the call is given."""
     path: str
-    """Where the module is, or the module that holds the tensors."""
+    """The path of the module, or of the module that holds the tensors."""
     tensors: Mapping[str, Node] = field(default_factory=dict, compare=False)
     """The nodes that the call is given, by the names of their tensors; empty for a module.
 
@@ -63,7 +63,7 @@ class Layer(Generic[M]):
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The node whose result is that of the layer, for passes of which a layer is a candidate."""
+        """The node whose result is that of the layer, for passes whose candidates are layers."""
         return (self.node,)
 
     @property
@@ -73,16 +73,16 @@ class Layer(Generic[M]):
 
     @property
     def is_passed(self) -> bool:
-        """Whether the call is in a body, and given tensors that are passed to that."""
+        """Whether the call is in a body, and reads tensors that are passed to the body."""
         return any(node.op == "placeholder" for node in self.tensors.values())
 
     @property
     def call(self) -> Node:
-        """The node that is given the input and the tensors."""
+        """The node that takes the input and the tensors."""
         return self.taken_from or self.node
 
     def why_not_replaceable(self, facts: GraphFacts, expected: type[nn.Module]) -> Refusal | None:
-        """Return why the layer cannot be replaced without anybody noticing; ``None`` if it can.
+        """Return why the layer cannot be replaced unnoticed; ``None`` if it can.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ def layer_of_tensors(
 
 
 def tensors_given(facts: GraphFacts, **given: Any) -> dict[str, Node] | None:
-    """Return the nodes of arguments that are there; ``None`` if one is no tensor of the model."""
+    """Return the nodes of given arguments; ``None`` if one is no tensor of the model."""
     tensors = {name: value for name, value in given.items() if value is not None}
     for value in tensors.values():
         if not isinstance(value, Node) or not isinstance(facts.tensor(value), torch.Tensor):
@@ -219,7 +219,7 @@ def made_of_tensors(
     training: bool = False,
     **settings: Any,
 ) -> M:
-    """Return a module that holds tensors of the graph module, the very objects; no number is drawn."""
+    """Return a module that holds the very tensors of the graph module; no random number is drawn."""
     module = module_class.__new__(module_class)
     nn.Module.__init__(module)
     for name in ("weight", "bias", *buffers):

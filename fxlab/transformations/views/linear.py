@@ -31,19 +31,18 @@ class TransposedLinear(nn.Linear):
 
 
 def output_dimension(linear: nn.Linear) -> int:
-    """Return the dimension of a layer's weight that is as long as its result; the other is of its input."""
+    """Return the dimension of a layer's weight that belongs to its result; the other belongs to its input."""
     return 1 if isinstance(linear, TransposedLinear) else 0
 
 
 def as_linear(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | None:
     """Return a call of a linear layer, in any dialect; ``None`` for any other node.
 
-    A decomposed linear layer is a product of matrices with a transposed weight, ``addmm(bias, x,
-    weight.t())`` or ``mm(x, weight.t())``. With a weight that is not transposed it is an ``nn.Linear`` of the
-    class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A weight that is computed
-    makes none; one that is an input of the graph makes one that cannot be replaced. If the input is a
-    transposed view, a linear layer is decomposed to a product of batches, ``bmm(x, weight.t().expand(...)) +
-    bias``.
+    A decomposed linear layer is a product with a transposed weight: ``addmm(bias, x, weight.t())`` or
+    ``mm(x, weight.t())``; for an input that is a transposed view, a product of batches,
+    ``bmm(x, weight.t().expand(...)) + bias``. With a weight that is not transposed it is an ``nn.Linear`` of
+    the class ``TransposedLinear``, whose weight is ``(in_features, out_features)``. A computed weight makes
+    no layer; one that is an input of the graph makes a layer that cannot be replaced.
 
     Examples
     --------
@@ -112,7 +111,7 @@ def _product(node: Node, name: str) -> tuple[object, object, object, tuple[Node,
 
 
 def _batched(node: Node, facts: GraphFacts) -> tuple[object, object, object, tuple[Node, ...]] | None:
-    """Return the same of a product of batches, each of which is multiplied by one matrix."""
+    """Return the same for a product of batches with one matrix."""
     bias: object = None
     product: object = node
     if _adds_tensor(node, facts):

@@ -60,7 +60,7 @@ def running_statistics(batch_norm: AnyBatchNorm) -> tuple[torch.Tensor, torch.Te
 
 
 def why_not_fixed(batch_norm: AnyBatchNorm, channels: int) -> Refusal | None:
-    """Return why a batch norm is no scaling and shift of so many channels; ``None`` if it is."""
+    """Return why a batch norm is no scaling and shift of this number of channels; ``None`` if it is."""
     if batch_norm.training:
         return Reason.TRAINING_MODE(module="the batch norm")
     if batch_norm.running_mean is None or batch_norm.running_var is None:
@@ -131,7 +131,7 @@ class LayerAndNorm:
 
     @property
     def in_order(self) -> tuple[Node, Node]:
-        """The nodes of the two, that first that the other reads."""
+        """The nodes of the two, the one that the other reads first."""
         pair = self.layer.node, self.norm.node
         return pair[::-1] if self.norm_first else pair
 
@@ -145,7 +145,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
     """Fuses batch norms, which scale and shift channels in evaluation mode, into weights and biases."""
 
     pairs: ClassVar[Mapping[type[nn.Module], type[AnyBatchNorm]]]
-    """The layers, and the batch norm that each may be fused with."""
+    """The classes of layers, and of the batch norms that may be fused with each."""
     norm_may_be_first: ClassVar[bool] = False
     """Whether batch norms that a linear reads are fused as well."""
 
@@ -162,7 +162,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         return norm is not None and isinstance(norm.module, tuple(self.pairs.values()))
 
     def _near_misses(self, facts: GraphFacts, taken: set[Node]) -> list[Miss]:
-        """Leave out near misses of models without such layers, and those at a layer of another class."""
+        """Drop near misses of models without such layers, and those at a layer of another class."""
         if not (missed := super()._near_misses(facts, taken)):
             return []
         layers = {node: _as_layer(node, facts) for node in facts.graph_module.graph.nodes}
@@ -221,7 +221,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         return None if are_finite else Reason.NOT_FINITE(dtype=dtype_name(candidate.folded[0].dtype))
 
     def behaves_by_mode(self, candidate: LayerAndNorm, facts: GraphFacts) -> tuple[Node, ...]:
-        """Return the call of the batch norm; an operator says its mode itself."""
+        """Return the call of a batch norm module; an operator has its mode as an argument."""
         return (candidate.norm.node,) if candidate.norm.is_module else ()
 
     def describe(self, candidate: LayerAndNorm) -> str:
@@ -259,7 +259,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
             super().update_originals(replacement, originals)
 
     def _pair(self, layer: nn.Module, norm: nn.Module) -> tuple[type[nn.Module], type[nn.Module]] | None:
-        """Return the classes, of those that can be fused, that a layer and a batch norm have."""
+        """Return the classes of a layer and a batch norm among those that can be fused."""
         for layer_class, norm_class in self.pairs.items():
             if isinstance(layer, layer_class) and isinstance(norm, norm_class):
                 return layer_class, norm_class
@@ -310,7 +310,7 @@ def _erase(norm: Layer[AnyBatchNorm], pass_on_to: Node | None, edit: Editor) -> 
 def _carry_after(
     layer: LayerModule, norm: AnyBatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
 ) -> bool:
-    """Bring new weights back to a layer and the batch norm behind it. Tell whether there was a place."""
+    """Bring new weights back to a layer and the batch norm behind it; tell whether there was a place."""
     shift = bias - affine.shift
     if not carry_bias(
         layer, norm, shift / affine.scale, shift if norm.bias is None else shift + precise(norm.bias)
@@ -324,7 +324,7 @@ def _carry_after(
 def _carry_before(
     layer: LayerModule, norm: AnyBatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
 ) -> bool:
-    """Bring new weights back to a linear and the batch norm before it. Tell whether there was a place."""
+    """Bring new weights back to a linear and the batch norm before it; tell whether there was a place."""
     if layer.bias is None:
         return False
     weight = weight / _per_input(layer, affine.scale)
@@ -334,7 +334,7 @@ def _carry_before(
 
 
 def _seen(layer: LayerModule, weight: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-    """Return the sum that each output feature has of a shift of the input features."""
+    """Return the contribution of a shift of the input features to each output feature."""
     return (weight * _per_input(layer, shift)).sum(0 if isinstance(layer, TransposedLinear) else 1)
 
 
@@ -350,7 +350,7 @@ _INPUTS_FIRST = (AnyConvTranspose, TransposedLinear)
 
 
 def output_channels(layer: LayerModule) -> int:
-    """Return how many channels the result has, which the weight tells."""
+    """Return the number of channels of the result, by the weight."""
     shape = layer.weight.shape
     return int(shape[1] * _groups(layer) if isinstance(layer, _INPUTS_FIRST) else shape[0])
 
@@ -376,5 +376,5 @@ def _second(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
 
 
 def precise(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in double precision, or in single precision where its device has none."""
+    """Return a tensor in double precision, or in single precision if its device lacks double."""
     return tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)

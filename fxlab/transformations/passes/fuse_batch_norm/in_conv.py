@@ -37,7 +37,7 @@ class FuseBatchNorm2dInConv2d(FuseBatchNorm):
     """Fuse batch norms that follow a 2d convolution into the convolution.
 
     In evaluation mode a batch norm scales and shifts each channel, which the weight and the bias of the
-    convolution before it can do as well. The convolution node is the one that is marked.
+    convolution before it can do as well. The convolution node is marked.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class FuseBatchNorm1dInLinear(FuseBatchNorm):
     On an input of shape ``(N, C)`` a batch norm in evaluation mode scales and shifts each feature, which a
     linear layer before or after it can do as well. On ``(N, C, L)`` it normalises another dimension than
     the linear layer works on, so the shape must be known: trace with ``fxlab.symbolic_trace``, or run
-    ``ShapeProp``. The linear node is the one that is marked.
+    ``ShapeProp``. The linear node is marked.
 
     Examples
     --------
