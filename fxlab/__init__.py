@@ -100,7 +100,7 @@ _MODULES = (
     "comparison", "compiler", "drawing", "notebook", "overlays", "rewriting", "session", "tracing",
     "transformations", "validation",
 )  # fmt: skip
-"""What can be reached after ``import fxlab`` beside these names."""
+"""Modules that can be reached after ``import fxlab`` besides these names."""
 
 _NAMES = {name: f"fxlab.{home}" for home, names in _EXPORTS.items() for name in names.split()}
 

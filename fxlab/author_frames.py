@@ -99,7 +99,7 @@ def from_author_on(error: BaseException) -> TracebackType | None:
 
 
 def error_words(error: BaseException) -> str:
-    """Return what an exception says after its type, also of one whose own words raise."""
+    """Return an exception's message after its type, also of one whose own words raise."""
     try:
         words = str(error).strip()
     except Exception:

@@ -1,4 +1,4 @@
-"""Argument checks for public functions: an error names the argument, what was expected and what came."""
+"""Argument checks for public functions: an error names the argument, the expected and the given value."""
 
 import math
 import os
@@ -10,7 +10,7 @@ _LONGEST = 86_400
 
 
 def described(value: object) -> str:
-    """Return what was given, in words for an error."""
+    """Return a given value in words for an error."""
     if isinstance(value, type):
         return f"the class {value.__name__} (call it)"
     if isinstance(value, int | float | str | None):
@@ -52,14 +52,14 @@ def check_is(kind: type, value: Any, argument: str) -> None:
 
 
 def flag(value: Any, argument: str) -> bool:
-    """Return a truth value, or raise what says that none was given: ``"no"`` would count as true."""
+    """Return a truth value, or raise the error for another value: ``"no"`` would count as true."""
     if not isinstance(value, bool):
         raise unexpected(argument, "True or False", value)
     return value
 
 
 def number(value: Any, argument: str, *, at_least: float = -math.inf) -> float:
-    """Return a real number, or raise what says that none was given or that it is too small."""
+    """Return a real number, or raise the error for another value or one that is too small."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise unexpected(argument, "a number", value)
     try:
@@ -73,7 +73,7 @@ def number(value: Any, argument: str, *, at_least: float = -math.inf) -> float:
 
 
 def duration(value: Any, argument: str) -> float:
-    """Return a finite number of seconds that is not negative, or raise what says that none was given."""
+    """Return a finite number of seconds that is not negative, or raise the error for another value."""
     found = number(value, argument, at_least=0)
     if found > _LONGEST:
         raise ValueError(f"{argument}: expected at most {_LONGEST:,} seconds, got {value!r}.")
@@ -81,7 +81,7 @@ def duration(value: Any, argument: str) -> float:
 
 
 def positive_int(value: Any, argument: str) -> int:
-    """Return a whole number above zero, or raise what says that none was given."""
+    """Return a whole number above zero, or raise the error for another value."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise unexpected(argument, "an int", value)
     if value < 1:
@@ -90,7 +90,7 @@ def positive_int(value: Any, argument: str) -> int:
 
 
 def path_text(path: Any, argument: str) -> None:
-    """Raise what says why something names no file."""
+    """Raise the error that says why something names no file."""
     if not isinstance(path, str | os.PathLike):
         raise unexpected(argument, "a path", path)
     if "\0" in str(path) or not str(path).strip():

@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 from fxlab.interrupts import InterruptsHeld
 
 Make: TypeAlias = Callable[[Any], Any]
-"""Given what stands under a name for this thread, returns what is to stand there."""
+"""Given the value of a name for this thread, returns the value to put in its place."""
 
 ABSENT: Any = object()
-"""What stands under a name that a class or module does not have itself, but may inherit."""
+"""The value of a name that a class or module does not have itself, but may inherit."""
 
 
 class _Exchange:
-    """One name of a class or module, and what stands under it in each thread."""
+    """One name of a class or module, and its value in each thread."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = owner, name
@@ -32,7 +32,7 @@ class _Exchange:
         self.by_thread: dict[int, list[Any]] = {}
 
     def here(self) -> Any:
-        """Return what stands under the name in the thread that asks."""
+        """Return the value of the name in the thread that asks."""
         values = self.by_thread.get(threading.get_ident())
         return values[-1] if values else self.original
 
@@ -82,13 +82,13 @@ _LOCK = threading.RLock()
 
 @contextmanager
 def exchanged(owner: Any, makes: Mapping[str, Make], *, for_all: bool = False) -> Iterator[None]:
-    """Put something in the place of what a class or module has under some names.
+    """Exchange the values of some names of a class or module.
 
-    Functions and class methods are exchanged for this thread alone. What cannot be called, and classes, are
-    exchanged for all threads, one of which may do so at a time: they have to see to the others by themselves.
-    ``makes``: for each name, makes of what stands there for this thread a function, a ``classmethod`` (to be
-    exchanged for a function of the class), or :data:`ABSENT`. ``for_all``: whether functions, too, are
-    exchanged for all threads, as what is called a hundred thousand times is.
+    Functions and class methods are exchanged for this thread alone. Classes, and values that cannot be
+    called, are exchanged for all threads, one of which may do so at a time: they have to see to the others by
+    themselves. ``makes``: for each name, makes of its value for this thread a function, a ``classmethod`` (to
+    be exchanged for a function of the class), or :data:`ABSENT`. ``for_all``: whether functions, too, are
+    exchanged for all threads, for those called a hundred thousand times.
     """
     entered: list[_Exchange] = []
     try:
@@ -108,12 +108,12 @@ def exchanged(owner: Any, makes: Mapping[str, Make], *, for_all: bool = False) -
 
 
 def exchanged_names() -> list[str]:
-    """Return what is exchanged now, in any thread, as ``owner.name``."""
+    """Return the names that are exchanged now, in any thread, as ``owner.name``."""
     return [f"{exchange.owner.__name__}.{exchange.name}" for exchange in _TABLE.values()]
 
 
 def instead(value: Any) -> Make:
-    """Return what makes a value whatever stands under a name."""
+    """Return a function that makes a value of any value of a name."""
     return lambda _: value
 
 

@@ -31,7 +31,7 @@ def on_first_use(package: str) -> tuple[list[str], Callable[[str], Any]]:
 def found_in(
     package: str, home_of: Mapping[str, str], change: Callable[[Any], Any] = lambda value: value
 ) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` that imports names from their modules; ``change``: what one stands for."""
+    """Return a ``__getattr__`` that imports names from their modules; ``change``: maps an imported value."""
 
     def find(name: str) -> Any:
         if name not in home_of:

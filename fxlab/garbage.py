@@ -30,7 +30,7 @@ def without_collecting() -> Iterator[None]:
 
 @contextmanager
 def making_what_stays() -> Iterator[None]:
-    """Put off the search as :func:`without_collecting` does, and look through none of what was made then."""
+    """Put off the search as :func:`without_collecting` does, and leave out the objects made then."""
     with without_collecting():
         yield
         if not is_frozen():

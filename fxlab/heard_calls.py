@@ -82,7 +82,7 @@ def attribute_of(value: Any, name: str) -> Any:
 
 
 def held_by_closure(function: Any) -> dict[str, Any]:
-    """Return what a function that was made inside of another one holds of it."""
+    """Return the variables that a function holds of the function around it."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
     held = {}
     for name, cell in zip(getattr(code, "co_freevars", ()), cells, strict=False):
@@ -96,9 +96,9 @@ def held_by_closure(function: Any) -> dict[str, Any]:
 def heard(
     original: Callable[..., Any], hear: Callable[[Call], Any], lost: str, remarks: list[str]
 ) -> Callable[..., Any]:
-    """Return what takes the place of a function, and lets somebody hear of its calls.
+    """Return a replacement of a function that lets somebody hear of its calls.
 
-    ``hear``: is given each call, makes it, and returns its result. If it raises something itself, the
+    ``hear``: receives each call, makes it, and returns its result. If it raises something itself, the
     function runs as without it, and ``remarks`` say what is ``lost``.
     """
     names = _parameters(original)
@@ -155,7 +155,7 @@ class Patches:
         self._stack.enter_context(mock.patch.object(owner, name, replacement))
 
     def setting(self, place: str, *, lost: str = "", **values: Any) -> None:
-        """Change settings of a module of torch, those that it has; ``lost`` says what that is without."""
+        """Change the settings that a module of torch has; ``lost`` names the loss without the others."""
         config = import_module(place)
         known = {name: value for name, value in values.items() if hasattr(config, name)}
         self._stack.enter_context(config.patch(**known))

@@ -1,4 +1,4 @@
-"""Ctrl-C that waits until what was changed is put back."""
+"""Ctrl-C that waits until changes are put back."""
 
 import signal
 import sys
@@ -12,14 +12,14 @@ _T = TypeVar("_T")
 
 
 def _handler() -> Callable[..., Any] | None:
-    """Return what handles an interrupt; ``None`` off the main thread, which alone gets them."""
+    """Return the handler of interrupts; ``None`` off the main thread, which alone gets them."""
     handler = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     return handler if is_main and callable(handler) else None
 
 
 class InterruptsHeld:
-    """Lets an interrupt wait until the end, for what must not be done by half."""
+    """Lets an interrupt wait until the end, for work that must not be done by half."""
 
     def __enter__(self) -> None:
         self._came = False
@@ -102,5 +102,5 @@ class RestoringStack(ExitStack[None]):
             with InterruptsHeld():
                 super().__exit__(kind, error, traceback)
         finally:
-            # If one came before it could be held, what is left is done now; nothing is left twice.
+            # If one came before it could be held, the remaining exits run now; none runs twice.
             super().__exit__(kind, error, traceback)

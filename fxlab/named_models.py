@@ -27,7 +27,7 @@ def is_named_in_code(text: str) -> bool:
 
 
 def made_in_code(text: str, seed: int, *, calls: bool = True) -> Any:
-    """Import the code that a text names, and return the object there, or what it returns if it is called.
+    """Import the code that a text names, and return the object there, or its result if it is called.
 
     ``text``: the module, looked for in the working directory first, or its file; after a colon, the name
     there. A class or a function is called without arguments; a module of ``torch`` is taken as it is.
@@ -61,7 +61,7 @@ class _NotNamedError(ValueError):
 
 
 def _imported(code: str) -> ModuleType:
-    """Import a module as a script beside it would; what it imports later is found as well."""
+    """Import a module as a script beside it would; its later imports are found as well."""
     file = Path(code) if code.endswith(".py") else None
     if file is not None and not file.is_file():
         raise _NotNamedError(f"{code}: there is no such file.")

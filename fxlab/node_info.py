@@ -42,9 +42,9 @@ _PRIVATE = {"torch._C._nn": "F", "torch._C._VariableFunctions": "torch"}
 _KINDS_OF_STATE = ("parameter", "buffer", "state", "number", "ParamAOTInput", "BufferAOTInput")
 """Of inputs: those of :class:`fxlab.models.step_record.StepInput`, and names of classes of torch."""
 _OF_TORCH = "_VariableFunctionsClass."
-"""What the qualified names of functions such as ``torch.cat`` begin with."""
+"""The prefixes of the qualified names of functions such as ``torch.cat``."""
 _CAPTURED_ROOT = re.compile(r"^(?:[LG]\['\w+'\]\.?|L__self__+)")
-"""What Dynamo and ``torch.export`` put before the path of a module or parameter."""
+"""The prefixes that Dynamo and ``torch.export`` put before the path of a module or parameter."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]*)$', re.M)
 _MISSING = object()
 _KINDS = {"placeholder": "input", "get_attr": "attribute", "output": "output"}
@@ -101,7 +101,7 @@ def short_name(path: str) -> str:
 
 
 def model_path(path: str) -> str:
-    """Return a path without what tools put before it, such as ``L['self'].`` and ``L__self___``."""
+    """Return a path without the prefixes of tools, such as ``L['self'].`` and ``L__self___``."""
     return _CAPTURED_ROOT.sub("", path)
 
 

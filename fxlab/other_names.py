@@ -278,8 +278,8 @@ _OBJECTS = (
 def own_name(name: str, others: Mapping[str, str], known: Mapping[str, bool]) -> str | None:
     """Return the own name that is meant, or None: another name, or one with a word that adds nothing.
 
-    Those words are a verb before it (``get_verdict``) and, of what is called, its object behind it
-    (``inspect_model``). ``known``: the own names, and whether each is called.
+    Those words are a verb before it (``get_verdict``) and, of callables, the object behind it
+    (``inspect_model``). ``known``: the own names, and whether each is callable.
     """
     words = name.split("_")
     verbless = [words[1:]] if words[0] in _VERBS else []
@@ -301,7 +301,7 @@ def spelt_otherwise(name: str, known: Iterable[str]) -> str | None:
 
 
 def bare(name: str) -> str:
-    """Return a name without what differs between spellings: capitals, spaces, hyphens, underscores."""
+    """Return a name without the differences of spellings: capitals, spaces, hyphens, underscores."""
     return re.sub(r"[\W_]+", "", name).lower()
 
 

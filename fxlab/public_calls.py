@@ -27,7 +27,7 @@ def as_table(value: Any) -> Any:
 
 
 def guided(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes arguments by other names, and says what it takes if it is called wrongly.
+    """Return a function that takes arguments by other names, and tells its parameters if called wrongly.
 
     Examples
     --------
@@ -71,8 +71,8 @@ def own_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments that do not fit by the names that the function has for them.
 
-    Inputs of the model by their names are ``inputs``. Raises TypeError if they do not fit then either: which
-    one, and what the function takes.
+    Inputs of the model by their names are ``inputs``. Raises TypeError if they do not fit then either, with
+    the name of the misfit and the function's parameters.
     """
     known = inspect.signature(function).parameters
     taken = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())

@@ -12,7 +12,7 @@ class Refusal:
     Parameters
     ----------
     code
-        What tells reasons apart, for programs and tests; it stays when the words are improved.
+        Tells reasons apart, for programs and tests; it stays when the words are improved.
     words
         The reason for people, in words that follow the name of the candidate.
     about

@@ -33,7 +33,7 @@ def begin() -> None:
 
 @functools.cache
 def _record(folder: str) -> None:
-    """Record from now on, and write it at the end of this process; what goes wrong is said, and no more."""
+    """Record from now on, and write it at the end of this process; errors are printed, and not raised."""
     from contextlib import ExitStack
     from multiprocessing.util import Finalize
 

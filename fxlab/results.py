@@ -37,7 +37,7 @@ _OF_TABLES = {
     ),
     *("tail", "to_csv", "to_excel", "to_html", "to_latex", "to_markdown", "to_parquet", "to_string"),
 }
-"""What a result has from its table: what shows and writes it, nothing that could be taken for an answer."""
+"""Attributes of a result from its table: those that show and write it, none that could pass for an answer."""
 
 
 class table_property(property):  # noqa: N801  # a decorator
@@ -67,7 +67,7 @@ class OtherNames:
                 return found if not name.startswith("to_") or callable(found) else lambda found=found: found
         inside = [each for each in vars(self).values() if isinstance(each, Result)]
         inside = [each for each in inside if not hasattr(Result, name) and name in {*dir(each)}]
-        if len(inside) == 1:  # what a bisection does not have, the divergence that it found may
+        if len(inside) == 1:  # a bisection may lack a name that the divergence it found has
             return getattr(inside[0], name)
         if name in _OF_TABLES and hasattr(type(self), "table"):
             return getattr(self.table, name)
@@ -77,7 +77,7 @@ class OtherNames:
 class Result(OtherNames):
     """The result of a function, which ``str()`` tells in words.
 
-    In a notebook it is shown with its table. What shows or writes a table is asked of it as well, and names
+    In a notebook it is shown with its table. Methods that show or write a table work on it as well, and names
     of other libraries are those of fxlab.
     """
 
@@ -155,7 +155,7 @@ class Judged(Result):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; what it has not, as text."""
+    """Return a value as JSON has it; other values as text."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, str):  # a status

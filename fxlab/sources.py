@@ -159,7 +159,7 @@ def _of_place(model: Any) -> Source | None:
 
 
 def source_made(made: Any) -> Source:
-    """Return the source of what Python code has made: a model in any form, or a model and its inputs."""
+    """Return the source of a result of Python code: a model in any form, or a model and its inputs."""
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     found = source_of(model)
     return found if inputs is None else replace(found, inputs=inputs)
@@ -184,7 +184,7 @@ def trace(
     ----------
     model
         A module or function; a configuration or pipeline of transformers; a folder with a ``config.json``, or
-        ``file.py:name``, as on the command line; or what has a graph already: a graph module, an exported
+        ``file.py:name``, as on the command line; or the owner of a graph: a graph module, an exported
         program, the path of one (``.pt2``), or a session, of which it is the present one.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor; the text for a pipeline.

@@ -77,7 +77,7 @@ class Table(pd.DataFrame):
         )
 
     def by_module(self) -> Table:
-        """Return the sums of what adds up, by module."""
+        """Return the sums of the columns that add up, by module."""
         column = _own_column("module", self.columns) or "module"
         summed = [one for one in _ADDITIVE if one in self.columns]
         if column not in self.columns or not summed:

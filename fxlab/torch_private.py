@@ -25,7 +25,7 @@ pytree = _pytree
 
 
 def found(path: str, lost: str, instead: Any) -> Any:
-    """Return a private object of torch by its full name, or a stand-in, with what is lost without it."""
+    """Return a private object of torch by its full name, or a stand-in, with the loss without it."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name)
@@ -168,7 +168,7 @@ def dumped(values: Any) -> bytes | None:
 
 
 def loaded(data: bytes) -> Any:
-    """Return what :func:`dumped` has made bytes of, or ``None`` if this torch cannot read it."""
+    """Return the value that :func:`dumped` made bytes of, or ``None`` if this torch cannot read it."""
     pickler = _graph_pickler()
     env = found("torch.fx.experimental.symbolic_shapes.ShapeEnv", _PICKLES, None)
     if pickler is None or env is None or FakeTensorMode.__module__ == __name__:

@@ -48,7 +48,7 @@ def code_of(verdict: Verdict, agrees: bool) -> ExitCode:
 
 
 def of_graphs(session: Session, words: str) -> dict[str, Any]:
-    """Return what model it is, in words, and how many nodes it has and had."""
+    """Return the name of the model, in words, and how many nodes it has and had."""
     return {
         "model": words,
         "nodes_before": len(session.original.graph.nodes),
@@ -57,7 +57,7 @@ def of_graphs(session: Session, words: str) -> dict[str, Any]:
 
 
 def pass_table(session: Session) -> pd.DataFrame:
-    """Return a row for each pass that is on: what it has changed, and how many candidates it has refused."""
+    """Return a row for each pass that is on: its changes, and how many candidates it has refused."""
     import pandas as pd
 
     rows = [(p.name, str(session.changes(p)), _refused(session, p)) for p in session.applied]

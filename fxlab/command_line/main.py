@@ -1,4 +1,4 @@
-"""The command ``fxlab``: its arguments, and what happens when something goes wrong."""
+"""The command ``fxlab``: its arguments, and its behaviour on errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ script of `compile` failed; 7 not exported; 70 unexpected; 130 Ctrl-C
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit code.
 
-    ``arguments``: what follows ``fxlab`` on the command line; that of this process if left out.
+    ``arguments``: the arguments of ``fxlab`` on the command line; those of this process if left out.
     """
     own, of_script = _with_script_arguments(sys.argv[1:] if arguments is None else arguments)
     parser = command_parser()
@@ -132,7 +132,7 @@ def _write(answer: Answer | str, options: argparse.Namespace) -> None:
             sys.stdout.write(visible(answer))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has enough (`fxlab trace ... | head`); Python would complain once more at exit.
+        # The reader has enough (`fxlab trace ... | head`); Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -149,7 +149,7 @@ def _warnings_of(options: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def _with_script_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split what belongs to the command ``compile`` from what follows ``--``, which is its script's."""
+    """Split the arguments of the command ``compile`` from those after ``--``, which are its script's."""
     own = [*arguments]
     if own[:1] != ["compile"] or "--" not in own:
         return own, []
@@ -171,7 +171,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(own, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and how to learn more; the whole usage would bury it."""
+        """Print the error and how to learn more; the whole usage would bury it."""
         self.exit(ExitCode.BAD_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
 
 

@@ -41,13 +41,13 @@ _MAY_RUN_CODE = (
 
 @dataclass(frozen=True)
 class Source:
-    """A model, and what is known of it before it is traced."""
+    """A model, and the facts known of it before it is traced."""
 
     model: nn.Module
     words: str
-    """What it is and where it comes from."""
+    """Its description and its origin."""
     inputs: Any = None
-    """What to run it on, if that comes with it."""
+    """The inputs to run it on, if they come with it."""
 
     @property
     def has_data(self) -> bool:
@@ -84,7 +84,7 @@ def _loader(options: argparse.Namespace) -> Callable[[Path, argparse.Namespace],
 def given_inputs(
     path: Path, device: torch.device, option: str = "--inputs", model: nn.Module | None = None
 ) -> Any:
-    """Read inputs: ``.safetensors`` or ``.npz`` by name, what ``torch.save`` wrote, code, or sizes (2x8).
+    """Read inputs: ``.safetensors`` or ``.npz`` by name, a file of ``torch.save``, code, or sizes (2x8).
 
     Sizes that are joined by commas alone are those of one tensor, if the model takes one input alone.
     """
@@ -139,7 +139,7 @@ def given_batches(path: Path, device: torch.device) -> Any:
 
 
 def _refuse_changes(kind: str, options: argparse.Namespace) -> None:
-    """Refuse options that would change what is in a file."""
+    """Refuse options that would change the contents of a file."""
     _refuse(f"{kind} is taken as it is", options, "dtype", "device", "meta", "random_weights")
 
 

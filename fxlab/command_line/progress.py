@@ -38,7 +38,7 @@ class Progress:
 
     @contextmanager
     def step(self, words: str) -> Iterator[None]:
-        """Show what is being done."""
+        """Show the words of a step while it is done."""
         self._bar.set_description_str(words)
         started = time.perf_counter()
         yield

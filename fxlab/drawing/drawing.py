@@ -40,11 +40,11 @@ class Drawing(OtherNames):
     Parameters
     ----------
     view
-        What is visible.
+        The visible groups and nodes.
     marks
-        Node name -> labels of what is highlighted about the node.
+        Node name -> labels of the highlights of the node.
     overlay
-        What boxes are coloured by.
+        The overlay that colours the boxes.
     arrangement
         How they are arranged.
 
@@ -162,15 +162,15 @@ def draw(
         A graph module of any kind; an exported program or the path of one; a session, of which the
         present graph module is drawn; or a module, which is traced.
     inputs
-        What a module is traced on, and the model is run on to measure the overlay: keyword arguments (a
-        mapping), positional arguments (a tuple) or one tensor. Left out, those of the session.
+        The inputs to trace a module on, and to measure the overlay: keyword arguments (a mapping), positional
+        arguments (a tuple) or one tensor. Left out, those of the session.
     path
         A file to write it to as well: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
     highlight
-        What to highlight: a transformation (anything with ``get_transformed_nodes``), a node or its name, or
-        a list of these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
+        The highlights: a transformation (anything with ``get_transformed_nodes``), a node or its name, or a
+        list of these. The groups that hold highlighted nodes are opened as far as ``budget`` allows.
     overlay
-        What to colour the graph by, with a legend below it: ``"time"``, ``"flops"``, ``"memory"``,
+        The values to colour the graph by, with a legend below it: ``"time"``, ``"flops"``, ``"memory"``,
         ``"parameters"`` or ``"dtype"``; a Series, or a DataFrame of one column, indexed by node names, such
         as ``fxlab.compare_nodes(original, transformed, inputs)["accumulated"]``; a CSV or JSON file; or a
         :class:`fxlab.overlays.Overlay`. Groups have the sum of their nodes' values.
@@ -182,10 +182,10 @@ def draw(
     direction
         Where lines lead: ``"down"`` or ``"right"`` (``"TB"`` or ``"LR"`` in the words of Graphviz).
     shapes
-        Whether lines say the shapes of what flows along them.
+        Whether lines show the shapes of the tensors that flow along them.
     lines
-        ``"dtype"`` colours lines by the dtypes of what flows along them, ``"bytes"`` draws them thicker for
-        more bytes; ``"alike"``, as at first, does neither.
+        ``"dtype"`` colours lines by the dtypes of their tensors, ``"bytes"`` draws them thicker for more
+        bytes; ``"alike"``, as at first, does neither.
     **arguments
         Inputs by name, such as those of a tokenizer.
 

@@ -131,8 +131,8 @@ class View:
         """Open as many of the groups that hold these nodes as the budget allows, in the order of the graph.
 
         Of equal blocks with nodes at the same places (and equal marks, if these are given), one is opened. An
-        input or output whose box holds what serves it is seen while that box is closed. ``budget``: most
-        boxes that the result may show; what is open already stays open.
+        input or output whose box holds the nodes that serve it is seen while that box is closed. ``budget``:
+        most boxes that the result may show; open groups stay open.
         """
         marks = node_names if isinstance(node_names, Mapping) else dict.fromkeys(node_names, ())
         opened = set(self.opened)
@@ -175,7 +175,7 @@ class View:
                     yield from walk(block)
 
         def members(group: Group) -> Iterator[Group | Leaf]:
-            """Yield what is in a group; in place of a list of blocks, its blocks."""
+            """Yield the members of a group; in place of a list of blocks, its blocks."""
             for child in group.children:
                 if isinstance(child, Group) and child.kind in ("repeat", "segment"):
                     yield from members(child)
@@ -369,7 +369,7 @@ class View:
         made_in = np.searchsorted(starts, hierarchy.edge_sources, side="right") - 1
         read_in = np.searchsorted(starts, hierarchy.edge_targets, side="right") - 1
         crossing = made_in != read_in
-        # What a closed box of bookkeeping tells of sizes, or asks, would be lines to all boxes.
+        # Sizes and checks of a closed box of bookkeeping would be lines to all boxes.
         closed = np.array([isinstance(box, Group) and box.kind == "bookkeeping" for box in boxes])
         asides = hierarchy.asides
         crossing[asides] &= ~(closed[made_in[asides]] | closed[read_in[asides]])

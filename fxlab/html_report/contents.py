@@ -38,10 +38,10 @@ def contents(
     judge: bool,
     judged: Mapping[str, Judged] = MappingProxyType({}),
 ) -> WrittenContents:
-    """Return what the first page says of the sessions of a report.
+    """Return the words of the first page about the sessions of a report.
 
-    ``notes``: what is said of all of them, a paragraph each. ``judge``: whether to run models for verdicts.
-    ``judged``: what is known of some sessions: a few words, whether it agrees, and the reason.
+    ``notes``: words about all of them, a paragraph each. ``judge``: whether to run models for verdicts.
+    ``judged``: known verdicts of some sessions: a few words, whether it agrees, and the reason.
     """
     remarks = dict.fromkeys(
         words for one in sessions.values() if one.compiled is not None for words in one.compiled.remarks

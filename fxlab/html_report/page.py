@@ -60,7 +60,7 @@ _BODY = """<noscript>This report draws its graph with JavaScript, which is switc
 
 
 def checked_path(path: str | os.PathLike[str] | None) -> Path:
-    """Return the file that a report is written to, or raise what says why it cannot be."""
+    """Return the file that a report is written to, or raise an error that says why it cannot be."""
     if path is None:
         raise TypeError(
             "path: expected the name of a file that ends in .html: report(session, path='a.html')."
@@ -79,7 +79,7 @@ def checked_path(path: str | os.PathLike[str] | None) -> Path:
 def page(title: str, data: Mapping[str, Any]) -> str:
     """Return the page of a report.
 
-    ``title``: what the browser calls it. ``data``: id of an element -> what it holds, as JSON. Raises
+    ``title``: its name in the browser. ``data``: id of an element -> its contents, as JSON. Raises
     FrontEndMissingError if the package was installed without its front end.
     """
     files = ("report.js", "report.css", "layout_worker.js")
@@ -87,7 +87,7 @@ def page(title: str, data: Mapping[str, Any]) -> str:
     for name, text in zip(files, texts, strict=True):
         if not text:
             raise FrontEndMissingError(name)
-    # Nothing is loaded from anywhere, and nothing runs but what is written here.
+    # Nothing is loaded from anywhere, and no other code runs than that written here.
     policy = (
         "default-src 'none'",
         f"style-src {_digest(css)}",

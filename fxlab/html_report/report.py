@@ -72,19 +72,18 @@ def report(
 
     The file needs no kernel and no network, so it can be attached to a bug report or a CI run. Groups are
     opened and closed, nodes searched and looked at as in :func:`fxlab.inspect`; transformations cannot be
-    switched, but each stage of the stack can be looked at, alone or beside another. It opens at what the
-    passes have changed, and says when it was made (``SOURCE_DATE_EPOCH``, if that is set) and with which
-    versions. It holds the names, shapes and source lines of the model, and no weights unless ``values`` are
-    asked for.
+    switched, but each stage of the stack can be looked at, alone or beside another. It opens at the changes
+    of the passes, and says when it was made (``SOURCE_DATE_EPOCH``, if that is set) and with which versions.
+    It holds the names, shapes and source lines of the model, and no weights unless ``values`` are asked for.
 
     Parameters
     ----------
     model
-        A :class:`fxlab.Session`, whose passes that are on become the stages; or what one is made of: a
-        model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one. A tuple of
-        two to six models is written side by side: each as :func:`fxlab.compare` aligns it with the first.
-        Several sessions by name, such as those of :func:`fxlab.record_compile`, become one file, which begins
-        with a list of them.
+        A :class:`fxlab.Session`, whose passes that are on become the stages; or the source of one: a model,
+        which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one. A tuple of two to
+        six models is written side by side: each as :func:`fxlab.compare` aligns it with the first. Several
+        sessions by name, such as those of :func:`fxlab.record_compile`, become one file, which begins with a
+        list of them.
     inputs
         For a model, as for :func:`fxlab.inspect`.
     path
@@ -95,15 +94,15 @@ def report(
     passes
         For a model, as for :func:`fxlab.inspect`.
     measure
-        Whether to run the model for what takes many runs: the verdict (see :func:`fxlab.verdict`), and what
-        the nodes of each stage cost and how far off they are, by which the graph can be coloured.
+        Whether to run the model for measurements that take many runs: the verdict (see :func:`fxlab.verdict`),
+        and the costs and errors of the nodes of each stage, by which the graph can be coloured.
     values
         Whether to write the values of the nodes that passes have changed and of those that read them, the
         original's, their difference and the weights: statistics, a histogram and a map of at most 48 x 48
         cells of each, of at most 24 nodes. It takes two runs or three for each node, and at most 2 MB.
     overlay
-        What to colour the graph by at first, as for :func:`fxlab.draw`; or a list, of which the page offers
-        all. Those with values have a table, too.
+        The values to colour the graph by at first, as for :func:`fxlab.draw`; or a list, of which the page
+        offers all. Those with values have a table, too.
 
     Returns
     -------
@@ -286,7 +285,7 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
 def _graphs(
     session: Session, explained: dict[str, pd.DataFrame | str], measure: bool, given: Sequence[Overlay] = ()
 ) -> SessionGraphs:
-    """Write every stage, and what is different from others, as one graph and as two."""
+    """Write every stage, and its differences from others, as one graph and as two."""
     graphs, last = SessionGraphs(session), len(session.applied)
     weights: dict[tuple[Any, ...], Statistics] = {}
     data = graphs.data
@@ -315,7 +314,7 @@ def _compared_with(number: int, stages: int) -> list[int]:
 
 
 def _overlays(subject: Subject, measure: bool) -> list[Overlay]:
-    """Measure what can be: a model may have no inputs or no weights."""
+    """Measure as many overlays as possible: a model may have no inputs or no weights."""
     found = []
     for known in offered():
         with contextlib.suppress(Exception):

@@ -29,7 +29,7 @@ def written_values(session: Session, graphs: Sequence[int]) -> WrittenValues:
     for name in names[:MOST_NODES]:
         try:
             nodes[name] = _written(session, stage, name)
-        except Exception as error:  # whatever a model raises
+        except Exception as error:  # a model may raise anything
             failed = failed or f" Others cannot be computed: {describe_error(error)}"
     return {"text": _words(len(nodes), len(names)) + failed, "graphs": list(graphs), "nodes": nodes}
 

@@ -25,23 +25,23 @@ def inspect(
     height: int | None = None,
     **arguments: Any,
 ) -> Inspector:
-    """Show a model's graph, with a switch for each transformation and tables of what they change.
+    """Show a model's graph, with a switch for each transformation and tables of their changes.
 
     Parameters
     ----------
     model
-        A :class:`fxlab.Session`, which is shared: what is done on the screen is done to it; or what one
-        is made of: a model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path
-        of one. A tuple of two to six models is shown side by side: each of them as
-        :func:`fxlab.compare` aligns it with the first.
+        A :class:`fxlab.Session`, which is shared: actions on the screen change it; or the source of one: a
+        model, which is traced; a ``torch.fx.GraphModule``; an exported program or the path of one. A tuple of
+        two to six models is shown side by side: each of them as :func:`fxlab.compare` aligns it with the
+        first.
     inputs
-        What the model is traced and compared on: keyword arguments (a mapping), positional arguments (a
+        The inputs to trace and compare the model on: keyword arguments (a mapping), positional arguments (a
         tuple) or one tensor. Left out, they are made from the configuration of the model.
     passes
         The passes to offer, in the order in which they are applied. Left out, all that
         :func:`fxlab.transformations.offered` returns.
     overlay
-        What to colour the graph by at first: see ``Inspector.overlay``.
+        The values to colour the graph by at first: see ``Inspector.overlay``.
     height
         Height of the screen in CSS pixels. Left out, it follows the window of the browser.
     **arguments

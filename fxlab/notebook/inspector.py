@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class Inspector(StackScreen):
-    """A session on the screen: the graph, a switch for each pass, and what the passes changed.
+    """A session on the screen: the graph, a switch for each pass, and the changes of the passes.
 
     Parameters
     ----------
     model, inputs, passes, **arguments
-        A session, or what one is made of, as for :func:`fxlab.inspect`. Several inspectors can show one
-        session, and follow its changes from Python. All that a session has is found on its inspector too.
+        A session, or the source of one, as for :func:`fxlab.inspect`. Several inspectors can show one
+        session, and follow its changes from Python. An inspector has all attributes of its session.
     height
         Height of the screen in CSS pixels. Left out, it follows the window of the browser.
 
@@ -68,7 +68,7 @@ class Inspector(StackScreen):
             self.panes = [*range(len(model))]
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the session has."""
+        """Return an attribute of the session."""
         if name.startswith("_") or name == "session":  # IPython, copy and pickle ask for these
             raise AttributeError(name)
         own = OF_INSPECTORS.get(name, name)
@@ -79,7 +79,7 @@ class Inspector(StackScreen):
         except AttributeError:
             raise no_such_name("'Inspector' object", name, {*dir(self), *dir(self.session)}) from None
 
-    # What a person does from Python; the page does it by itself.
+    # Actions of a person from Python; the page does them by itself.
 
     @property
     def selected(self) -> str | None:
@@ -126,8 +126,8 @@ class Inspector(StackScreen):
         number
             Of the stage.
         compared
-            ``"below"``, ``"original"`` or the number of an earlier stage to see in one graph what is
-            different from it.
+            ``"below"``, ``"original"`` or the number of an earlier stage to see the differences from it in
+            one graph.
         beside
             Whether to show the two side by side instead.
 
@@ -150,7 +150,7 @@ class Inspector(StackScreen):
     def panes(self) -> list[int]:
         """The numbers of the stages on the screen, from left to right; set up to six to see them together.
 
-        A node that is selected in one is shown in all, with what stands for it there.
+        A node that is selected in one is shown in all, with its counterparts there.
 
         Examples
         --------
@@ -190,7 +190,7 @@ class Inspector(StackScreen):
         self._show_stages()
 
     def preview(self, pass_: Transformation | str) -> None:
-        """Show what a pass would do to the present model; :meth:`end_preview` goes back.
+        """Show the effect of a pass on the present model; :meth:`end_preview` goes back.
 
         The session is not changed by it.
 
@@ -204,11 +204,11 @@ class Inspector(StackScreen):
         self._show_stages()
 
     def end_preview(self) -> None:
-        """Show again what was shown before :meth:`preview`."""
+        """Show the view from before :meth:`preview` again."""
         self._end_preview()
 
     def filter(self, query: str | None) -> None:
-        """Light up in the graph what a query finds, and dim the rest.
+        """Light up the matches of a query in the graph, and dim the rest.
 
         Closed groups say how many of the nodes are in them. It stays while groups are opened and closed and
         passes switched.
@@ -270,7 +270,7 @@ class Inspector(StackScreen):
         """The graph as it is shown, in the colours of paper."""
         return self._drawn.svg
 
-    # What the page asks for.
+    # Requests of the page.
 
     @answers("preview", "Previewing a pass")
     def _preview(self, signature: str) -> None:

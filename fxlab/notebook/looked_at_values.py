@@ -54,17 +54,17 @@ class LookedAtValues:
         self._kept: tuple[Asked, NodeValues, tuple[ModuleState, ...]] | None = None
 
     def reset(self) -> None:
-        """Forget what is kept: the session has changed."""
+        """Forget the kept values: the session has changed."""
         self._kept = None
 
     def asked(self, shown: ShownGraph, node: str, before: int | None, inputs: str) -> Asked:
-        """Return what a page asks for that shows a graph, alone or compared with the stage of a number."""
+        """Return the request of a page that shows a graph, alone or compared with the stage of a number."""
         session = self._session
         titles = stage_names(session.applied)
         if before is not None and not 0 <= before < len(titles):
             raise MessageError(f"There is no stage {before} to compare with: the last is {len(titles) - 1}.")
         number = before or 0
-        if shown.stage not in session.stages:  # what a previewed pass would make of the last stage
+        if shown.stage not in session.stages:  # a preview of a pass on the last stage
             number = len(titles) - 1
         compared = session.stages[number]
         title = f"{number}. {titles[number]}" if number else titles[0]
@@ -75,7 +75,7 @@ class LookedAtValues:
         return Asked(node, shown.stage, compared, title, inputs)
 
     def value(self, asked: Asked, busy: Callable[[str], AbstractContextManager[None]]) -> ValueAnswer:
-        """Compute and describe the values of a node, or why that failed; ``busy`` shows what is going on."""
+        """Compute and describe the values of a node, or why that failed; ``busy`` shows the progress."""
         self._kept = None
         with interrupts_noted() as interrupted:
             try:

@@ -36,7 +36,7 @@ class MeasuredTables:
         self._show(self._states)
 
     def make(self, name: str, busy: Callable[[str], AbstractContextManager[None]]) -> None:
-        """Make a table, or say in its place why it could not be made; ``busy`` shows what is going on."""
+        """Make a table, or say in its place why it could not be made; ``busy`` shows the progress."""
         chosen = next((measurement for measurement in MEASUREMENTS if measurement.name == name), None)
         if chosen is None or not chosen.is_made_of(self._session):
             raise MessageError(f"There is no table {clip(name, 200)!r} to measure.")
@@ -61,7 +61,7 @@ class MeasuredTables:
             self._update(shown)
 
     def cancel_pending(self) -> None:
-        """Show as cancelled what an interrupt has left pending."""
+        """Show tables as cancelled that an interrupt has left pending."""
         pending = {state["name"] for state in self._states if state["state"] == "pending"}
         for measurement in MEASUREMENTS:
             if measurement.name in pending:

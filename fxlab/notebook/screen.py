@@ -93,7 +93,7 @@ class Screen(PageWidget):
         self._show_error("Interrupted", words)
 
     def _refresh(self) -> None:
-        """Send everything as it is now, what a person looks at first first."""
+        """Send everything as it is now, the parts that a person looks at first before the others."""
         self._show_step("Drawing the graph", 1)
         self._explained, self._unchanged = {}, {}
         self._describers.clear()
@@ -126,15 +126,15 @@ class Screen(PageWidget):
         self._look(stage=None, compared=compared, beside=beside, between=between)
 
     def _look(self, **changes: Any) -> None:
-        """Change what the page looks at; raises ``ValueError`` for what it cannot."""
+        """Change the view of the page; raises ``ValueError`` for an impossible one."""
         self._shown_view = checked_view({**self._shown_view, **changes})
-        # What else is in the view, a page may know better than the kernel by now.
+        # Only the changes: the page may know the rest of the view better than the kernel by now.
         self.send({"type": "look", "view": changes})
 
-    # What is sent.
+    # Messages to the page.
 
     def _send_graphs(self, matches: Mapping[str, list[str]] | None = None) -> None:
-        """Send what the page has not been sent yet."""
+        """Send the data that the page has not received yet."""
         data = self._graphs.data
         new, anew = data.take(), data is not self._sent
         if matches is not None:  # none any more are news as well
@@ -193,7 +193,7 @@ class Screen(PageWidget):
         """The view of the page, for pictures that are drawn without it."""
         return DrawnView(self.session, self._graphs, self._overlays, self._shown_view)
 
-    # What a page asks for because it has not been sent.
+    # Requests of a page for data that it has not received.
 
     @answers("graph", "Showing the stage")
     def _add_graph(self, version: int, stage: int, before: int | None, beside: bool) -> None:
@@ -218,7 +218,7 @@ class Screen(PageWidget):
 
     @answers("code", "Writing the code")
     def _add_code(self, version: int, stage: int, before: int | None) -> None:
-        """Send the code of what is shown: of a preview, or of a stage, alone or beside another."""
+        """Send the code of the shown graph: of a preview, or of a stage, alone or beside another."""
         state = self._graphs.state()
         if version != state["version"]:
             return
@@ -232,7 +232,7 @@ class Screen(PageWidget):
 
     @answers("rest", "Sending the graph")
     def _send_rest(self, graph: int) -> bool:
-        """Send some of what is left of a large graph; answer whether that was all."""
+        """Send some of the rest of a large graph; answer whether that was all."""
         is_all = self._graphs.data.fill(graph)
         self._send_graphs()
         return is_all
@@ -291,7 +291,7 @@ class Screen(PageWidget):
 
     @answers("lay-out", "Laying the graph out")
     def _lay_out(self, outline: str) -> str:
-        """Lay out what a page draws that cannot run Graphviz itself."""
+        """Lay out the drawing of a page that cannot run Graphviz itself."""
         if not is_outline(outline):
             raise ValueError("The page sent a graph that is not of its own making.")
         return lay_out(outline).decode()

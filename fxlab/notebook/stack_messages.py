@@ -158,7 +158,7 @@ class StackScreen(Screen):
             failure = self._pass_errors[signature] = failure_state(error, p, self._below(p))
             if failure["node"]:
                 self._look_at_node(failure["node"], failure["stage"])
-            # What a pass has raised is said once, where its traceback is.
+            # The error of a pass is told once, where its traceback is.
             is_told = bool(failure["traceback"])
             self._show_error(
                 f"{words} failed", "Its card says why, and where." if is_told else failure["text"]
@@ -187,7 +187,7 @@ class StackScreen(Screen):
         raise MessageError(f"The session has no pass with the signature {signature!r}.")
 
     def _select_successor(self, node: str, names: Sequence[str]) -> None:
-        """Select what a node has become, if it was selected."""
+        """Select the successor of a node, if the node was selected."""
         there = {other.name for other in unfolded(self.session.graph_module).graph.nodes}
         became = [name for name in names if name in there]
         if became and self._shown_view["selected"] == {"kind": "node", "name": node, "pane": 0}:

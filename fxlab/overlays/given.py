@@ -1,4 +1,4 @@
-"""Overlays that are given: tables, files, and what profilers have measured."""
+"""Overlays that are given: tables, files, and measurements of profilers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_overlays(path: str | os.PathLike[str]) -> list[Overlay]:
         return [_of_json(name, value) for name, value in found.items()]
     except OSError:
         raise
-    except Exception as error:  # of whatever is in the file
+    except Exception as error:  # the contents of the file may raise anything
         raise ValueError(
             f"overlay: {file.name} is no table of values by node or module ({error}). Write a CSV file whose "
             'first column has the names, or JSON such as {"latency": {"encoder": 0.2}}.'
@@ -133,7 +133,7 @@ def from_profiler(profile: Any, *, name: str = "profile", device: bool | None = 
     ----------
     profile
         A profile, of a run in :func:`fxlab.overlays.module_ranges`, or with
-        ``torch.profiler.record_function(name)`` around what is to be told apart.
+        ``torch.profiler.record_function(name)`` around the parts to be told apart.
     name
         The name of the overlay.
     device
@@ -231,7 +231,7 @@ def from_etdump(
 
 
 def _items(value: Any) -> list[Any]:
-    """Return what is in a cell: keys of a mapping, or items; of a CSV file, as Python writes them."""
+    """Return the contents of a cell: keys of a mapping, or items; of a CSV file, as Python writes them."""
     if isinstance(value, str):
         try:
             value = ast.literal_eval(value)

@@ -168,7 +168,7 @@ def from_table(table: pd.Series[Any] | pd.DataFrame, *, combine: Combine = "sum"
     table
         Indexed by the names of nodes.
     combine
-        What groups are shown with.
+        How the values of a group's nodes are combined.
 
     Raises
     ------

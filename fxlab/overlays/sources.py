@@ -76,7 +76,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Source:
-    """A kind of overlay: what it is called, and how it is measured.
+    """A kind of overlay: its name, and its measurement.
 
     ``measure`` returns a value for each node's name; ``runs`` tells whether it runs the model. ``traced``
     returns the values at the sizes that were traced, for models that are not run.
@@ -93,7 +93,7 @@ class Source:
     """Tells whether a graph has such values."""
 
     def overlay(self, subject: Subject, *, run: bool = True) -> Overlay:
-        """Measure a graph, or without ``run`` say what is known without running it.
+        """Measure a graph, or without ``run`` tell the facts that are known without running it.
 
         Where the values of some nodes are not known (NaN), sums are lower bounds, and the title says so.
 
@@ -141,7 +141,7 @@ def _dtypes(subject: Subject) -> Mapping[Any, Any]:
 
 
 def _largest(of_tensor: Callable[[Statistics], float]) -> Callable[[Subject], Mapping[Any, Any]]:
-    """Return what measures the largest number that the tensors of each node have; NaN counts for none."""
+    """Return a function that finds the largest number in the tensors of each node; NaN counts for none."""
 
     def measure(subject: Subject) -> Mapping[Any, Any]:
         known = {name: map(of_tensor, tensors) for name, tensors in subject.statistics.items()}
@@ -165,7 +165,7 @@ def _non_finite(subject: Subject) -> Mapping[Any, Any]:
 
 
 def _collectives(subject: Subject) -> Overlay:
-    """Colour what starts a collective and what waits for it by the group of processes."""
+    """Colour the nodes that start a collective or wait for it by the group of processes."""
     found = collectives_of(unfolded(subject.graph_module).graph)
     if not found:
         raise ValueError("Collectives: the graph exchanges nothing with other processes.")
@@ -186,7 +186,7 @@ def _placements(subject: Subject) -> Overlay:
 
 
 def _kept_until(subject: Subject) -> Overlay:
-    """Colour what the backward pass reads of the forward pass by how many nodes run until it is let go."""
+    """Colour values that the backward pass reads of the forward pass by how many nodes run until freed."""
     nodes = subject.graph_module.graph.nodes
     place = {node: number for number, node in enumerate(nodes)}
     kept = {

@@ -36,10 +36,10 @@ MOST_TOKENS = 300
 
 
 class Describer:
-    """Says of the nodes and groups of a graph what a page does not know by itself.
+    """Describes those parts of the nodes and groups of a graph that a page does not know by itself.
 
     ``hierarchy``: the groups of the graph. ``explained``: signature of a pass, or the name of one that is not
-    on offer -> what it says of its candidates. ``rewrites_of``: returns what can be excluded or included
+    on offer -> its explanation of its candidates. ``rewrites_of``: returns the rewrites to exclude or include
     again at a node, as ``rewrites_of_node`` does. ``gone``: names of nodes that are shown and no longer
     there: a group is described without them. ``flops``: as ``known`` of :class:`TracedFlops`, for graphs that
     have calls in common.
@@ -58,7 +58,7 @@ class Describer:
         self._flops = TracedFlops(hierarchy.modules, flops)
 
     def node(self, node: fx.Node) -> Extra:
-        """Describe a node: what it is called on, what it holds, and what passes say of it."""
+        """Describe a node: its arguments, its tensors, and the words of passes about it."""
         return {
             "fields": _filled(
                 _field("Value", "" if node.type is None else str(node.type)),
@@ -73,7 +73,7 @@ class Describer:
         }
 
     def group(self, group: Group) -> Extra:
-        """Describe a group: what it holds, and what that costs."""
+        """Describe a group: its contents, and their costs."""
         shown = [leaf.node for leaf in self._hierarchy.leaves[group.start : group.stop]]
         nodes = [node for node in shown if node.name not in self._gone]
         parameters = group.parameters
@@ -230,7 +230,7 @@ def _parameter(name: str, value: Tensor) -> HeldTensor:
 
 
 def _contents(nodes: Sequence[fx.Node], modules: Mapping[str, nn.Module]) -> list[Content]:
-    """Count what nodes call, most frequent first."""
+    """Count the calls of nodes, most frequent first."""
     counts = Counter(
         type(modules[str(node.target)]).__name__
         if node.op == "call_module" and str(node.target) in modules

@@ -46,6 +46,6 @@ class MeasuredOverlays:
         return source(name).overlay(self._subjects[stage][0])
 
     def _known(self) -> dict[str, Overlay]:
-        """Return what a person has made, and what the session knows by itself."""
+        """Return the overlays that a person has made, and those that the session knows by itself."""
         own = self._session.compiled.overlays() if self._session.compiled else []
         return {overlay.name: overlay for overlay in own} | self._own

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fxlab.session import Session
 
     Made = tuple[pd.DataFrame, str]
-    """A table, and a line that says what it means."""
+    """A table, and a line that explains it."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Measurement:
     title: str
     """The title of its tab."""
     about: str
-    """What it tells, before it is made."""
+    """Its contents, in words, before it is made."""
     action: str
     """The label of the button that makes it."""
     busy: str
-    """What is going on while it is made."""
+    """The words for its progress."""
     index_title: str
     """The title of the first column. Rows that are nodes of the graph lead there."""
     make: Callable[[Session], Made]
@@ -87,7 +87,7 @@ class Measurement:
 
 
 def summary_of_stages(session: Session, *, in_float64: bool = True) -> Made:
-    """Return what each stage holds and what its pass changed."""
+    """Return the contents of each stage and the changes of its pass."""
     table = compare_stages(session, in_float64=in_float64).set_axis(_titles(session))
     notes = [note for note in dict.fromkeys(table["note"]) if note]
     if not any(table["note"]):
@@ -244,7 +244,7 @@ def _worst_batches(session: Session) -> Made:
 
 
 def _evaluation(session: Session) -> Evaluation:
-    """Return what is known of the data, or judge the present model on it."""
+    """Return the known evaluation of the data, or judge the present model on it."""
     known = session.evaluation
     return session.evaluate() if known is None or known.stopped else known
 

@@ -181,7 +181,7 @@ def non_finite_origin(
 
 
 def _has_non_finite(values: NodeValues) -> bool:
-    """Tell whether the value of a node has NaN or infinite elements; what cannot be read counts for none."""
+    """Tell whether the value of a node has NaN or infinite elements; an unreadable one counts as finite."""
     for tensor in values.tensors:
         if tensor.kind != "value" or not tensor.tensor.dtype.is_floating_point:
             continue

@@ -26,7 +26,7 @@ from fxlab.view_model.wire import clip
 
 EXACT, CAPTURED = "exact", "captured"
 KINDS = {"any value": "", "a tensor": "torch.Tensor", "a weight": "torch.nn.Parameter", "a number": "float"}
-"""Words for what an argument captures, and its annotation."""
+"""Words for the kind of an argument, and its annotation."""
 _MOST_ROLES = 20_000
 _MOST_MODULES = 12
 _MOST_PERMUTED = 3
@@ -63,7 +63,7 @@ class Replacing(NamedTuple):
 
 @dataclass(frozen=True)
 class Others:
-    """The pattern of some nodes; ``choices``: what is chosen, by keys of chips."""
+    """The pattern of some nodes; ``choices``: the chosen values, by keys of chips."""
 
     graph_module: GraphModule
     nodes: Sequence[str]
@@ -124,7 +124,7 @@ class Others:
         return chosen
 
     def chips(self) -> list[Chip]:
-        """Return what can be chosen of the pattern: numbers, then arguments."""
+        """Return the choices of the pattern: numbers, then arguments."""
         plain, kinds = self._plain, [*KINDS]
         found: list[Chip] = []
         for key, text in plain.literals.items():
@@ -176,9 +176,9 @@ def found_others(
 ) -> OthersFound:
     """Return the places of the present model that are like some nodes, for the page.
 
-    ``nodes``: names of the nodes. ``choices``: keys of chips, and what is chosen. ``replacement``: the name
-    of a function of torch to put in their place; empty for none. ``between``: whether the nodes between them
-    belong to them. Raises ValueError if the nodes make no pattern.
+    ``nodes``: names of the nodes. ``choices``: keys of chips, and the chosen values. ``replacement``: the
+    name of a function of torch to put in their place; empty for none. ``between``: whether the nodes between
+    them belong to them. Raises ValueError if the nodes make no pattern.
     """
     graph_module = session.graph_module
     chosen = _with_between(graph_module.graph, nodes) if between else list(nodes)
@@ -196,7 +196,7 @@ def found_others(
     if replacement.strip():
         try:
             _, source, replaced = others.replaced(replacement)
-        except ValueError as error:  # no function, or one that does not take what the pattern captures
+        except ValueError as error:  # no function, or one that does not take the pattern's arguments
             replaced = {"words": clip(str(error), 1_000), "canAdd": False}
     places = Counter(module_path(match.roots[0]) or "the model" for match in matches).most_common()
     shown = [*places[:_MOST_MODULES]]

@@ -1,7 +1,7 @@
 """Passes that can be added from the screen, and their arguments as text.
 
 There are those that :func:`fxlab.transformations.offered` returns, the classes that a person or another
-package has defined, and what a notebook has made of them.
+package has defined, and the passes that a notebook has made of them.
 """
 
 import ast
@@ -65,14 +65,14 @@ class Offer:
 
 
 def offers(session: Session) -> list[Offer]:
-    """Return what a session could offer besides what it does, people's own before fxlab's."""
+    """Return the passes that a session could add to its own, people's own before fxlab's."""
     taken = {p.signature for p in session.passes}
     found = {offer.key: offer for offer in (*_own_classes(taken), *_instances(session, taken))}
     return sorted(found.values(), key=lambda offer: (offer.key.startswith("fxlab."), offer.title.lower()))
 
 
 def add(session: Session, key: str, texts: Mapping[str, str]) -> Transformation:
-    """Add what a person has chosen to a session; one whose name is taken gets a number."""
+    """Add a person's choice to a session; one whose name is taken gets a number."""
     chosen = next((offer for offer in offers(session) if offer.key == key), None)
     if chosen is None:
         raise ValueError(f"There is no transformation {clip(key, 200)!r} to add.")
@@ -90,7 +90,7 @@ def add_named(session: Session, made: Transformation) -> Transformation:
 
 
 def _instances(session: Session, taken: set[str]) -> Iterator[Offer]:
-    """Yield what is offered by default, what the session adds, and what a notebook holds in variables."""
+    """Yield the passes offered by default, those the session adds, and those in a notebook's variables."""
     known = (*offered(), *(session.compiled.addable() if session.compiled else ()))
     made = [(f"{type(p).__module__}.{p.name}", readable_name(p), p) for p in known]
     for variable, value in list(vars(sys.modules[_NOTEBOOK]).items()):
@@ -123,7 +123,7 @@ def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
 
 
 def _is_found(cls: type[Any]) -> bool:
-    """Whether a class is what its name stands for: a cell that is run again defines another."""
+    """Whether its name still stands for a class: a cell that is run again defines another."""
     return getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls
 
 

@@ -33,7 +33,7 @@ PREVIEW_TELLS = "Only running this pass tells what it changes: Preview runs it."
 
 
 def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -> list[Pass]:
-    """Describe the stack of a session; ``explained``: what passes that were asked say, by signature."""
+    """Describe the stack of a session; ``explained``: the words of passes that were asked, by signature."""
     stages, number, states = session.stages, 0, list[Pass]()
     kinds_at = cache(lambda stage: kinds_by_name(stages[stage]))
     for p in session.passes:
@@ -46,12 +46,12 @@ def pass_states(session: Session, explained: Mapping[str, pd.DataFrame | str]) -
 
 
 def explain_all(session: Session) -> dict[str, pd.DataFrame | str]:
-    """Return what every pass says of its candidates; a pass that fails to say so is quoted."""
+    """Return every pass's explanation of its candidates; a pass that fails to explain is quoted."""
     return {p.signature: explain(session, p) for p in session.passes}
 
 
 def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
-    """Return, by name, what passes of torch's compiler that have changed nothing say of nodes."""
+    """Return, by name, explanations of nodes by passes of torch's compiler that have changed nothing."""
     try:
         return {} if session.compiled is None else dict(session.compiled.explain_unchanged())
     except Exception:  # of a compile that fails now; its passes say so
@@ -59,7 +59,7 @@ def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
 
 
 def explain(session: Session, p: Transformation) -> pd.DataFrame | str:
-    """Return what a pass says of its candidates, or in words why it does not.
+    """Return a pass's explanation of its candidates, or in words why there is none.
 
     A function that can only be run to be explained may do anything; it is run when somebody asks for it.
     """
@@ -225,7 +225,7 @@ def _by_reason(frame: pd.DataFrame, kind: _Kind, below: Mapping[str, str]) -> li
 
 
 def description_of(p: Transformation | type[Transformation]) -> str:
-    """Return the first paragraph of what a transformation says of itself."""
+    """Return the first paragraph of a transformation's own description."""
     words = p.description if isinstance(p.description, str) else ""
     first_paragraph = words.strip().split("\n\n")[0]
     # A docstring marks code with two backticks, which mean nothing to who reads a card.
@@ -254,13 +254,13 @@ _LONGEST_STRETCH = 8_000
 
 
 def failure_state(error: Exception, pressed: Transformation, below: int = 0) -> PassError:
-    """Describe what went wrong when somebody pressed the switch of a pass.
+    """Describe the error after somebody pressed the switch of a pass.
 
     Another pass, above the one that was ``pressed``, may have raised. ``below``: the stage it is applied to.
     """
     cause = error.__cause__ if isinstance(error, TransformationError) and error.__cause__ else error
     line = error.line if isinstance(error, TransformationError) else author_line(error)
-    # What the session itself refuses says so in words; that it is a ValueError tells nobody anything.
+    # A refusal of the session explains itself; that it is a ValueError tells nobody anything.
     is_refusal = cause is error and line is None
     words = describe_error(error) if is_refusal else error_words(cause)
     node = ""

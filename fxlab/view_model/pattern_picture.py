@@ -10,7 +10,7 @@ from fxlab.view_model.wire import clip
 MOST_NODES = 150
 """Larger patterns have no picture."""
 _FONT = "Courier"
-"""Of one width for all letters, so that boxes fit whatever font of that kind the page has."""
+"""Of one width for all letters, so that boxes fit any monospaced font of the page."""
 
 
 class PatternPicture(str):

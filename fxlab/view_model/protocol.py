@@ -138,7 +138,7 @@ class PassError(TypedDict):
 
     text: str
     place: str
-    """The line of the author's code, short and with its folders, and what stands there; empty without one."""
+    """The place of the author's line of code, short and with its folders, and its text; empty without."""
     file: str
     code: str
     node: str
@@ -150,7 +150,7 @@ class PassError(TypedDict):
 
 class Pass(TypedDict):
     key: str
-    """Its name as long as it is offered; its signature changes with what it excludes."""
+    """Its name as long as it is offered; its signature changes with its exclusions."""
     signature: str
     name: str
     className: str
@@ -226,10 +226,10 @@ class Offer(TypedDict):
     parameters: list[Parameter]
 
 
-# Nodes that are lit up in the graph, and what is said of them.
+# Nodes that are lit up in the graph, and the words about them.
 
 Role: TypeAlias = Literal["picked", "fits", "passed", "misfit"]
-"""The part of a node in a rewrite, a selection or a match of a pattern; what is passed computes nothing."""
+"""The part of a node in a rewrite, a selection or a match of a pattern; passed nodes compute nothing."""
 
 
 class ShownRewrite(TypedDict):
@@ -269,7 +269,7 @@ class ShownNearMiss(TypedDict):
 
 
 class Chip(TypedDict):
-    """A number or an argument of a pattern, and what it may be."""
+    """A number or an argument of a pattern, and its choices."""
 
     key: str
     words: str
@@ -278,7 +278,7 @@ class Chip(TypedDict):
 
 
 class ReplacedBy(TypedDict):
-    """A function that would take the place of what a pattern matches, compared with that by value."""
+    """A function that would take the place of a pattern's matches, compared with them by value."""
 
     words: str
     canAdd: bool
@@ -303,7 +303,7 @@ class OthersFound(TypedDict):
     replaced: ReplacedBy | None
 
 
-# Details of what is selected.
+# Details of the selection.
 
 
 class Field(TypedDict):
@@ -420,7 +420,7 @@ class Look(TypedDict):
     changed: int
     marks: Sequence[int]
     result: NotRequired[str]
-    """Of a node: shape and dtype of what it returns."""
+    """Of a node: shape and dtype of its result."""
 
 
 class GroupData(TypedDict):
@@ -465,7 +465,7 @@ class WrittenGraph(TypedDict):
     """Positions of the leaves that each edge joins, as steps."""
     targets: list[int]
     asides: list[int]
-    """Edges that carry no data, but sizes, or what is checked; as steps."""
+    """Edges that carry no data, but sizes, or values to check; as steps."""
     chips: dict[int, tuple[str, float, bool]]
     """Position of a leaf -> its words as a chip, their width, and whether it is known."""
     overview: list[str]
@@ -474,7 +474,7 @@ class WrittenGraph(TypedDict):
     signatures: Sequence[str]
     columns: NotRequired[WrittenColumns]
     extras: NotRequired[GraphExtras]
-    """In a report: the place of what the kernel would say of nodes, in their order, and of groups."""
+    """In a report: the place of the kernel's answers about nodes, in their order, and groups."""
 
 
 class WrittenPair(TypedDict):
@@ -534,7 +534,7 @@ class WrittenDifference(TypedDict):
 class Remark(TypedDict):
     what: str
     place: str
-    """File and line of the model's code, and what stands there; empty where there is none."""
+    """File and line of the model's code, and its text; empty where there is none."""
     code: str
     means: str
     advice: str
@@ -585,7 +585,7 @@ class Metrics(TypedDict):
 
 
 class Paints(TypedDict):
-    """The colours in which overlays are saved: those of paper, fill and border, whatever the page has."""
+    """The colours in which overlays are saved: those of paper, fill and border, also on a dark page."""
 
     heat: tuple[str, str]
     heatLine: str
@@ -602,7 +602,7 @@ class DataPart(TypedDict):
     facts: list[FactRow]
     frames: list[SourceFrame]
     looks: list[Any]
-    """Looks; one that is like an earlier one has its number as ``like``, and what is different."""
+    """Looks; one that is like an earlier one has its number as ``like``, and its differences."""
     extras: list[Extra]
     trees: list[GroupData]
     leaves: list[WrittenLeaf]
@@ -625,7 +625,7 @@ class DataPart(TypedDict):
 
 
 class ShownPreview(TypedDict):
-    """The pass that is tried out, and the graph of what it would make of the last stage."""
+    """The pass that is tried out, and the graph that it would make of the last stage."""
 
     signature: str
     name: str
@@ -670,7 +670,7 @@ class Status(TypedDict):
     error: StatusError | None
 
 
-# What a person has chosen, which the page sets too.
+# A person's choices, which the page sets too.
 
 
 class Selected(TypedDict):
@@ -686,9 +686,9 @@ class Arrangement(TypedDict):
     direction: Literal["down", "right"]
     """Where lines lead."""
     shapes: bool
-    """Whether lines say the shapes of what flows along them."""
+    """Whether lines show the shapes of the tensors along them."""
     lines: Literal["alike", "dtype", "bytes"]
-    """What lines are drawn by."""
+    """The property that lines are drawn by."""
     bookkeeping: bool
     """Whether nodes that only serve others are shown one by one."""
 
@@ -699,7 +699,7 @@ class ViewState(Arrangement):
     stage: int | None
     """Number of the stage; null for the last one, whichever that is."""
     compared: Literal["", "below"] | int
-    """What it is compared with: nothing, the stage below, or the stage of a number."""
+    """The stage it is compared with: none, the stage below, or the stage of a number."""
     beside: bool
     between: list[int]
     """Numbers of stages whose graphs stand between the two that are side by side."""

@@ -1,4 +1,4 @@
-"""Remarks on a session: where its trace or compile ends, why it is specialised, what was not seen."""
+"""Remarks on a session: where its trace or compile ends, why it is specialised, which parts are unseen."""
 
 import linecache
 import re
@@ -35,7 +35,7 @@ _HINT = re.compile(r"^\s*Hint: (.+)$", flags=re.MULTILINE)
 
 
 def session_remarks(session: Session) -> Remarks:
-    """Return what to know before a session's graph is taken for the whole model."""
+    """Return the remarks to read before a session's graph is taken for the whole model."""
     compiled = session.compiled
     if compiled is None:
         return {"about": _OF_TRACE, "remarks": trace_remarks(session.original)}
@@ -56,7 +56,7 @@ def _told(event: dict[Any, Any]) -> Remark:
 
 
 def break_remark(found: GraphBreak) -> Remark:
-    """Return why Dynamo ended a graph, at which line, and what Dynamo says helps."""
+    """Return why Dynamo ended a graph, at which line, and Dynamo's advice."""
     hints = " ".join(dict.fromkeys(_HINT.findall(found.details)))
     told = remark(f"Graph break: {found.reason}", found.place, _BREAK_MEANS, hints or _BREAK_ADVICE)
     # As it was when it was compiled, should the file have changed since.
@@ -93,7 +93,7 @@ _ADVICE = {
         "Keep the state in a registered buffer of one shape, or make it an input and an output.",
     ),
 }
-"""By the kind of a finding: what it means, and what one can do."""
+"""By the kind of a finding: its meaning, and the remedy."""
 
 _STEPS = {
     DATA: "Sizes are followed; what the model decides on data is checked.",
@@ -101,7 +101,7 @@ _STEPS = {
     FIXED: "The graph refuses inputs of other sizes.",
     REAL: "The graph refuses inputs of other sizes, and other numbers where Python has read them.",
 }
-"""By the rung that a trace ended on: what it holds for."""
+"""By the rung that a trace ended on: the inputs it holds for."""
 _STEP_ADVICE = (
     "Write the line so that torch can follow it, or trace on inputs like those that the graph is to run on."
 )

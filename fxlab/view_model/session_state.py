@@ -22,7 +22,7 @@ NO_PASS_IS_ON: Outputs = {
 
 
 def outputs_state(session: Session) -> Outputs:
-    """Compare the outputs of a session with the original's; what cannot be compared is said in words."""
+    """Compare the outputs of a session with the original's; incomparable ones are described in words."""
     if not session.applied:
         return NO_PASS_IS_ON
     try:
@@ -30,13 +30,13 @@ def outputs_state(session: Session) -> Outputs:
         if found is not None and not found.outputs:  # proved without a run
             return {"state": "none", "text": judgement_state(found)["text"], "table": None}
         shown = output_state(session.compare_outputs(), found)
-        # What bits tell is said by the text already.
+        # The text already tells the result of comparing bits.
         if found is not None and found.status not in (Status.SAME_BITS, Status.NOTHING_COMPARED):
             shown["judgement"] = judgement_state(found)
         return shown
     except Exception as error:
         state: Progress = "none" if isinstance(error, NothingToRunError) else "failed"
-        # A ValueError of fxlab's own says itself what could not be done.
+        # A ValueError of fxlab's own explains the failure itself.
         is_told = isinstance(error, ValueError)
         words = ("" if is_told else "The outputs could not be compared: ") + describe_error(error)
         return {"state": state, "text": words, "table": None}
@@ -70,11 +70,11 @@ def model_name(session: Session) -> str:
 
 
 def stage_names(applied: Iterable[Transformation]) -> list[str]:
-    """Return what the stages are called that passes make, from the original on."""
+    """Return the names of the stages that passes make, from the original on."""
     return ["Original", *map(readable_name, applied)]
 
 
 def changes_text(session: Session, p: Transformation) -> str:
-    """Return what a pass that is on has changed, or where it comes nearest, as a sentence; "" for neither."""
+    """Return the changes of a pass that is on, or its nearest miss, as a sentence; "" for neither."""
     changes = session.changes(p)
     return clip(str(changes), 300) if changes or changes.nearest else ""

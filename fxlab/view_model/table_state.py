@@ -1,4 +1,4 @@
-"""DataFrames as tables on the screen, with one line that says what they mean, and a chart of memory."""
+"""DataFrames as tables on the screen, with one line that explains them, and a chart of memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _ORDER = (
 def table_state(frame: pd.DataFrame, index_title: str) -> Table:
     """Describe a table; its first column is the index of the frame.
 
-    Columns of what nodes are at stages are those of the stages from the original on; rows of them lead to the
+    Columns that describe nodes at stages are those of the stages from the original on; their rows lead to the
     first stage that has the node.
     """
     shown = frame.head(MOST_ROWS)

@@ -37,7 +37,7 @@ def profile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
 
 
 def explain(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
-    """Tell what passes would change on a model, and what not and why."""
+    """Tell the changes that passes would make to a model, and the reasons of those they would not."""
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
         return pd.concat([session.explain(name).assign(**{"pass": name}) for name in names])
@@ -46,7 +46,7 @@ def explain(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
 
 
 def why_not(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
-    """Tell where passes do not apply, or not at a node, and why; what came furthest first."""
+    """Tell where passes do not apply, or not at a node, and why; the nearest miss first."""
 
     def table(session: Session, names: list[str]) -> pd.DataFrame:
         with ends_with(ExitCode.BAD_USAGE, ValueError):

@@ -15,7 +15,7 @@ from fxlab.command_line.progress import Progress
 
 
 def _given(options: argparse.Namespace, path: str) -> tuple[Any, str, Source | None]:
-    """Return a model, what it is in words, and its source; of a recorded run its path."""
+    """Return a model, its description in words, and its source; of a recorded run its path."""
     from fxlab.comparison.recorded.run_file import is_run_file
 
     if is_run_file(path):
@@ -37,7 +37,7 @@ def _weights(reference: str, candidate: str, options: argparse.Namespace) -> tup
 
 
 def compare(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
-    """Load two models, trace what is no graph yet, and compare them."""
+    """Load two models, trace those that are not graphs yet, and compare them."""
     from fxlab.comparison import compare as compared
     from fxlab.comparison.weights_table import is_weights
     from fxlab.tracing import TraceError

@@ -1,4 +1,4 @@
-"""``fxlab compile``: what ``torch.compile`` does inside of an unchanged script, as one HTML file."""
+"""``fxlab compile``: the work of ``torch.compile`` inside an unchanged script, as one HTML file."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class ScriptEnd:
 
 
 def run_script(script: str, arguments: Sequence[str], *, is_module: bool) -> ScriptEnd:
-    """Run a script as the main program; what it raises is shown as Python shows it, and is not raised.
+    """Run a script as the main program; its error is shown as Python shows it, and is not raised.
 
     ``script``: its file, or with ``is_module`` the name of a module, as after ``python -m``. ``arguments``:
-    what follows it in ``sys.argv``. ``is_module``: whether it is a module.
+    the rest of its ``sys.argv``. ``is_module``: whether it is a module.
     """
     try:
         with _as_main_program(script, arguments, is_module=is_module):
@@ -82,7 +82,7 @@ def _as_main_program(script: str, arguments: Sequence[str], *, is_module: bool) 
 
 
 def _of_script(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of what runs the script; none of a script that is no Python."""
+    """Return a traceback without the frames of the runner; none of a script that does not parse."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename in _RUNNERS:
         traceback = traceback.tb_next
     return traceback
@@ -102,7 +102,7 @@ def compile(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
     if not options.module and not Path(options.script).is_file():
         raise CommandError(f"there is no file {options.script} (with -m it is the name of a module)")
     output = str(Path(options.output).absolute()) if options.output else None
-    # What a program reads of the command is not mixed with what the script prints.
+    # The output of the command, which a program reads, must not mix with the output of the script.
     is_read = options.format != "text"
     printing = contextlib.redirect_stdout(sys.stderr) if is_read else contextlib.nullcontext()
     with record_compile() as record, printing:

@@ -1,4 +1,4 @@
-"""``fxlab doctor``: what is installed, and what of fxlab works with it."""
+"""``fxlab doctor``: the installed packages, and the parts of fxlab that work with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Finding(NamedTuple):
-    """A line of the answer; what to do is empty where all is well."""
+    """A line of the answer; the advice is empty where all is well."""
 
     what: str
     found: str
@@ -85,7 +85,7 @@ def _package(requirement: Requirement) -> _Finding:
 def _tried(what: str, trial: Callable[[], str], is_needed: bool, to_do: str) -> _Finding:
     try:
         return _Finding(what, trial(), True, is_needed, "")
-    except Exception as error:  # Whatever is wrong with an installation is what is asked for.
+    except Exception as error:  # any error of an installation is a finding
         words = f"{type(error).__name__}: {error}".split("\n", 1)[0]
         return _Finding(what, words, False, is_needed, to_do)
 
@@ -156,7 +156,7 @@ _EXTRAS = {
     "notebook": "the inspector",
     "transformers": "configurations and names of models",
 }
-"""Extras of fxlab, and what they are for."""
+"""Extras of fxlab, and their purposes."""
 
 _TRIALS: tuple[tuple[str, Callable[[], str], bool, str], ...] = (
     ("trace, apply a pass, judge", _trace_and_judge, True, "reinstall torch and fxlab"),
@@ -166,4 +166,4 @@ _TRIALS: tuple[tuple[str, Callable[[], str], bool, str], ...] = (
     ("report", _report, True, "pip install --force-reinstall fxlab"),
     ("inspector", _inspect, False, 'pip install "fxlab[notebook]", and restart Jupyter'),
 )
-"""What is tried, how, whether fxlab is of no use without it, and what to do if it fails."""
+"""The name of a trial, its function, whether fxlab is of no use without it, and the advice if it fails."""

@@ -42,7 +42,7 @@ def _written(options: argparse.Namespace, progress: Progress, session: Session, 
 
 
 def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
-    """Load a saved session with a model, say what is different, and judge it; or judge passes by name."""
+    """Load a saved session with a model, tell the differences, and judge it; or judge passes by name."""
     if options.session is None:
         if options.passes is None:
             raise CommandError("--session: expected a saved stack, or --passes.")
@@ -67,7 +67,7 @@ def check(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
 
 
 def _loaded_session(path: str, model: Any, inputs: Any) -> tuple[Session, list[str]]:
-    """Return the session, and in words what is different from the one that was saved."""
+    """Return the session, and in words its differences from the one that was saved."""
     with (
         warnings.catch_warnings(record=True) as caught,
         ends_with(ExitCode.PASS_FAILED, TransformationError),
@@ -94,7 +94,7 @@ def _evaluated(session: Session, path: Path) -> tuple[dict[str, Any], dict[str, 
 
 
 def export(options: argparse.Namespace) -> tuple[Answer, ExitCode]:
-    """Apply passes to a model, write it as what the file's suffix says, and judge the file by the model."""
+    """Apply passes to a model, write it in the format of the suffix, and judge the file by the model."""
     from fxlab.deployment import files
 
     path = Path(options.output)

@@ -1,4 +1,4 @@
-"""``fxlab trace``: the graph of a model, and what its trace holds for."""
+"""``fxlab trace``: the graph of a model, and the inputs that its trace holds for."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Nodes that serve the others: sizes, checks, the building of masks and positions, objects that are returned.
 
-They are recognised by what they compute, and of what: numbers, and tensors that no parameter and no input of
-floating point has touched. An input of whole numbers may hold tokens, pixels or edges as well as a mask, so
-values computed of it are bookkeeping only where they are combined with data that are there without them.
-Whatever leads on to an output without anything else in between is what the model computes, not bookkeeping.
+They are recognised by their operators and their sources: numbers, and tensors that no parameter and no input
+of floating point has touched. An input of whole numbers may hold tokens, pixels or edges as well as a mask,
+so values computed of it are bookkeeping only where they are combined with data that are there without them.
+Values that lead straight on to an output are results of the model, not bookkeeping.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from fxlab.operators.python_functions import DATA, LAYOUT
 
 SIZES, GUARDS, MASK, POSITIONS = "sizes", "guards", "mask", "positions"
 CONSTANTS, RESULTS = "constants", "results"
-"""What bookkeeping is for; the words on its boxes."""
+"""The purposes of bookkeeping; the words on its boxes."""
 ORDER = (MASK, POSITIONS, CONSTANTS, SIZES, GUARDS, RESULTS)
 """Of a node that serves several, the first counts."""
 
@@ -40,7 +40,7 @@ _COUNTS = ("one_hot", "bincount")
 _PRODUCTS = ("matmul", "mm", "bmm", "mv", "einsum", "linear")
 
 
-# What a value is made of. Plain numbers, as flags of `enum` take ten times as long.
+# The sources of a value. Plain numbers, as flags of `enum` take ten times as long.
 _NOTHING = 0
 _NUMBER = 1
 _GIVEN = 2
@@ -48,7 +48,7 @@ _GIVEN = 2
 _INPUT = 4
 """Of such an input."""
 _CONTENT = 8
-"""Of the numbers in such an input, not only of what is true of them."""
+"""Of the numbers in such an input, not only of comparisons of them."""
 _CONDITION = 16
 _ANGLE = 32
 """Of a sine or cosine, by which positions are told apart."""
@@ -71,7 +71,7 @@ class Bookkeeping:
         self._first_data: set[fx.Node] = set()
         """Values made of an input that are read as data, not beside data."""
         self.kinds: dict[fx.Node, str] = {}
-        """What each of them is for."""
+        """The purpose of each of them."""
         for node in reversed(graph_module.graph.nodes):
             if self._may_be_data(node) and any(self._is_read_as_data(user) for user in node.users):
                 self._first_data.add(node)
@@ -92,7 +92,7 @@ class Bookkeeping:
         return self._origins[node] == _NUMBER
 
     def _origin(self, node: fx.Node, graph_module: fx.GraphModule) -> int:
-        if node.op == "placeholder":  # that of a body reads what the call passes to it
+        if node.op == "placeholder":  # that of a body reads the argument of the call
             read = node.all_input_nodes
             return self._origins[read[0]] if read else _of_input(known_result(node))
         if node.op == "get_attr":
@@ -197,7 +197,7 @@ class Bookkeeping:
         return bool(origin & _CONTENT) and (dtype is None or dtype in _WHOLE)
 
     def _only_packs(self, node: fx.Node) -> bool:
-        """Whether a node does nothing but make an object of what the graph returns."""
+        """Whether a node only packs values that the graph returns into an object."""
         if node.op != "call_function" or not node.users or hasattr(known_result(node), "dtype"):
             return False
         makes_object = isinstance(node.target, type) or _is_of_fxlab(node.target)
@@ -215,7 +215,7 @@ class Bookkeeping:
 
 
 def _of_call(node: fx.Node, origin: int, dtype: Any, takes_no_elements: bool) -> int:
-    """Return what a tensor is made of, by what the arguments are made of."""
+    """Return the sources of a tensor, by those of the arguments."""
     if node.op != "call_module" and draws_random_numbers(node):
         return _OF_DATA
     called = computes(node)
@@ -249,7 +249,7 @@ def _computes_by_element(node: fx.Node) -> bool:
 
 
 def _of_attribute(value: Any) -> int:
-    """Return what an attribute is; tables that hold no indices may be weights, also packed ones."""
+    """Return the source of an attribute; tables that hold no indices may be weights, also packed ones."""
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter):
         return _TOUCHED
     is_table = value.dtype not in (torch.bool, torch.int64) and value.dim() > 1
@@ -257,7 +257,7 @@ def _of_attribute(value: Any) -> int:
 
 
 def _purpose(node: fx.Node, origin: int) -> str:
-    """Return what a tensor is for that is read by what the model computes."""
+    """Return the purpose of a tensor that is read by the model's computation."""
     if origin & _ANGLE or getattr(known_result(node), "dtype", None) in _WHOLE:
         return POSITIONS
     return MASK if origin & (_CONDITION | _INPUT) else CONSTANTS

@@ -1,4 +1,4 @@
-"""Two graphs as one: what was added, removed and changed stands where it belongs."""
+"""Two graphs as one: added, removed and changed nodes stand where they belong."""
 
 from torch import fx
 
@@ -14,9 +14,9 @@ CHANGES = ("added", "removed", "changed", "rewired")
 def merged_graph(
     before: fx.GraphModule, after: fx.GraphModule
 ) -> tuple[fx.GraphModule, dict[str, tuple[str, ...]]]:
-    """Return a graph of the nodes of two stages, which cannot be run, and what became of those that differ.
+    """Return a graph of the nodes of two stages, which cannot be run, and the changes of those that differ.
 
-    Nodes of one name are one node, that of the graph after; a removed node reads what it read before.
+    Nodes of one name are one node, that of the graph after; a removed node keeps its former inputs.
     """
     before, after = unfolded(before), unfolded(after)
     old, new = ({node.name: node for node in graph_module.graph.nodes} for graph_module in (before, after))
@@ -40,6 +40,6 @@ def merged_graph(
 
 
 def changes_between(before: fx.GraphModule, after: fx.GraphModule) -> dict[str, tuple[str, ...]]:
-    """Return, by name, what became of the nodes in which two graphs differ, as marks are."""
+    """Return, by name, the changes of the nodes in which two graphs differ, as marks are."""
     changes = changes_by_name(unfolded(before), unfolded(after))
     return {name: (change,) for name, change in changes.items()}

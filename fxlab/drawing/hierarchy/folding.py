@@ -35,7 +35,7 @@ NUMBERED = re.compile(r"_\d+$")
 _WORDY = (float, str)
 """Arguments that two equal nodes share."""
 Marks = Mapping[str, Sequence[str]]
-"""Node name -> what is marked about the node."""
+"""Node name -> the marks on the node."""
 _Signature = tuple[str | bytes, ...]
 _INDEXED = re.compile(
     r"^(?P<prefix>(?:.*\.)?)(?P<index>\d+)(?P<call>(?:@\d+)?(?: \(\w+\))?(?:~\d+)?)$", re.DOTALL
@@ -157,7 +157,7 @@ class Wiring:
         inputs = [node.all_input_nodes for node in nodes]
         sources = [number.get(source, -1) for read in inputs for source in read]
         self._sources: _Integers = np.array(sources, dtype=np.int64)
-        """What each node reads, one after the other; -1 for a node that is not in the list."""
+        """The inputs of each node, one after the other; -1 for a node that is not in the list."""
         self._starts: _Integers = np.cumsum([0, *map(len, inputs)])
         """Where the reads of each node start."""
 

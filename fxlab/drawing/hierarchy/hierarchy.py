@@ -51,7 +51,7 @@ class Leaf(NamedTuple):
     """Path of the module call that consists of this node alone, if there is one."""
     owner_class: str = ""
     bookkeeping: str = ""
-    """What the node is for, if it only serves others: ``"sizes"``, ``"guards"``, ``"mask"`` and so on."""
+    """The purpose of the node, if it only serves others: ``"sizes"``, ``"guards"``, ``"mask"`` and so on."""
 
     @property
     def stop(self) -> int:
@@ -107,7 +107,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A graph's tree of groups, with what views need to look up quickly."""
+    """A graph's tree of groups, with indices for quick look-ups by views."""
 
     root: Group
     leaves: tuple[Leaf, ...] = field(repr=False)
@@ -118,7 +118,7 @@ class Hierarchy:
     edge_targets: npt.NDArray[np.int64] = field(repr=False)
     """Positions of the leaves that each edge joins."""
     asides: npt.NDArray[np.int64] = field(repr=False)
-    """Which edges carry no data, but sizes, or what is checked."""
+    """Which edges carry no data, but sizes, or values to check."""
     names: tuple[str, ...] = field(repr=False)
     """The names of all nodes in the order of the leaves."""
     name_starts: list[int] = field(repr=False)
@@ -159,7 +159,7 @@ class Hierarchy:
 
     @cached_property
     def returned_at(self) -> list[int]:
-        """Positions of what a step returns."""
+        """Positions of the results of a step."""
         return sorted(self.returned)
 
     @cached_property
@@ -312,7 +312,7 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
 
 
 def _returned(root: Group, leaves: Sequence[Leaf], columns: Sequence[int]) -> dict[int, str]:
-    """Return what a step returns of its backward pass and its optimizer, and its new buffers."""
+    """Return the results of a step from its backward pass and its optimizer, and its new buffers."""
     output = next(leaf.node for leaf in reversed(leaves) if leaf.node.op == "output")
     results = output.args[0]
     names = {node: str(name) for name, node in results.items()} if isinstance(results, Mapping) else {}

@@ -35,7 +35,7 @@ class ModuleCall:
     """The module's path, with ``@1`` and so on after it for its second and later calls."""
     class_name: str
     label: str = ""
-    """What the group is called, if not by the end of its path."""
+    """The name of the group, if it is not the end of its path."""
 
 
 BACKWARD, RECOMPUTED = " (backward)", " (recomputed)"
@@ -159,7 +159,7 @@ class Placement:
             if node in gradients:
                 settled[node] = gradients[node]
                 continue
-            # What is made of no other node lies where it is read.
+            # A value without inputs lies where it is read.
             reads = [above[node]] if node in above else [settled[user] for user in node.users]
             settled[node] = _common([*reads, below[node]]) if node in below else _common(reads)
         return {node: settled[node] for node in graph.nodes}
@@ -291,7 +291,7 @@ def weights_by_gradient(graph: fx.Graph, backward: frozenset[fx.Node]) -> frozen
 def between(
     nodes: Sequence[fx.Node], known: Mapping[fx.Node, C], common: Callable[[list[C]], C]
 ) -> dict[fx.Node, C]:
-    """Give each node of a stretch of the graph what the known nodes before and after it have in common."""
+    """Give each node of a stretch of the graph the common path of the known nodes before and after it."""
     before: dict[fx.Node, C] = {}
     last: C | None = None
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Visible boxes with their words, sizes and marks: what pictures and reports are written from."""
+"""Visible boxes with their words, sizes and marks: the input of pictures and reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +75,7 @@ def make_box(
     item: Group | Leaf, hierarchy: Hierarchy, marks: Marks, index: Mapping[str, int], *, opened: bool = False
 ) -> Box:
     """Return a box without chips; an ``opened`` group is the title of a cluster."""
-    # A width is a whole number of points: that is the same in inches whoever rounds it.
+    # A width is a whole number of points: then every program rounds it to the same inches.
     kind, label, is_group = _kind(item, opened), title_of(item), isinstance(item, Group)
     details = lines_of(item, hierarchy.modules, opened=opened, of_step=bool(hierarchy.columns))
     if hierarchy.columns and not opened:

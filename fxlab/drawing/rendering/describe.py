@@ -1,4 +1,4 @@
-"""The words on a box: what a node or a group is called, does and returns."""
+"""The words on a box: the name, operation and results of a node or a group."""
 
 import builtins
 import operator
@@ -58,7 +58,7 @@ def lines_of(
 
 
 def _hosted_lines(group: Group, host: Leaf, modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
-    """Return the lines of an input or output, and what is drawn with it; checks count as guards."""
+    """Return the lines of an input or output, and of the nodes drawn with it; checks count as guards."""
     kinds = Counter(
         leaf.bookkeeping
         for leaf in group.children
@@ -73,7 +73,7 @@ def _hosted_lines(group: Group, host: Leaf, modules: Mapping[str, nn.Module]) ->
 
 
 def lines_of_step(item: Group | Leaf, hierarchy: Hierarchy) -> tuple[str, ...]:
-    """Return what a training step returns of a box, and how much of a backward pass computes again."""
+    """Return the results of a training step in a box, and the share of a backward pass that is recomputed."""
     if isinstance(item, Leaf):
         name = hierarchy.returned.get(item.start)
         return () if name is None else (f"→ {_short_result(name)}",)
@@ -166,7 +166,7 @@ def _operation(leaf: Leaf, modules: Mapping[str, nn.Module]) -> str:
 
 
 def _returned(value: Any) -> str:
-    """Return the names of what a graph returns, or how many values it does."""
+    """Return the names of the values that a graph returns, or their number."""
     if isinstance(value, fx.Node) and isinstance(value.target, type):
         value = dict(value.kwargs) or value.args
     if isinstance(value, Mapping):

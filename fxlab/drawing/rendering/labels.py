@@ -99,7 +99,7 @@ def heading_label(words: str) -> str:
 
 
 def legend_label(legends: Sequence[Legend]) -> str:
-    """Return what the colours of a picture mean."""
+    """Return the meaning of the colours of a picture."""
     rows = [row for legend in legends for row in _legend_rows(legend)]
     return f"<{_table(rows, spacing=LEGEND_GAP)}>"
 
@@ -110,7 +110,7 @@ def _legend_rows(legend: Legend) -> list[str]:
     if legend.ends is not None:
         scale = f'BGCOLOR="{":".join(HEAT)}" BORDER="1" COLOR="{HEAT_LINE}"'
         rows.append(_row(_td("", LEGEND_WIDTH, SCALE_HEIGHT, scale)))
-        # The last cell is as wide as its words: they end where the scale ends, whatever the fonts.
+        # The last cell is as wide as its words: they end where the scale ends, in any font.
         last = ceil(text_width(legend.ends[1], LINE_SIZE))
         widths = LEGEND_WIDTH - last, last
         ends = zip(legend.ends, widths, strict=True)

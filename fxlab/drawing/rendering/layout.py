@@ -25,7 +25,7 @@ _WORKER = Path(__file__).with_name("layout_worker.py")
 
 
 class LayoutError(RuntimeError):
-    """Graphviz could not lay out a graph; the message holds what it printed."""
+    """Graphviz could not lay out a graph; the message holds its output."""
 
 
 class LayoutTimeoutError(LayoutError):

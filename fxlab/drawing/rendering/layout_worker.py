@@ -17,7 +17,7 @@ from typing import BinaryIO
 def main() -> None:
     """Answer requests until stdin closes."""
     requests = sys.stdin.buffer
-    # Whatever Graphviz prints on stdout must not mix with the answers.
+    # Output of Graphviz on stdout must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if hasattr(signal, "SIGINT"):

@@ -1,4 +1,4 @@
-"""An overlay in colours: what each box of a view is filled with, and what that means.
+"""An overlay in colours: the fill of each box of a view, and its meaning.
 
 The twin of ``frontend/src/graph/overlays/overlay.ts``, which paints the live picture.
 """
@@ -33,7 +33,7 @@ class Legend:
 
 @dataclass(frozen=True, slots=True)
 class Painting:
-    """The colours of closed boxes by id, and what they mean."""
+    """The colours of closed boxes by id, and their meaning."""
 
     colours: Mapping[str, Colours]
     legend: Legend
@@ -158,7 +158,7 @@ def kind_colours(values: Iterable[str]) -> dict[str, Colours]:
 
 
 def kind_words(colours: Mapping[str, Colours]) -> tuple[tuple[Colours, str], ...]:
-    """Return what colours of kinds mean, in few words."""
+    """Return the meaning of colours of kinds, in few words."""
     words = [shorten(kind, LONGEST_WORDS) for kind in colours][: len(KINDS)]
     if len(colours) > len(KINDS):
         words[-1] = "others"

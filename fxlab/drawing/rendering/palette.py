@@ -71,7 +71,7 @@ def cluster_colours(classes: str, depth: int) -> Colours:
 
 
 def painted_colours(classes: str, paint: Colours) -> Colours:
-    """Return the colours of a box that an overlay paints; what is changed keeps its border."""
+    """Return the colours of a box that an overlay paints; a changed one keeps its border."""
     return replace(paint, border=CHANGED, dashed=False) if "fx-changed" in classes.split() else paint
 
 

@@ -1,6 +1,6 @@
 """Graphviz's SVG as it may be put into any page: elements and attributes that are known, and no others.
 
-Style sheets find: on groups, ``node`` or ``cluster`` with what the box is (``fx-op``, ``fx-call_module``,
+Style sheets find: on groups, ``node`` or ``cluster`` with the kind of the box (``fx-op``, ``fx-call_module``,
 ``fx-group``, ``fx-repeat``, ``fx-placeholder``, ``fx-output``, ``fx-bookkeeping``) and its marks
 (``fx-changed``, ``fx-mark-0``), and ``edge``. Colours are presentational attributes, which any rule
 overrides.
@@ -34,8 +34,8 @@ def render(
 
     ``marks``: node name -> signatures of the transformations that changed the node, by which boxes are
     highlighted; one changed by ``signatures[i]`` (the marks in order, if left out) has the class
-    ``fx-mark-i``. ``overlay``: what to colour boxes by, with a legend. Raises fxlab.drawing.LayoutError if
-    Graphviz is missing, fails, takes too long or is cancelled.
+    ``fx-mark-i``. ``overlay``: colours the boxes, with a legend. Raises fxlab.drawing.LayoutError if Graphviz
+    is missing, fails, takes too long or is cancelled.
     """
     marks = marks or {}
     boxes = make_boxes(view, marks, signatures_of(marks) if signatures is None else signatures)
@@ -45,7 +45,7 @@ def render(
 
 
 def _tooltips(view: View, boxes: Mapping[str, Box]) -> dict[str, str]:
-    """Return what is shortened in the boxes in full, and what flows along the edges."""
+    """Return the full text of shortened lines of the boxes, and the tensors along the edges."""
     words = {box.id: ", ".join((box.label, *box.details))[:_LONGEST_TOOLTIP] for box in boxes.values()}
     for edge in view.edges:
         source, target = edge.source.id, edge.target.id

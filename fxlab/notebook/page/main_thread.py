@@ -17,8 +17,8 @@ def run_in_main_thread(action: Callable[[], object], then: Callable[[], object])
 
     Where page and kernel both know subshells (JupyterLab 4.4 and ipykernel 7, or later), messages from a page
     may be handled in a thread of their own, beside the cell that runs. There nothing could be cancelled, and
-    a cell and the page could change one session at the same time. ``action``: what to do. In another thread
-    this returns at once, and the main thread does it when it is free. ``then``: what is done afterwards in
+    a cell and the page could change one session at the same time. ``action``: the work. In another thread
+    this returns at once, and the main thread does the work when it is free. ``then``: is called afterwards in
     any case, and is not interrupted.
     """
     if threading.current_thread() is threading.main_thread():

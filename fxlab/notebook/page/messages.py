@@ -31,9 +31,9 @@ class MessageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One type of message, and what answers it.
+    """One type of message, and its answer.
 
-    ``doing``: what is being done, for the busy line and for errors: ``"Opening the group"``. ``is_slow``:
+    ``doing``: the action in words, for the busy line and for errors: ``"Opening the group"``. ``is_slow``:
     whether the busy line says so. ``answer``: a method of the inspector, called with the fields. ``fields``:
     name of a field -> its type as it is annotated. There are no others, and none may be missing.
     """
@@ -63,7 +63,7 @@ def answers(type_: str, doing: str, *, is_slow: bool = False) -> Callable[[_Meth
 
 
 def parse_message(content: object) -> tuple[Message, dict[str, Any], str | None]:
-    """Return the type of a message, its fields, and by what name the page knows the answer if it wants one.
+    """Return the type of a message, its fields, and the page's name for the answer if it wants one.
 
     ``content``: anything that arrived over the wire. Raises MessageError if it is not a mapping with a known
     ``"type"`` and exactly the fields of that type, and perhaps a ``"request"``.
@@ -87,7 +87,7 @@ def parse_message(content: object) -> tuple[Message, dict[str, Any], str | None]
 
 
 def request_of(content: object) -> str | None:
-    """Return by what name a page waits for the answer to a message, though the message is wrong."""
+    """Return the page's name for the answer to a message, though the message is wrong."""
     request = content.get("request") if isinstance(content, Mapping) else None
     try:
         _check(request, "str", "The request")

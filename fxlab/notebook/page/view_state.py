@@ -10,7 +10,7 @@ from fxlab.view_model.protocol import PanelState, ViewState
 NOTHING, BELOW, ORIGINAL = "", "below", "original"
 
 Comparison = str | int
-"""What a stage is compared with: :data:`NOTHING`, :data:`BELOW` (whichever that is), or the number of one."""
+"""The stage to compare with: :data:`NOTHING`, :data:`BELOW` (whichever that is), or the number of one."""
 
 MOST_PANES = 6
 """Graphs that can be read on one screen."""
@@ -23,7 +23,7 @@ AT_FIRST: ViewState = {
 
 
 def checked_view(value: object) -> dict[str, Any]:
-    """Return a view that may come from anywhere; raises ``ValueError`` for what is none."""
+    """Return a view that may come from anywhere; raises ``ValueError`` for other values."""
     required(value, ViewState, "a view")
     view: dict[str, Any] = value  # type: ignore[assignment]
     if len(view["between"]) > MOST_PANES - 2:
@@ -32,7 +32,7 @@ def checked_view(value: object) -> dict[str, Any]:
 
 
 def checked_comparison(number: int, compared: object) -> Comparison:
-    """Return what a stage is to be compared with; raises ``ValueError`` if it cannot be."""
+    """Return the stage to compare a stage with; raises ``ValueError`` if it cannot be."""
     if compared in (NOTHING, None):
         return NOTHING
     if number and compared == BELOW:
@@ -55,7 +55,7 @@ PANELS_AT_FIRST: PanelState = {
 
 
 def checked_panels(value: object) -> dict[str, Any]:
-    """Return an arrangement that may come from anywhere; raises ``ValueError`` for what is none."""
+    """Return an arrangement that may come from anywhere; raises ``ValueError`` for other values."""
     required(value, PanelState, "an arrangement of panels")
     panels: dict[str, Any] = value  # type: ignore[assignment]
     if any((panels[side] or 0) > LARGEST for side in ("left", "right", "bottom")):

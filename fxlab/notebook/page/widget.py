@@ -1,4 +1,4 @@
-"""The widget without a session: what is synced with the page, its messages, and errors in words."""
+"""The widget without a session: its traits synced with the page, its messages, and errors in words."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     _code = traitlets.Instance(PageCode).tag(sync=True, **ipywidgets.widget_serialization)
     _code_version = traitlets.Unicode(CODE_VERSION).tag(sync=True)
     _static_name = traitlets.Unicode().tag(sync=True)
-    """The name of what stands in the place of the page until it is there."""
+    """The name of the static element that stands in the place of the page until it is there."""
     _shown_data = traitlets.Any().tag(sync=True)
-    """What the page knows of the graphs: compressed JSON, in the parts in which it was sent."""
+    """The page's data of the graphs: compressed JSON, in the parts in which it was sent."""
     _shown_view = traitlets.Dict(AT_FIRST).tag(sync=True)
     _shown_passes = traitlets.Dict().tag(sync=True)
     _shown_tables = traitlets.Dict().tag(sync=True)
@@ -87,11 +87,11 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         self.on_msg(self._receive)
 
     def _refresh(self) -> None:
-        """Set the traits to what there is to show now."""
+        """Set the traits to the present state."""
         raise NotImplementedError
 
     def set_state(self, sync_data: object) -> None:
-        """Take over what a page set, and nothing that a page has no business setting."""
+        """Take over the traits that a page may set, and no others."""
         title = "The page sent a value that is not allowed"
         if not isinstance(sync_data, dict):
             words = f"A state is an object with values of traits, got {type(sync_data).__name__}."
@@ -111,10 +111,10 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
             raise traitlets.TraitError(str(error)) from None
 
     def _send_data(self, data: Mapping[str, Any], *, anew: bool) -> None:
-        """Add to what the page knows; ``anew`` takes the place of all that was sent before."""
+        """Add to the page's data; ``anew`` takes the place of all that was sent before."""
         text = json.dumps(data, separators=(",", ":"), allow_nan=False)
         part = zlib.compress(text.encode(), 1)
-        # In place: the trait is what a page receives that is opened later, and is not sent again to others.
+        # In place: a page that is opened later receives the trait, and other pages are not sent it again.
         if anew:
             self._shown_data.clear()
         self._shown_data.append(part)
@@ -127,7 +127,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
 
     @answers("page-code", "Sending the inspector")
     def _page_code(self) -> dict[str, str]:
-        """Answer a page that cannot read what widgets share."""
+        """Answer a page that cannot read the code that widgets share."""
         return {name: getattr(self._code, name) for name in ("code", "css", "worker")}
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
@@ -169,7 +169,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _reporting(self, doing: str) -> Iterator[None]:
-        """Turn whatever goes wrong into words on the screen."""
+        """Turn every error into words on the screen."""
         try:
             yield
         except KeyboardInterrupt:

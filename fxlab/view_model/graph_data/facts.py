@@ -62,7 +62,7 @@ class Table(Generic[_Value]):
 
 
 class Looks(Table[Any]):
-    """Looks of boxes; the same box with other marks is written as what is different from the first."""
+    """Looks of boxes; the same box with other marks is written as its difference from the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Codes:
         return number
 
     def add_difference(self, before: int, after: int) -> int:
-        """Write what is different between two codes, by their numbers, and return its number."""
+        """Write the difference of two codes, by their numbers, and return its number."""
         runs = CodeDiff(self._known[before], self._known[after]).runs
         written = [(run.kind, run.length) for run in runs]
         self.differences.values.append({"before": before, "after": after, "runs": written})

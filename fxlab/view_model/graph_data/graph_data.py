@@ -1,8 +1,8 @@
 """Graphs as data from which a page draws every view of them, without a kernel.
 
-The page opens groups, lays out, searches and filters by itself (``frontend/src/viewer``). Whatever depends
-on the words and fonts of a box is worked out here, once; what several nodes or stages have in common is
-written once. The data grow with the number of nodes, not with that of views.
+The page opens groups, lays out, searches and filters by itself (``frontend/src/viewer``). Everything that
+depends on the words and fonts of a box is worked out here, once; facts that several nodes or stages have in
+common are written once. The data grow with the number of nodes, not with that of views.
 """
 
 import contextlib
@@ -149,7 +149,7 @@ class GraphData:
         return not written.missing
 
     def add_pair(self, after: int, before: int, marks: Marks, signatures: tuple[str, ...]) -> int:
-        """Add what two graphs have only side by side, with marks of differences, and return its number."""
+        """Add the data of two graphs side by side, with marks of differences; return its number."""
         for number in (after, before):
             while not self.fill(number):
                 pass
@@ -198,7 +198,7 @@ class GraphData:
             self._layouts[dot] = lay_out(dot).decode()
 
     def add_extras(self, number: int, describer: Describer) -> None:
-        """Add to a graph what a page would otherwise ask for, node by node and group by group."""
+        """Add the details to a graph that a page would otherwise ask for, node by node and group by group."""
         while not self.fill(number):
             pass
         written = self._of(number)
@@ -224,7 +224,7 @@ class GraphData:
         return self._of(number).hierarchy
 
     def first_view(self, number: int) -> View:
-        """Return what is seen at first: the overview, and nodes with marks unless they are many."""
+        """Return the first view: the overview, and nodes with marks unless they are many."""
         hierarchy, marks = self.hierarchy(number), self.shown(number).marks
         overview = self._of(number).overview
         if not marks:
@@ -233,7 +233,7 @@ class GraphData:
         return overview.reveal(known, max(REVEAL_BUDGET, len(overview.boxes)))
 
     def take(self) -> DataPart:
-        """Return what was added since this was asked last."""
+        """Return the data added since the last call."""
         layouts, self._layouts = self._layouts, {}
         return {
             "texts": self._facts.texts.take(),
@@ -383,7 +383,7 @@ def _look(made: box.Box) -> Look:
 
 
 def _steps(numbers: npt.ArrayLike) -> list[int]:
-    """Return each number as what it adds to the one before, which is small and often the same."""
+    """Return each number as its difference from the one before, which is small and often the same."""
     steps: list[int] = np.diff(np.asarray(numbers, dtype=np.int64), prepend=0).tolist()
     return steps
 

@@ -24,10 +24,10 @@ METRICS: Metrics = {
     "chipInk": palette.CHIP_INK, "chipColours": (palette.CHIP.fill, palette.CHIP.border),
     "clusterColours": [(colours.fill, colours.border) for colours in palette.CLUSTER],
 }  # fmt: skip
-"""What boxes are placed and drawn with."""
+"""The measures for placing and drawing boxes."""
 
 PAINTS: Paints = {
     "heat": HEAT, "heatLine": HEAT_LINE, "plain": (PLAIN.fill, PLAIN.border),
     "kinds": [(colours.fill, colours.border) for colours in KINDS], "changed": CHANGED, "ink": INK,
 }  # fmt: skip
-"""The colours of overlays in a picture that is saved, which are those of paper whatever the page has."""
+"""The colours of overlays in a saved picture, which are those of paper also on a dark page."""

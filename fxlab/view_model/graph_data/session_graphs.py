@@ -26,7 +26,7 @@ class SessionGraphs:
         self._session = session
         self.data = GraphData()
         self._numbers: dict[str, dict[tuple[fx.GraphModule, ...], int]] = {kind: {} for kind in _KINDS}
-        """What the page has of one stage or of two, by its kind."""
+        """The page's graphs of one stage or of two, by their kind."""
         self._previews: dict[str, ShownPreview] = {}
         self._preview: ShownPreview | None = None
         self._version = 0
@@ -96,13 +96,13 @@ class SessionGraphs:
         )
 
     def _number(self, kind: str, of: tuple[fx.GraphModule, ...], add: Callable[[], int]) -> int:
-        """Return the number of what the page has of stages, which is added if it has none."""
+        """Return the number of the page's graph of stages, which is added if there is none."""
         if of not in (known := self._numbers[kind]):
             known[of] = add()
         return known[of]
 
     def preview(self, p: Transformation) -> None:
-        """Add what a pass would make of the last stage; if it raises, nothing changes."""
+        """Add the graph that a pass would make of the last stage; if it raises, nothing changes."""
         if p.signature not in self._previews:
             shown = ShownGraph.merged(self._session.graph_module, self._session.preview(p))
             name = stage_names([p])[1]

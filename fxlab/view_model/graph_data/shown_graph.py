@@ -1,4 +1,4 @@
-"""A graph that a page shows: a stage, two stages as one graph, or what a pass would make of the last one."""
+"""A graph that a page shows: a stage, two stages as one graph, or a pass's preview on the last one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fxlab.graphs.unfolded import unfolded
 from fxlab.transformations.marks import marks_of
 
 Marks = dict[str, tuple[str, ...]]
-"""Node name -> the passes that changed the node, by their signatures, or what became of it."""
+"""Node name -> the passes that changed the node, by their signatures, or its kind of change."""
 
 
 @dataclass(frozen=True)
 class ShownGraph:
-    """A graph, and what is marked in it."""
+    """A graph, and its marks."""
 
     stage: fx.GraphModule = field(repr=False)
-    """The stage itself, which is what is measured."""
+    """The stage itself, which is measured."""
     graph: fx.GraphModule = field(repr=False)
-    """What is drawn: the nodes of bodies are its own."""
+    """The drawn graph: the nodes of bodies are its own."""
     marks: Marks = field(repr=False)
     signatures: tuple[str, ...]
     """The marks in the order that numbers them."""
@@ -39,5 +39,5 @@ class ShownGraph:
 
     @classmethod
     def merged(cls, before: fx.GraphModule, after: fx.GraphModule) -> ShownGraph:
-        """Return two stages as one graph, in which nodes that differ are marked with what became of them."""
+        """Return two stages as one graph, in which nodes that differ are marked with their change."""
         return cls(after, *merged_graph(before, after), CHANGES)
