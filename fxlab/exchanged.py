@@ -66,6 +66,7 @@ class _Exchange:
                 return call(*args, **kwargs)
 
             return classmethod(of_class)
+        # A name that a module lacks, such as `len`, is one of Python's.
         owner = builtins if isinstance(self.owner, ModuleType) else self.owner
         inherited = getattr(owner, self.name) if original is ABSENT else original
 
@@ -92,6 +93,7 @@ def exchanged(owner: Any, makes: Mapping[str, Make], *, for_all: bool = False) -
     """
     entered: list[_Exchange] = []
     try:
+        # An interrupt between two of these lines would leave a name exchanged for good.
         with InterruptsHeld(), _LOCK:
             for name, make in makes.items():
                 key = id(owner), name

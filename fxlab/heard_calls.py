@@ -115,11 +115,13 @@ def heard(
         try:
             return hear(call)
         except Exception as error:
+            # An error of the function itself is for its caller, unlike one of the listener.
             if error is call.error:
                 raise
             remark(str(error) if isinstance(error, UnknownCallError) else error_words(error))
         if call.error is not None:
             raise call.error
+        # Not twice, if the listener has failed after the call: torch's functions change graphs in place.
         return call.result if call.has_run else original(*args, **kwargs)
 
     return run

@@ -39,6 +39,7 @@ def listening(listener: Recorder) -> Iterator[list[str]]:
             border = f"torch._inductor.compile_fx:_recursive_{_BORDERS[phase]}"
             hear = functools.partial(around.phase, phase)
             patches.around(border, hear, f"The passes of {phase} are not seen")
+        # Torch gives a pass to an observer's `apply_*`, or runs it in a `with` of the observer.
         observer = "torch.fx.passes.graph_transform_observer:GraphTransformObserver"
         for name, around_pass in {
             "apply_graph_pass": around.applied_pass,
@@ -115,6 +116,7 @@ class _Around:
         if self._is_heard:
             self._passes += 1
             if self._passes == 1:
+                # The body of a `with` cannot be skipped.
                 self._listener.begin_pass(name, graph_module, can_skip=False)
         return call()
 
@@ -144,6 +146,7 @@ class _Around:
             raise
         finally:
             self._passes -= is_told
+        # Not in the `finally`: after an error there is no result to record.
         if is_told:
             self._listener.end_pass(graph_module)
 

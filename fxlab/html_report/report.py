@@ -94,7 +94,7 @@ def report(
     passes
         For a model, as for :func:`fxlab.inspect`.
     measure
-        Whether to run the model for measurements that take many runs: the verdict (see :func:`fxlab.verdict`),
+        Whether to run the model for measurements that take many runs: the verdict (:func:`fxlab.verdict`),
         and the costs and errors of the nodes of each stage, by which the graph can be coloured.
     values
         Whether to write the values of the nodes that passes have changed and of those that read them, the

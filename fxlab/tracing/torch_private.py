@@ -103,6 +103,7 @@ class _Missing(type):
         raise _error(f"{cls.__module__}.{cls.__name__}", cls.use)
 
     def __getattr__(cls, name: str) -> Any:
+        # Names of Python's own protocols must look absent, or the class would seem to follow them all.
         if name.startswith("__"):
             raise AttributeError(name)
         return cls

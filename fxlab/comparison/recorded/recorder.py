@@ -129,6 +129,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if id(module) in seen or isinstance(module, torch.jit.ScriptModule):
             return
         seen.add(id(module))
+        # `module.compile()` leaves `forward` as it is, and calls this in its place.
         name = "forward" if module._compiled_call_impl is None else "_compiled_call_impl"
         is_compiled = name != "forward" or _is_compiled(module)
         held = vars(module)
@@ -262,6 +263,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _place(self, derivative: Any) -> tuple[int, int] | None:
         """Return the module call and the lines of the running code; ``None`` inside of compiled code."""
         if derivative is not None:
+            # Autograd gives a backward function the number of its forward operator.
             return self._places.get(derivative._sequence_nr(), (-1, -1))
         place = self._node_place
         if place is None:

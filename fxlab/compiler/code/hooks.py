@@ -54,6 +54,7 @@ def hear_kernels(
         return module
 
     def hear(call: Call) -> Any:
+        # Looked up each time, as Inductor rebinds this global.
         found = getattr(import_module(_DEBUG), "_inductor_triton_kernel_to_post_grad_node_info", {})
         # Notes about the forward graph are still there after the backward graph.
         new = {kernel: names for kernel, names in found.items() if known.get(kernel) is not names}
@@ -70,6 +71,7 @@ def why_no_fallback() -> str:
     """Return why Inductor cannot be told to leave single calls to ATen's kernels; empty if it can."""
     lowering = getattr(import_module("torch._inductor.graph"), "GraphLowering", None)
     run = getattr(getattr(lowering, "call_function", None), "__code__", None)
+    # Torch has no flag for it: it reads the mark if the word stands in its code.
     known = FALLS_BACK in getattr(run, "co_consts", ()) and hasattr(_compile_fx(), _POST_GRAD)
     return (
         "" if known else f"this torch ({torch.__version__}) takes no nodes that fall back to ATen's kernels"

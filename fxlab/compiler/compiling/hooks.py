@@ -67,6 +67,7 @@ def compile_once(
     of_inductor = {name: value for name, value in options.items() if name not in OF_AUTOGRAD}
 
     def backend(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        # Copied first, as the compiler's passes change the graph in place.
         eager = GraphModule(graph_module, protect(copy.deepcopy(graph_module.graph)))
         inner = compile_fx.compile_fx_inner if generates else _without_code
         code: Any = compile_fx.compile_fx(
@@ -103,6 +104,7 @@ def compile_once(
         try:
             torch.compile(_fresh(model), backend=backend, dynamic=dynamic)(*args, **kwargs)
         except BackendCompilerFailed as error:
+            # Dynamo's wrapper only says that a backend has failed.
             raise error.inner_exception from None
         remarks += patches.remarks
     return remarks
@@ -139,6 +141,7 @@ def _without_code(graph_module: GraphModule, example_inputs: Sequence[Any], **kn
     from torch._inductor.virtualized import V
     from torch.utils._python_dispatch import _disable_current_modes
 
+    # The steps of Inductor's `codegen_and_compile` before the lowering, in their order.
     if any(node.op.startswith("call") for node in graph_module.graph.nodes):
         with _disable_current_modes():
             _if_there(compile_fx, "view_to_reshape", graph_module)
@@ -152,6 +155,7 @@ def _without_code(graph_module: GraphModule, example_inputs: Sequence[Any], **kn
     def no_code(arguments: list[Any]) -> Any:
         raise RuntimeError("This graph was compiled to be looked at, and has no code.")
 
+    # The mark says that it takes one list of arguments; AOTAutograd wraps functions without it.
     no_code._boxed_call = True  # type: ignore[attr-defined]
     return no_code
 
@@ -206,6 +210,7 @@ class _Entries:
         """Remove the entries that were added since."""
         for code, known in self._known.items():
             if not known:
+                # Torch removes all entries of a code object at once, or marks a single one as invalid.
                 torch._C._dynamo.eval_frame.reset_code(code)
                 continue
             managers = {id(entry.guard_manager) for entry in known}

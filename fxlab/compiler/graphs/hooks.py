@@ -61,12 +61,14 @@ def root_names(node: Node) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for source in node.meta.get("from_node") or ():
         while getattr(source, "from_node", None):
+            # Each rewrite adds a level: the innermost is Dynamo's node.
             source = source.from_node[0]
         if getattr(source, "node_info", None) is not None:
             names[str(source.name)] = None
     return tuple(names)
 
 
+# Classes by name, as older releases of torch do not have them.
 _KINDS = {
     *("Param", "Buffer", "Dummy", "Plain", "SubclassGetAttr", "SubclassSize", "SubclassStride", "ViewBase"),
     *("SyntheticBase", "PhiloxForwardSeed", "PhiloxForwardBaseOffset", "PhiloxBackwardSeed"),

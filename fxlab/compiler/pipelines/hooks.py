@@ -106,6 +106,7 @@ class _Around:
         try:
             result = call()
             after = getattr(result, "graph_module", result)
+            # A pass that returns no graph has changed the given one in place.
             after = after if isinstance(after, GraphModule) else given
             return result
         finally:

@@ -126,6 +126,7 @@ class _AroundScript:
         """Find nothing in Inductor's cache while something is compiled; it is written as always."""
         if not self._is_heard or not self._compiling:
             return call()
+        # In the form of the function's own misses, so that the caller saves the result under its key.
         return None, {"key": call.given(0), "components": call.given(1), "cache_state": "miss"}
 
     def ahead_of_time(self, call: Call) -> Any:
@@ -175,6 +176,7 @@ def _hear_compiled_before(stack: RestoringStack, ran: Callable[[str], None]) -> 
 def _tell_of_run(stack: RestoringStack, names: dict[str, Any], name: str, ran: Callable[[], None]) -> None:
     own, thread = names[name], threading.get_ident()
 
+    # Otherwise Dynamo would compile this function as well.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def run(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == thread:

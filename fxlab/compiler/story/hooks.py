@@ -221,6 +221,7 @@ def _asked_for(code: types.CodeType, local: Any) -> tuple[types.CodeType, str]:
     is_wrapper = code.co_filename.endswith(_WRAPPERS) and "fn" in code.co_freevars
     given = local["fn"] if is_wrapper else None
     if isinstance(given, nn.Module):
+        # Torch compiles a wrapper that calls the module; a person knows its `forward`.
         given = given.forward
     own = getattr(getattr(given, "__func__", given), "__code__", None)
     if not isinstance(own, types.CodeType):
@@ -252,6 +253,7 @@ def _is_limit(error: Any) -> bool:
 
 def _user_stack() -> Any:
     context = getattr(torch._guards, "TracingContext", None)
+    # The person's frames, not the compiler's.
     return None if context is None else context.extract_stack()
 
 
@@ -272,6 +274,7 @@ def _name_of(translator: Any) -> str:
 
 
 def _text(source: Any) -> str:
+    # A property in newer releases of torch, a method in older ones.
     name = source.name
     return str(name() if callable(name) else name)
 

@@ -120,6 +120,7 @@ class CompiledFunction:
     def __init__(
         self, function: Callable[..., Any], backend: Callable[..., Any], note: Callable[[str], None]
     ) -> None:
+        # Dynamo caches by code object, and writes its graphs into the globals: both are copies.
         own = types.FunctionType(function.__code__.replace(), dict(function.__globals__), function.__name__)
         context: Any = optimize(backend, dynamic=True)
         self._compiles: _Conversion | None = None
@@ -195,6 +196,7 @@ class _Conversion:
         before = {id(reason) for reason in reasons_noted()}
         try:
             with _guarding(functools.partial(self.is_held, code)):
+                # One frame more than Dynamo counts on: this one.
                 result: ConvertFrameReturn = self._convert(
                     frame, cache_entry, hooks, frame_state, skip=skip + 1
                 )

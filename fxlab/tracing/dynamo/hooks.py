@@ -117,6 +117,7 @@ def running_modules() -> list[nn.Module]:
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
+        # Dynamo gives a backend no module, but calls it inside the module's call.
         module = frame.f_locals.get("self")
         if isinstance(module, nn.Module) and type(module).__module__ != _COMPILED and module not in found:
             found.append(module)

@@ -58,6 +58,7 @@ def from_exported(program: ExportedProgram) -> GraphModule:
             f"program: expected a torch.export.ExportedProgram, got {type(program).__name__}. Make one with "
             "torch.export.export(model, args); to trace a model itself, call fxlab.symbolic_trace."
         )
+    # In place of torch's guards, `hold_inputs` adds checks.
     unlifted = program.module(check_guards=False)
     assert isinstance(unlifted, GraphModule)
     graph = unlifted.graph

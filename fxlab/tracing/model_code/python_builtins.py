@@ -98,6 +98,7 @@ class _FollowsSymbols(type):
         if len(args) != 1 or kwargs:
             return cls.plain(*args, **kwargs)
         (number,) = args
+        # Python makes a plain number of any result of `Tensor.__int__`; `item` gives a symbol.
         if isinstance(number, FakeTensor) and number.numel() == 1 and number.dtype is not torch.bool:
             number = number.item()
         return cls.converted(number) if isinstance(number, _SYMBOLIC) else cls.plain(number)
@@ -158,6 +159,7 @@ def _attention(*args: Any, **kwargs: Any) -> torch.Tensor:
 
 def _len(value: Any) -> Any:
     if isinstance(value, FakeTensor) and value.dim():
+        # Python's own `len` makes a plain number of a symbolic size.
         return value.shape[0]
     return builtins.len(value)
 

@@ -49,6 +49,7 @@ class SettingReads:
     def watched(self) -> Iterator[None]:
         """Note reads for a while."""
         readers = _readers()
+        # Of autocast the graph checks the whole state, whichever part of it is read.
         around = {name: reader() for name, reader in readers.items() if "autocast" not in name}
         asking = {id(reader): instead(self._asked(name, reader, around)) for name, reader in readers.items()}
         # Under all names that Python files have for them.
@@ -88,6 +89,7 @@ class SettingReads:
             return value
 
         return (
+            # A descriptor and `__getattr__` read these flags: there is no function to exchange.
             exchanged(_FLAG, {"__get__": lambda get: functools.partial(flag, get)}),
             exchanged(_MATMUL, {"__getattr__": lambda get: functools.partial(flag_of_matmul, get)}),
         )
@@ -156,6 +158,7 @@ class OutsideReads:
         """Note reads for a while."""
         functions = {f"time.{name}": getattr(time, name) for name in _CLOCKS}
         noted = {id(read): self._noted(name, read, self.numbers) for name, read in functions.items()}
+        # From anybody: `random`, `uuid` and `secrets` ask the system on behalf of the model.
         noted[id(os.urandom)] = self._noted("os.urandom", os.urandom, self.numbers, of_anybody=True)
         seeding: dict[str, Callable[..., Any]] = {
             "torch.manual_seed": torch.manual_seed,
@@ -190,6 +193,7 @@ class OutsideReads:
                 value = get(environment, name)
                 return value
             finally:
+                # In the `finally`, as a missing variable is an answer too: the model may catch the error.
                 text = of_environment(name)
                 is_new = environment is os.environ and text not in self.environment
                 if is_new and self._is_seen() and _is_asked_by_model():

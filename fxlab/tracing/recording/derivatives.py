@@ -145,5 +145,6 @@ class VmapBody(RecordedBody):
     def target(self, out_dims: Any, randomness: str) -> Vmapped:
         """Return the target of the node that calls the graph."""
         mapped = [dim for dim in self._dims if dim is not None]
+        # The values that it uses of the graph around it come last, and are not mapped.
         dims = (*mapped, *[None] * (len(self.given) - len(mapped)))
         return Vmapped(self.module("Vmapped"), dims, out_dims, randomness)

@@ -49,6 +49,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         for reference in self._watched:
             if (tensor := reference()) is not None:
+                # In place, as the model and the graph may hold these very objects.
                 tensor.__class__ = torch.Tensor
 
     def __torch_dispatch__(
@@ -72,6 +73,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if type(tensor) not in _PLAIN_CLASSES:
                 return tensor
             alias: torch.Tensor = torch.Tensor._make_subclass(self.tensor_class, tensor, tensor.requires_grad)
+            # `isinstance(alias, nn.Parameter)` goes by this attribute, and models ask it of their weights.
             alias._is_param = isinstance(tensor, nn.Parameter)
             self._watched.append(weakref.ref(alias))
             return alias

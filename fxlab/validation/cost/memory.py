@@ -147,6 +147,7 @@ class _Run:
     def __init__(self, graph_module: fx.GraphModule) -> None:
         self._graph_module = graph_module
         self._modules = modules_by_path(graph_module)
+        # Targets of nodes may hold real tensors, such as constants.
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._values: dict[fx.Node, Any] = {}
         self._held: dict[int, _Held] = {}
@@ -385,6 +386,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        # A result in the memory of an argument is a view, or was written in place.
         given = {storage._cdata for storage in storages(args, kwargs)}
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):

@@ -109,6 +109,7 @@ def _noting(
 
 
 def _note(runs: list[tuple[Any, ...]], keeps_object: Callable[[torch.Tensor], bool], *values: Any) -> None:
+    # A loop may run its body any number of times.
     if len(runs) >= MOST or any(map(_is_wrapped, pytree.tree_leaves(values))):
         return
     runs.append(

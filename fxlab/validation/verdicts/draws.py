@@ -142,6 +142,7 @@ class Draws:
         func, args, kwargs = _of_aten(func, args, kwargs)
         if self.given is None:
             result = func(*args, **kwargs)
+            # Other modes shall see the model's calls only.
             with modes_disabled():
                 self.drawn.append(_noted(func, args, kwargs, result, self._node))
             return result
@@ -201,6 +202,7 @@ def draws(func: Any, args: Any, kwargs: Any) -> bool:
         return False
     func, args, kwargs = _of_aten(func, args, kwargs)
     named = _named(func, args, kwargs)
+    # A dropout that is off draws nothing, though its operator is tagged as random.
     is_off = named.get("train", True) is False or named.get("training", True) is False
     is_known = func.namespace == "aten" and _name_of(func) in _OF_NUMBERS | _OF_TENSORS
     return func._opname in _SEEDS or (is_known and not is_off)
@@ -277,6 +279,7 @@ def _asked(func: OpOverload, args: Any, kwargs: Any, node: str) -> Draw:
         return replace(asked, numbers=(1 - named["p"],))
     of_tensors = _tells_by_tensors(func, named)
     if name == "normal" and of_tensors:
+        # Only the noise is noted: the computed means themselves may differ by rounding.
         return replace(asked, numbers=_AROUND)
     defaults = {a.name: a.default_value for a in func._schema.arguments if a.default_value is not None}
     given = {**defaults, **named}.items()

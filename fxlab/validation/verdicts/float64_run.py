@@ -94,6 +94,7 @@ def run_in_float64(
     interpreter = Float64Interpreter(graph_module, own_dtypes=own.dtypes, visit=visit, **settings)
     written = tuple(written)
     state = interpreter.keep(path.removeprefix(STATE) for path in written if path.startswith(STATE))
+    # Nothing is watched, as nodes write into float64 copies.
     kept = generators_kept(), state_kept(graph_module, watch=False)
     with RestoringStack(own.setting(), *kept):
         seed_generators(0)
@@ -142,6 +143,7 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        # The bits differ in float64, so the node has to run in its own dtypes.
         if func is torch.ops.aten.view.dtype:
             raise ValueError("it reads the bits of a tensor as another dtype")
         args, kwargs = widened((args, kwargs or {}))
@@ -182,6 +184,7 @@ class Float64Interpreter(OtherTensors):
     ) -> None:
         super().__init__(graph_module)
         self._visit = visit
+        # The interpreter would append the node and a traceback to the message of each error.
         self.extra_traceback = False
         self.in_own_dtype: list[str] = []
         """The nodes that had to run in their own dtypes."""
@@ -204,10 +207,12 @@ class Float64Interpreter(OtherTensors):
             except CannotReplayError:
                 raise
             except Exception as error:
+                # The node runs once more, and shall get the same numbers again.
                 self._draws.back_to(count)
                 result = self._run_in_own_dtype(n, error)
         except CannotReplayError as error:
             raise DrawsRandomNumbersError(n, str(error)) from error
+        # A generator that has moved shows draws inside an operator, which no mode sees.
         if before != torch_generators_now():
             inside = f"{self._draws.inside} draws them inside" if self._draws.inside else ""
             raise DrawsRandomNumbersError(n, inside)
@@ -285,6 +290,7 @@ class Float64Interpreter(OtherTensors):
         if not tensor.requires_grad:
             return self._move(tensor)
         wide = cast(torch.Tensor, _wide(tensor))
+        # The move is a constant to autograd: gradients go through the value itself.
         return wide + (self._move(tensor) - wide).detach().nan_to_num(0.0)
 
 
@@ -318,6 +324,7 @@ def _wide_together(leaves: Iterable[Any]) -> Iterator[tuple[torch.Tensor, torch.
             )
         first, size = group[0], group[0].element_size()
         whole = torch.empty(0, dtype=first.dtype, device=first.device)
+        # All of their memory is widened at once, so that a write into one is seen in the others.
         whole.set_(first.untyped_storage(), 0, (first.untyped_storage().nbytes() // size,), (1,))
         wide = cast(torch.Tensor, _wide(whole))
         for tensor in group:

@@ -33,6 +33,7 @@ def loops_compiled() -> Iterator[None]:
 
     def compiled(original: Callable[..., Any], function: Any) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
+            # This may run inside `force_eager`, which holds for the rest of the model.
             with torch.compiler.set_stance("default"):
                 return made(*args)
 
@@ -92,6 +93,7 @@ def _cond(
         result, other = other, result
     with run.unseen():
         for tensor, another in zip(result, other, strict=True):
+            # Either branch may run, so the result has a gradient if one of them gives it one.
             if another.requires_grad and not tensor.requires_grad:
                 tensor.requires_grad_()
     return bodies.recorded((pred, *bodies.nodes, bodies.given), result)
@@ -196,6 +198,7 @@ class _Bodies:
                     raise self.refused("writes into a tensor that it has not made")
             self.results.append(result)
             self.structures.append(structure)
+        # The operator calls all functions with the same arguments, so each takes the others' values, too.
         for node in bodies[-1].given:
             bodies[0].inherited(node)
         self.given = tuple(bodies[0].given)

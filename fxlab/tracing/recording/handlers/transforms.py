@@ -56,10 +56,12 @@ def _apply(
     run: Run, function: type[Function], apply: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
 ) -> Any:
     if function is CheckpointFunction and torch.is_grad_enabled():
+        # The argument between is the checkpoint's flag that keeps the state of random generators.
         return _checkpointed(run, args[0], args[2:])
     try:
         run.recording.argument((args, kwargs))
     except TraceError:
+        # A node cannot hold its arguments, so the calls of its forward are recorded in its place.
         run.recording.note(Found.OWN_BACKWARD, function.__name__)
         return apply(*args, **kwargs)
     call = Call("call_function", AutogradFunction(function), args, kwargs)
@@ -100,6 +102,7 @@ def vmap_seen(run: Run) -> Iterator[None]:
         result = _followed(
             run, body, lambda f: original(f, in_dims, out_dims, randomness, None, *args, **kwargs)
         )
+        # Mapped without chunks above, as each chunk would record the body once more.
         node = Call("call_function", body.target(out_dims, randomness), tuple(body.given), {})
         return run.recorded(node, result, False)
 
@@ -217,10 +220,12 @@ def flex_attention_seen(run: Run) -> Iterator[None]:
         for name, body in bodies.items():
             with run.unseen():
                 numbers = arguments_of(name, query)
+            # As torch does around them: an index by a scalar tensor would be read as a plain number.
             with TransformGetItemToIndex():
                 _followed(run, body, partial(_called, numbers))
             indexed_by_tensors(body.graph)
         try:
+            # FlexAttention compiles itself unless the stance forbids it.
             with run.unseen(), torch.compiler.set_stance("force_eager"):
                 result = original(*args, **kwargs)
         except NotImplementedError:  # of gradients on a CPU, after which a model may do something else
