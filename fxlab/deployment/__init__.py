@@ -1,4 +1,4 @@
-"""A transformed model put back into use: called, trained and generated with like the model itself."""
+"""A transformed model in use: called, trained and used for generation like the model itself."""
 
 from fxlab.deployment.as_model import as_model
 from fxlab.deployment.held_graph import Switched

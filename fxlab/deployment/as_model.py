@@ -23,7 +23,7 @@ from fxlab.models.graph_module import HOOKS
 def as_model(model: nn.Module, passes: Switched, *, check: bool) -> nn.Module:
     """Return a module of the class of a model, with its parameters, that runs graphs transformed by passes.
 
-    Raises ValueError if the model has something of its own that is called ``graphs``.
+    Raises ValueError if the model has an attribute ``graphs``.
     """
     if hasattr(model, "graphs"):
         raise ValueError(
@@ -49,7 +49,7 @@ def twin_of(model: nn.Module) -> nn.Module:
 
 
 class Followed:
-    """A model whose attributes, if somebody sets or deletes them, are those of its twin too."""
+    """A model whose set or deleted attributes are carried over to its twin."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
@@ -71,7 +71,7 @@ class Followed:
 
 
 def _is_traced_now() -> bool:
-    """Tell whether somebody traces or compiles the code that runs, and so wants code and no graphs."""
+    """Tell whether the running code is traced or compiled, which needs code and no graphs."""
     return bool(
         torch.compiler.is_compiling()
         or torch.compiler.is_dynamo_compiling()

@@ -35,7 +35,7 @@ def _call(module: nn.Module, own: Callable[..., Any] | None, args: Any, kwargs: 
 
 @dataclass
 class _EagerCalls:
-    """Calls of which some code runs eagerly, for one reason."""
+    """Calls with code that runs eagerly, for one reason."""
 
     words: str
     mode: str
@@ -44,7 +44,7 @@ class _EagerCalls:
 
 @dataclass
 class _Running:
-    """A call that is going on."""
+    """A running call."""
 
     arguments: Mapping[str, Any]
     graphs: int = 0
@@ -118,7 +118,7 @@ class CompiledModel:
         return [graph for _, graph in self._graphs]
 
     def _function(self) -> compiling.CompiledFunction:
-        """Return the compiled function, anew if something has changed that no guard is on."""
+        """Return the compiled function; it is compiled again if unguarded state has changed."""
         state = _unguarded_state()
         with self._lock:
             if self._compiled is None or state != self._compiled_for:
@@ -153,7 +153,7 @@ class CompiledModel:
         return runner
 
     def _running(self) -> _Running:
-        """Return the call that is going on in this thread, or one of no account."""
+        """Return the running call of this thread, or a placeholder."""
         return getattr(self._threads, "call", None) or _Running({})
 
     def _note(self, reason: str) -> None:
@@ -169,7 +169,7 @@ class CompiledModel:
             call.reasons.append(str(graph.ended_by))
 
     def _finish(self, call: _Running) -> None:
-        """Count the reasons of a call to run eagerly, and say those that are new."""
+        """Count the reasons of a call to run eagerly, and report new ones."""
         if call.reasons and not call.graphs:
             self._latest_reason = call.reasons[-1]
         elif not call.graphs and self._latest_reason:

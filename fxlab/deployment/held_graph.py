@@ -1,4 +1,4 @@
-"""A graph that Dynamo has captured, as the passes that are on have made it."""
+"""A graph that Dynamo has captured, with the passes that are on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def with_checkpoints(graph_module: GraphModule) -> GraphModule:
-    """Return a copy of a graph whose checkpoints save memory, which Dynamo's marks of them do not."""
+    """Return a copy of a graph whose checkpoints save memory; Dynamo's marks of them alone do not."""
     operator = torch.ops.higher_order.tag_activation_checkpoint
 
     def marks(module: Any) -> list[Any]:
@@ -40,7 +40,7 @@ def with_checkpoints(graph_module: GraphModule) -> GraphModule:
 
 
 MOST_CHANGES = 16
-"""How often passes are applied anew because the model has other weights."""
+"""The most times that passes are applied again because the model has other weights."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Switched:
     now: Callable[[], tuple[Transformation, ...]]
     """Returns the passes that are on."""
     state: Callable[[], object]
-    """Returns an object that is another one after each switch."""
+    """Returns an object that is a new one after each switch."""
 
 
 class HeldGraph:
@@ -214,7 +214,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def _has_effects(module: GraphModule) -> bool:
-    """Tell whether a graph may have written or drawn something when it raises: no other can take over."""
+    """Tell whether a graph that raises may have written or drawn something: no other can take over then."""
     return any(
         bool(written_arguments(node)) or draws_random_numbers(node) or operator_of(node) is None
         for node in module.graph.nodes

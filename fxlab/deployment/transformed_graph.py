@@ -36,7 +36,7 @@ class TransformedGraph:
 
 
 class SharedTensors:
-    """Tensors that passes have made: those of several graphs are one if they hold the same bits."""
+    """Tensors that passes have made; bit-identical ones of several graphs are shared."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -44,7 +44,7 @@ class SharedTensors:
         self._known: dict[tuple[str, str], list[weakref.ref[torch.Tensor]]] = {}
 
     def share(self, module: GraphModule, own: Collection[int]) -> bool:
-        """Replace tensors by known ones, but for those of some identities; tell whether there are others."""
+        """Replace tensors by known equal ones, except those of some ``id``; tell whether there are any."""
         found = False
         for path, holder, name, tensor in list(_held(module)):
             if id(tensor) in own:

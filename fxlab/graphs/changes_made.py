@@ -26,7 +26,7 @@ _MOST_KINDS = 3
 class Changes(Result):
     """The rewrites of a pass: their number, and the nodes before and after; as text, one sentence.
 
-    Every screen, table, report and command says it in these words.
+    Every screen, table, report and command uses these words.
 
     Examples
     --------
@@ -41,19 +41,19 @@ class Changes(Result):
     """
 
     rewrites: int | None
-    """How many; ``None`` for a pass that does not tell its rewrites apart."""
+    """Their number; ``None`` for a pass that does not tell its rewrites apart."""
     before: dict[str, int]
-    """Kind -> how many nodes were replaced, of the stage below."""
+    """Kind -> number of replaced nodes of the stage below."""
     after: dict[str, int]
-    """Kind -> how many nodes stand for them."""
+    """Kind -> number of nodes that stand for them."""
     moved: int = 0
-    """How many nodes stand elsewhere, where that is all that was done."""
+    """The number of moved nodes, if nothing else changed."""
     nearest: str = ""
-    """Where there are none, the nearest place, and why it stays."""
+    """Without rewrites, the nearest place, and why it stays."""
     replaced: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = field(
         default=(), compare=False, repr=False
     )
-    """The nodes that each rewrite removes and adds; all in one where rewrites are not told apart."""
+    """The nodes that each rewrite removes and adds; all in one if rewrites are not told apart."""
 
     @table_property
     def table(self) -> "pd.DataFrame":
@@ -62,7 +62,7 @@ class Changes(Result):
         return pd.DataFrame(rows, columns=["removed", "added"])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON or a tracker of experiments."""
+        """Return it as plain values, for JSON or an experiment tracker."""
         rows = [{"removed": [*removed], "added": [*added]} for removed, added in self.replaced]
         return super().as_dict() | {"replaced": rows}
 
@@ -93,12 +93,12 @@ class Changes(Result):
 def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation | None = None) -> Changes:
     """Count the changes that a pass, or several, made to the stage below.
 
-    The journal knows which nodes were replaced by which. Where a pass keeps none, the graphs are compared.
+    The journal knows which nodes were replaced by which. Without a journal, the graphs are compared.
 
     Parameters
     ----------
     below, above
-        The stage below the pass, and the one that the pass has made of it.
+        The stage below the pass, and the one above it.
     pass_
         The pass; left out for several.
 
@@ -151,20 +151,20 @@ def _in_order(names: set[str], places: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _count_kinds(graph_module: GraphModule, names: Container[str]) -> dict[str, int]:
-    """Count nodes of a graph by their kinds, the most frequent first; names of other nodes count nothing."""
+    """Count nodes of a graph by their kinds, the most frequent first; unknown names are ignored."""
     kinds = kinds_by_name(graph_module)
     return dict(Counter(kind for name, kind in kinds.items() if name in names).most_common())
 
 
 def kinds_by_name(graph_module: GraphModule) -> dict[str, str]:
-    """Return the kind of each node of a graph, as people name it, by the node's name."""
+    """Return the kind of each node of a graph in words, by the node's name."""
     graph_module = unfolded(graph_module)
     modules = modules_by_path(graph_module)
     return {node.name: kind_text(node, modules) for node in graph_module.graph.nodes}
 
 
 def counted_kinds(counts: dict[str, int]) -> str:
-    """Return counts of kinds as people list them: ``53 convs and 53 batch norms``."""
+    """Return counts of kinds in words: ``53 convs and 53 batch norms``."""
     kinds = [counted(count, kind) for kind, count in counts.items()]
     if len(kinds) > _MOST_KINDS:
         rest = sum(list(counts.values())[_MOST_KINDS - 1 :])

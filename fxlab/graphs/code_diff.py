@@ -16,9 +16,9 @@ from fxlab.sources import Model, compared_graphs
 from fxlab.units import counted
 
 CONTEXT = 3
-"""Equal lines that are shown around a change."""
+"""The number of equal lines shown around a change."""
 _MOST_LINES = 2_000
-"""Of a difference as HTML, which a notebook keeps."""
+"""The most lines of a difference as HTML, which a notebook keeps."""
 _COLOURS = {"removed": "rgba(220, 60, 50, 0.16)", "added": "rgba(40, 160, 90, 0.16)"}
 
 
@@ -34,7 +34,7 @@ class CodeDiff(Result):
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """Stretches of lines that are the same, changed in pairs, removed or added, in order."""
+        """Stretches of lines that are equal, changed in pairs, removed or added, in order."""
         # A line that names all inputs is known by these.
         return tuple(line_runs(self.before.lines, self.after.lines, (self.before.nodes, self.after.nodes)))
 
@@ -44,7 +44,7 @@ class CodeDiff(Result):
 
         Columns ``change`` (``same``, ``changed``, ``removed`` or ``added``), ``line_before`` and ``line``
         (its number, from 1), ``before`` and ``after`` (its text), and ``nodes`` (the names of the nodes that
-        it stands for); ``None`` where there is none.
+        it stands for); ``None`` if there is none.
         """
         columns = ["change", "line_before", "line", "before", "after", "nodes"]
         rows = pd.DataFrame(self._rows(), columns=columns, dtype=object)

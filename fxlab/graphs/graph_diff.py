@@ -1,4 +1,4 @@
-"""Differences between two graphs, and which of them passes have marked."""
+"""Differences between two graphs, and whether passes have marked them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,10 +30,9 @@ def graph_diff(
 ) -> "pd.DataFrame":
     """List the nodes in which two graphs differ.
 
-    Nodes are the same node if they have the same name; in two captures of one model, such as an exported
-    program before and after it is decomposed, if they end the same step of it. Weights are compared by
-    their bits, modules by all that they hold; nothing is run, and no weights are needed (the meta device
-    will do).
+    Nodes are the same if they have the same name; in two captures of one model, such as an exported program
+    before and after decomposition, if they end the same step of it. Weights are compared by their bits,
+    modules by all of their state; nothing is run, and no weights are needed (the meta device suffices).
 
     Parameters
     ----------
@@ -49,11 +48,11 @@ def graph_diff(
     -------
     pandas.DataFrame
         One row for each node that differs, indexed by its name (``node``), in the order of both graphs. A
-        node that is gone is called ``name (original)`` where another has its name now:
+        removed node is called ``name (original)`` if another now has its name:
 
         ``change``
             ``added``, ``removed``, ``changed`` (it does something else) or ``rewired`` (it does the same, to
-            other nodes); ``moved`` where the graphs differ in nothing but the order of their nodes.
+            other nodes); ``moved`` if the graphs differ only in the order of their nodes.
         ``differs``
             A list of ``op``, ``target``, ``arguments``, ``values`` (of parameters, buffers and
             constants), ``settings`` (all else of a module) and ``inputs``; or ``order``.
@@ -63,7 +62,7 @@ def graph_diff(
             The path of its module in the model.
         ``marked``
             Whether a pass accounts for it: by a mark that the original does not have, or an entry of its
-            journal. A node that reads another one now, or is gone, needs none where a node beside it has one.
+            journal. A rewired or removed node needs none if a neighbour has one.
 
     Raises
     ------
@@ -130,7 +129,7 @@ class _Difference:
         ]
 
     def follows_from(self, owned: set[str], inputs: dict[str, list[str]]) -> bool:
-        """Tell whether a node is gone, or reads other nodes, because of nodes that are owned."""
+        """Tell whether a node was removed or rewired because of owned nodes."""
         if self.change == "removed" and self.before is not None:
             beside = {node.name for node in (*self.before.all_input_nodes, *self.before.users)}
             read_instead = {value for name in beside for value in inputs.get(name, ())}
@@ -167,7 +166,7 @@ def _differences_of(
 
 
 def _names_in_common(a: GraphModule, b: GraphModule, pairs: Mapping[Node, Node] | None) -> dict[Node, str]:
-    """Return a name for each node of both graphs that is that of its partner in the other."""
+    """Return a name for each node of both graphs, the same for partners."""
     names = {node: node.name for module in (a, b) for node in module.graph.nodes}
     if pairs is None:
         return names

@@ -1,9 +1,9 @@
-"""The difference of two texts line by line, in a time that grows with their length and not with its square.
+"""The difference of two texts line by line, in linear time.
 
-``difflib`` looks through all that is left for each stretch that is equal: the square of the length where
-every second line has changed. Nearly all lines of generated code occur once, as each names its node, so lines
-that are unique in both texts are matched first, in the longest sequence that keeps their order (patience
-sorting), and equal lines next to them after that.
+``difflib`` searches the whole rest for each equal stretch, which is quadratic if every second line has
+changed. Nearly all lines of generated code occur once, as each names its node, so lines that are unique in
+both texts are matched first, in the longest sequence that keeps their order (patience sorting), then equal
+lines next to them.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ Kind = Literal["same", "changed", "removed", "added"]
 
 
 class Run(NamedTuple):
-    """Consecutive lines to which the same has happened."""
+    """Consecutive lines with the same change."""
 
     kind: Kind
     """``changed`` lines are pairs: each stands for the one at its place in the other text."""
@@ -24,7 +24,7 @@ class Run(NamedTuple):
 
     @property
     def steps(self) -> tuple[int, int]:
-        """The number of lines that it takes of the text before, and of that after."""
+        """The number of its lines in the text before, and in that after."""
         return (0 if self.kind == "added" else self.length, 0 if self.kind == "removed" else self.length)
 
 
@@ -77,7 +77,7 @@ def _unique(values: Sequence[Hashable], within: range) -> dict[Hashable, int]:
 def _with_neighbours(
     before: Sequence[str], after: Sequence[str], anchors: list[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield matched places, and between them those of equal lines that follow one or lead up to one."""
+    """Yield matched places, and between them those of adjoining equal lines."""
     i = j = 0
     for next_i, next_j in [*anchors, (len(before), len(after))]:
         while i < next_i and j < next_j and before[i] == after[j]:

@@ -1,6 +1,4 @@
-"""Nodes of two captures of one model that stand for one another: before and after decomposition, in two
-dialects.
-"""
+"""Corresponding nodes of two captures of one model: before and after decomposition, in two dialects."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,7 +19,7 @@ _CALLS = ("call_function", "call_method", "call_module")
 
 @dataclass
 class Lineage:
-    """The nodes of one graph by those of another that they come from."""
+    """The origins of the nodes of one graph in another."""
 
     origins: dict[Node, list[Node]] = field(default_factory=dict)
     """Node of the second graph -> those of the first that it comes from, in their order."""
@@ -43,9 +41,9 @@ def lineage(original: GraphModule, transformed: GraphModule) -> Lineage:
 
 
 def is_made_of(original: GraphModule, transformed: GraphModule) -> bool | None:
-    """Tell whether a graph is a copy of another that passes have changed; ``None`` if nothing says so.
+    """Tell whether a graph is a copy of another, changed by passes; ``None`` if unknown.
 
-    Two captures of one model have the same names in many places, but for calls that may differ.
+    Two captures of one model share many names, but the calls of these may differ.
     """
     known = have_one_naming(original, transformed)
     if known is not None:
@@ -114,7 +112,7 @@ def _grouped(before: dict[Hashable, list[Node]], after: dict[Hashable, list[Node
 
 
 def _by_place(original: GraphModule, transformed: GraphModule, found: Lineage) -> None:
-    """Find calls by the call of a module and the line that made them, where nothing else is known."""
+    """Find the remaining calls by their module call and the line that made them."""
     taken = {other for others in found.origins.values() for other in others}
     rest = [n for n in transformed.graph.nodes if n.op in _CALLS and n not in found.origins and _is_placed(n)]
     others = [n for n in original.graph.nodes if n.op in _CALLS and n not in taken and _is_placed(n)]
@@ -137,7 +135,7 @@ def _steps(node: Node, whole: set[str]) -> list[Hashable]:
 
 
 def _numbered(nodes: list[Node], modules: Mapping[str, nn.Module]) -> list[tuple[str, int]]:
-    """Return the kind of each node in words, and how many of the kind come before it."""
+    """Return the kind of each node in words, and its number among nodes of the kind."""
     counts: Counter[str] = Counter()
     found = []
     for node in nodes:

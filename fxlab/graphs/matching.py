@@ -17,12 +17,12 @@ from fxlab.transformations.journal.journal import Journal, Record
 
 _KEPT = "pairs of nodes"
 _BELOW: weakref.WeakKeyDictionary[GraphModule, weakref.ref[GraphModule]] = weakref.WeakKeyDictionary()
-"""Graphs and the graphs that passes have made them from."""
+"""Graphs, and the graphs from which passes have made them."""
 
 
 @dataclass(frozen=True)
 class KnownPairs:
-    """Nodes of a graph and those of others that compute the same, kept in ``meta`` of both."""
+    """Nodes of a graph and nodes of another that compute the same, kept in ``meta`` of both."""
 
     of: str
     """A name of the pair of graphs."""
@@ -41,8 +41,7 @@ class Matching:
     unchanged: frozenset[Node]
     """The nodes of the transformed graph that do the same as their originals, on the same values."""
     origins: Mapping[Node, Sequence[Node]] = field(default_factory=dict)
-    """Node of the transformed graph -> its origins, if the two are captures of one model in two dialects.
-    """
+    """Node of the transformed graph -> its origins, if the two are captures of one model in two dialects."""
 
 
 def matched(
@@ -103,13 +102,13 @@ def matched(
 
 
 def note_below(transformed: GraphModule, below: GraphModule) -> None:
-    """Note which graph a pass has made another from, so that matches lead through all passes in between."""
+    """Note the graph from which a pass has made another, so that matches lead through all stages."""
     if transformed is not below:
         _BELOW[transformed] = weakref.ref(below)
 
 
 def _through_stages(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:
-    """Match the nodes of two graphs by those in between, each of which leaves some readers as they were."""
+    """Match the nodes of two graphs through the stages in between, each of which keeps some readers."""
     between: list[GraphModule] = []
     below = _below(transformed)
     while below is not None and below is not original:
@@ -135,7 +134,7 @@ def keep_pairs(
     originals: Mapping[str, str],
     same: tuple[frozenset[str], frozenset[str]],
 ) -> None:
-    """Let :func:`matched` know which nodes of two graphs of other origin match, and which of each agree."""
+    """Keep for :func:`matched` which nodes of two unrelated graphs match, and which of each agree."""
     name = uuid.uuid4().hex
     for module, known in (
         (original, KnownPairs(name, {}, same[0])),
@@ -145,7 +144,7 @@ def keep_pairs(
 
 
 def known_to_agree(original: GraphModule, transformed: GraphModule) -> frozenset[str]:
-    """Return the names of nodes of two graphs of other origin whose values are known to be in both."""
+    """Return the names of nodes of two unrelated graphs whose values are known to be in both."""
     found = _known_pairs(original, transformed)
     if found is None:
         return frozenset()
@@ -162,7 +161,7 @@ def _known_pairs(original: GraphModule, transformed: GraphModule) -> tuple[Known
 
 
 class _Weights:
-    """The values of two graphs that follow from their tensors alone, as the weight that a call is given."""
+    """The values of two graphs that follow from their tensors alone, such as weights of calls."""
 
     def __init__(self, original: GraphModule, transformed: GraphModule, inputs: Mapping[Node, Node]) -> None:
         self._modules = original, transformed
@@ -173,7 +172,7 @@ class _Weights:
         }
 
     def are_same(self, other: Node, node: Node) -> bool:
-        """Tell whether a node of the transformed graph is given the weights that one of the original is."""
+        """Tell whether a node of the transformed graph gets the same weights as one of the original."""
         return all(map(self._is_same, inputs_in_order(other), inputs_in_order(node)))
 
     def _is_same(self, before: Node, after: Node) -> bool:
@@ -220,7 +219,7 @@ def _reads_the_same(node: Node, originals: dict[Node, Node]) -> bool:
 class Provenance:
     """Knows for each node of a transformed graph the nodes of the original that it stands for.
 
-    The journal knows it, where passes have kept one: a merged linear stands for all that were merged. Else a
+    The journals of passes know them: a merged linear stands for all that were merged. Without a journal, a
     node stands for the one that it matches.
     """
 

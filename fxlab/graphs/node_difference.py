@@ -43,7 +43,7 @@ def inputs_in_order(node: Node) -> list[Node]:
 
 
 def _arguments(node: Node) -> Any:
-    """Return the arguments with something that equals itself for every node."""
+    """Return the arguments with one equal placeholder for every node."""
     return map_arg((node.args, node.kwargs), lambda _: Node)  # type: ignore[arg-type,return-value]
 
 
@@ -59,7 +59,7 @@ def _what_differs_in(a: Any, b: Any) -> list[str]:
 
 
 def _is_same_graph(a: GraphModule, b: GraphModule) -> bool:
-    """Tell whether two graphs have the same nodes in the same order, which do the same."""
+    """Tell whether two graphs have equal nodes in the same order."""
     ours, theirs = list(a.graph.nodes), list(b.graph.nodes)
     if a is b:
         return True

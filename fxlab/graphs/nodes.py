@@ -46,7 +46,7 @@ def nodes(
     Parameters
     ----------
     model
-        A graph module; a session, of which the present one is described; or a module, which is traced.
+        A graph module; a session, which stands for its present graph; or a module, which is traced.
     inputs
         Inputs to trace a module on. Left out, they are made from its configuration.
     where
@@ -63,17 +63,17 @@ def nodes(
         ``op``, ``target``
             As in the graph, the target in words.
         ``module``, ``class``
-            The path of the module it was recorded in, and the names of the classes around it, the outermost
-            first and that of the module it calls last.
+            The path of the module in which it was recorded, and the classes around it, outermost first, with
+            that of a module it calls last.
         ``shape``, ``dtype``
-            Those of its result in the run that was traced (a tuple and a name); ``None`` where unknown.
+            Those of its result in the traced run (a tuple and a name); ``None`` if unknown.
         ``source``
             The lines that made it, as ``file:line function: code``, the innermost first.
         ``marks``
             The names of the passes that have changed it, separated by commas; the signature of a pass that
             neither the session nor the journal of the graph knows.
         ``inputs``, ``users``
-            The names of the nodes that it reads, and of those that read it.
+            The names of its inputs and users.
 
     Raises
     ------

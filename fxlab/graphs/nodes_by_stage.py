@@ -38,7 +38,7 @@ class NodeAtStage:
     """``same``; ``added``, ``changed``, ``rewired`` and ``removed`` as in :func:`fxlab.graph_diff`;
     ``replaced`` if other nodes stand for it; ``""`` at stages before the first one that has it."""
     nodes: tuple[str, ...] = ()
-    """The names of the nodes of the stage that stand for it, the one of its own name first."""
+    """The names of the stage's nodes that stand for it, its own name first."""
     differs: tuple[str, ...] = ()
     """Aspects in which the node differs from the first one of its name, as in :func:`fxlab.graph_diff`."""
 

@@ -19,9 +19,9 @@ class Reordering:
     """Two graphs that make the same calls on the same values, in another order."""
 
     moved: tuple[str, ...]
-    """The nodes that stand elsewhere, as few as tell one order from the other."""
+    """The moved nodes, as few as explain the new order."""
     collectives: int = 0
-    """How many collectives are started before one that was started before them."""
+    """The number of collectives whose starts were reordered."""
 
     @property
     def words(self) -> str:
@@ -33,7 +33,7 @@ class Reordering:
 
 
 def moved_nodes(original: GraphModule, transformed: GraphModule) -> tuple[str, ...]:
-    """Return the names of nodes of both graphs that stand elsewhere, as few as tell their orders apart."""
+    """Return the names of moved nodes of both graphs, as few as explain the new order."""
     before, now = ([node.name for node in module.graph.nodes] for module in (original, transformed))
     return moved(before, now)
 
@@ -68,7 +68,7 @@ def _differ(node: Node, other: Node, original: GraphModule, transformed: GraphMo
 
 
 class _Side:
-    """The facts about one of the graphs that have to be those of the other."""
+    """The facts that must be the same in both graphs."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         facts = GraphFacts(graph_module)

@@ -18,7 +18,7 @@ from fxlab.transformations.marks import marks
 COLUMNS = ("op", "target", "module_path", "shape", "dtype", "parameters", "inputs", "users")
 
 BESIDE = ("op", "target", "shape", "dtype", "parameters", "inputs")
-"""The columns that have those of the original beside them."""
+"""The columns with a counterpart for the original."""
 
 
 def transformed_nodes(

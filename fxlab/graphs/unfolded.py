@@ -1,4 +1,4 @@
-"""Graphs to look at: the nodes of bodies stand before the node that calls them."""
+"""Graphs to look at: the nodes of bodies stand before the node that calls the body."""
 
 import copy
 import warnings
@@ -17,7 +17,7 @@ from fxlab.transformations.journal.module_tree import join_path, parents_of
 from fxlab.transformations.journal.records_in_bodies import records_of
 
 PLACE = "fxlab.body"
-"""Where ``node.meta`` has the :class:`BodyPlace` of a node of a body, and of a node that calls bodies."""
+"""The key of ``node.meta`` for the :class:`BodyPlace` of a node of a body, and of a call of bodies."""
 RETURNS = "returns"
 """The argument by which a call of a module reads the output of its graph."""
 _PASS_ON = frozenset({

@@ -1,1 +1,1 @@
-"""Models as they are run: their state kept, their graph modules copied, their mode checked."""
+"""Models in a run: state kept and restored, graph modules copied, modes checked."""

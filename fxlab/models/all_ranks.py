@@ -15,7 +15,7 @@ from fxlab.node_info import state_path
 from fxlab.torch_private import OpOverload, OpOverloadPacket
 
 MOST_NODES = 100_000
-"""Nodes of all ranks together, of which a graph is made."""
+"""The most nodes of all ranks together in one graph."""
 _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add, "avg": operator.add, "product": operator.mul, "min": torch.minimum,
     "max": torch.maximum,
@@ -23,13 +23,13 @@ _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def of_all_ranks(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Return a graph in which every rank runs a graph, each on inputs of its own, and exchanges values.
+    """Return a graph in which all ranks run a graph, each on its own inputs, and exchange values.
 
-    The graph is that of one rank, and all are taken to run the same. Collectives become sums, concatenations
-    and parts, in the order of the ranks, so that nothing waits for another process. ``graph_module``: the
-    graph of one rank. Raises ValueError if it has a collective that is not known, or there are too many
-    nodes. It takes the inputs of :func:`inputs_of_all_ranks`, and returns the results of each rank under
-    ``rank 0``, ``rank 1``, ...; it shares the tensors of the other.
+    All ranks are taken to run the same graph. Collectives become sums, concatenations and parts, in the order
+    of the ranks, so that nothing waits for another process. ``graph_module``: the graph of one rank. Raises
+    ValueError if it has an unknown collective, or there are too many nodes. The result takes the inputs of
+    :func:`inputs_of_all_ranks`, and returns the results of each rank under ``rank 0``, ``rank 1``, ...; it
+    shares the tensors of the given graph.
     """
     ranks = range(dist.get_world_size())
     count = len(graph_module.graph.nodes) * len(ranks)
@@ -59,10 +59,10 @@ def of_all_ranks(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 
 def inputs_of_all_ranks(graph_module: fx.GraphModule, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs of :func:`of_all_ranks`, of those of this rank by name.
+    """Return inputs of :func:`of_all_ranks`, made from those of this rank by name.
 
     Batches, and tensors of which each rank has a part, have the same elements in another order on each rank;
-    other parameters, buffers and states are alike on all.
+    other parameters, buffers and states are the same on all.
     """
     own = dist.get_rank()
     given: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def _unknown(node: fx.Node) -> ValueError:
 def _members(collective: Collective) -> list[list[int]]:
     """Return the ranks of each group of a mesh that a collective runs over, this rank's and the others.
 
-    This process knows its own alone; the others are the same steps from other ranks.
+    This process knows only its own; the others are the same steps from other ranks.
     """
     ranks, world = collective.group.ranks, dist.get_world_size()
     steps = [rank - ranks[0] for rank in ranks]
@@ -162,7 +162,7 @@ def _results(graph: fx.Graph, collective: Collective, given: Sequence[fx.Node]) 
 
 
 def _parts(graph: fx.Graph, whole: fx.Node, count: int, dim: Any) -> list[fx.Node]:
-    """Return equal parts of a value; those of other sizes are an error when it runs."""
+    """Return equal parts of a value; unequal ones are an error when it runs."""
     parts = graph.call_function(torch.tensor_split, (whole, count, dim))
     return [graph.call_function(operator.getitem, (parts, at)) for at in range(count)]
 

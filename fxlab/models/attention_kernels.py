@@ -17,7 +17,7 @@ _KERNEL = "_scaled_dot_product_"
 _HAVE_FLOAT64 = ("_scaled_dot_product_attention_math", "_scaled_dot_product_flash_attention_for_cpu")
 _BACKWARD = "_backward"
 _SMALL = 2**26
-"""How many scores take 256 MB in single precision."""
+"""The number of scores that take 256 MB in single precision."""
 _STATES = ("philox_seed", "philox_offset", "rng_state", "unused")
 """Torch's names for results that are the state of a generator."""
 
@@ -30,7 +30,7 @@ def is_attention_kernel(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 def is_small(func: Any, args: Any, kwargs: Any) -> bool:
-    """Tell whether all scores of such a call fit into memory easily."""
+    """Tell whether all scores of such a call easily fit into memory."""
     named = _named(func, args, kwargs)
     return bool(named["query"][..., 0].numel() * named["key"].shape[-2] <= _SMALL)
 
@@ -59,7 +59,7 @@ def in_steps(func: OpOverload, args: Any, kwargs: Any) -> tuple[Any, ...]:
 def _laid_out(like: Any, value: torch.Tensor | None, device: torch.device) -> Any:
     """Return values in the shape and strides of a tensor without data, or zeros if there are none.
 
-    The kernels pad logarithms of sums to a multiple of so many rows, with infinity.
+    The kernels pad logarithms of sums with infinity, to a multiple of some number of rows.
     """
     if not isinstance(like, torch.Tensor):
         return like
@@ -77,7 +77,7 @@ def _laid_out(like: Any, value: torch.Tensor | None, device: torch.device) -> An
 
 
 def states_of_generators(graph_module: GraphModule) -> frozenset[str]:
-    """Return the outputs, by path, that are states of generators: two runs need not agree in them."""
+    """Return the paths of outputs that are states of generators, which may differ between runs."""
     (output,) = graph_module.graph.find_nodes(op="output")
     told: Any = map_arg(output.args[0], lambda node: torch.tensor([_is_state(node)], device="cpu"))
     return frozenset(

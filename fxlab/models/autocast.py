@@ -1,7 +1,7 @@
 """Automatic mixed precision: the regions around a call, and calls in a region.
 
-``torch.export`` writes nodes that switch autocast on and off. Here each node is right by itself instead: it
-can be moved, run alone and compared, and a graph that raises half way leaves nothing switched on.
+``torch.export`` writes nodes that switch autocast on and off. Here each node is right by itself: it can be
+moved, run alone and compared, and a graph that raises half-way leaves nothing switched on.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ import torch
 
 _DEVICES = ("cpu", "cuda", "xpu", "mps")
 _is_on, _dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
-"""Not by their names in torch, where a run of a model that is recorded is asked for who reads them."""
+"""Kept under other names, since torch's are exchanged while a model is recorded, to find their readers."""
 
 AutocastState: TypeAlias = tuple[tuple[str, torch.dtype], ...]
 """The device types for which autocast is on, with the dtype that it computes in."""
@@ -26,7 +26,7 @@ def autocast_state() -> AutocastState:
 
 @contextmanager
 def autocast_set(state: AutocastState = ()) -> Iterator[None]:
-    """Let autocast be on as a state says, and not otherwise, until the block ends."""
+    """Set autocast to a state, and nothing else, until the block ends."""
     on = dict(state)
     with ExitStack() as stack:
         for device in _DEVICES:
@@ -37,7 +37,7 @@ def autocast_set(state: AutocastState = ()) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class UnderAutocast:
-    """The target of a node that calls a function with autocast set as the model sets it there."""
+    """The target of a node that calls a function with the model's autocast at that place."""
 
     function: Callable[..., Any] | str
     """A function, or the name of a method of ``torch.Tensor``."""

@@ -13,7 +13,7 @@ from fxlab.torch_private import HigherOrderOperator, pytree
 T = TypeVar("T")
 
 UNFOLDED = "fxlab.unfolded"
-"""Where ``graph_module.meta`` says that the bodies are nodes of the graph itself."""
+"""The key of ``graph_module.meta`` which says that the bodies are nodes of the graph itself."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Body:
     """A graph that a node calls."""
 
     path: str
-    """The attribute of the graph module around it that holds it."""
+    """The attribute of the outer graph module that holds it."""
     module: GraphModule
     reading: Node | None
-    """The ``get_attr`` node by which the call is given it; ``None`` for a module that is called."""
+    """The ``get_attr`` node that passes it to the call; ``None`` for a module that is called."""
 
 
 def bodies_called(node: Node, graph_module: GraphModule) -> list[Body]:
@@ -74,7 +74,7 @@ def graphs_of(graph_module: GraphModule) -> dict[str, GraphModule]:
 def run_under(mode: AbstractContextManager[Any], arguments: T) -> T:
     """Return the arguments of a higher-order operator with bodies that run under a mode.
 
-    A mode of torch's dispatcher that calls the operator is off by then.
+    Torch turns a dispatch mode off while the mode calls an operator.
     """
 
     def under(body: GraphModule) -> Any:

@@ -1,4 +1,4 @@
-"""A record of one call of a model: all that a caller can tell of it beside the numbers."""
+"""A record of one call of a model: all that a caller can observe besides the numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Kind: TypeAlias = Literal["output", "input", "state"]
 
 
 class Place(NamedTuple):
-    """The place of a tensor that a call returns, was given, or finds in the model."""
+    """The place of a tensor among outputs, inputs, or tensors of the model."""
 
     kind: Kind
     path: str
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Facts about a tensor that are none of its numbers."""
+    """Facts about a tensor other than its numbers."""
 
     shape: tuple[int, ...]
     layout: torch.layout
@@ -40,7 +40,7 @@ class CallRecord:
     parts: dict[str, PlainPart]
     """Classes and plain values in the output, by path."""
     layouts: dict[str, Layout]
-    """How the tensors in the output lie in memory, by path."""
+    """The memory layouts of the tensors in the output, by path."""
     shared: frozenset[tuple[Place, Place]]
     """Outputs, each with a place that shares its memory: an output, an input or a tensor of the model."""
     generators: Generators

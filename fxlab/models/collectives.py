@@ -30,7 +30,7 @@ _KIND = re.compile(
     r"|reduce|send|recv|batch_p2p"
 )
 _UNNAMED = ("", "undefined", "default_pg")
-"""Descriptions of process groups that tell none from another."""
+"""Descriptions of process groups that are not distinctive."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Group:
     """A process group, as far as it is known here."""
 
     name: str
-    """Torch's own name of it, by which graphs refer to it."""
+    """Torch's name of it, which graphs use."""
     size: int | None = None
     ranks: tuple[int, ...] = ()
     """Empty if the group is not one of this process."""
@@ -59,7 +59,7 @@ class Collective:
     """``"sum"``, ``"avg"``, ...; empty for those that only move elements."""
     group: Group
     waits: tuple[fx.Node, ...]
-    """The calls of ``wait_tensor``; where there is none, the first node that reads the result."""
+    """The calls of ``wait_tensor``; without one, the first node that reads the result."""
 
     @cached_property
     def bytes(self) -> int:
@@ -69,7 +69,7 @@ class Collective:
 
     @cached_property
     def meanwhile(self) -> tuple[fx.Node, ...]:
-        """The nodes that compute something between the start and the first that waits."""
+        """The computing nodes between the start and the first wait."""
         if not self.waits:
             return ()
         found, node = [], self.start.next
@@ -110,7 +110,7 @@ def exchanges_anything(graph_module: fx.GraphModule) -> bool:
 
 
 def is_handle(value: object) -> bool:
-    """Tell whether a value stands for a collective that is going on."""
+    """Tell whether a value stands for a collective in flight."""
     return hasattr(dist, "Work") and isinstance(value, dist.Work)
 
 
@@ -131,7 +131,7 @@ def collectives_of(graph: fx.Graph) -> list[Collective]:
 
 
 def tensor_bytes(value: Any) -> int:
-    """Return the bytes of the tensors in a value, of symbolic sizes those of the run that was traced."""
+    """Return the bytes of the tensors in a value; symbolic sizes count as in the traced run."""
     return sum(
         tensor.dtype.itemsize * prod(int(known_number(size)) for size in tensor.shape)
         for _, tensor in tensors_inside(value)
@@ -183,7 +183,7 @@ def _kind(called: _Called) -> str:
 
 
 def _given(node: fx.Node, *names: str) -> Any:
-    """Return the argument of a call that has one of the names."""
+    """Return the argument of a call by one of several names."""
     called = _called(node)
     for place, (name, default) in enumerate(() if called is None else called.arguments):
         if name in names:
@@ -269,5 +269,5 @@ def _is_of_exchange(node: fx.Node) -> bool:
 
 
 def is_view(node: fx.Node) -> bool:
-    """Tell whether a call only takes a part of its argument, or views it."""
+    """Tell whether a call only returns a part or a view of its argument."""
     return computes(node) == "getitem" or (moves_elements(node) and may_alias(node))

@@ -6,7 +6,7 @@ from torch import nn
 
 
 class Container(nn.Module):
-    """A module whose ``forward`` is nodes of the graph by now, so it takes no hook, which would never run."""
+    """A module whose ``forward`` became nodes of the graph; it refuses hooks, which would never run."""
 
     def _refuse_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError(
@@ -28,7 +28,7 @@ def is_container(module: nn.Module) -> bool:
 
 
 def close_containers(module: nn.Module) -> None:
-    """Let the bare modules in a module that nobody else has take no hooks any more."""
+    """Let the bare modules in an unshared module refuse hooks."""
     for part in module.modules():
         if type(part) is nn.Module:
             part.__class__ = Container

@@ -14,7 +14,7 @@ from fxlab.values.tensors import is_floating, tensor_leaves
 
 
 def device_errors_raised() -> AbstractContextManager[Any]:
-    """Raise errors in operators on accelerators as those of the CPU are raised, until the block ends.
+    """Raise errors of operators on accelerators as on the CPU, until the block ends.
 
     An index out of range, or a probability above one, raises on the CPU. On CUDA it triggers an assertion on
     the device, and from then on every call of CUDA fails until the process ends. A run that may fail, such
@@ -26,7 +26,7 @@ def device_errors_raised() -> AbstractContextManager[Any]:
 
 
 class _ErrorsRaised(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tries operators on the CPU first that read positions, conditions or probabilities."""
+    """First tries operators that read positions, conditions or probabilities on the CPU."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -48,8 +48,8 @@ class _ErrorsRaised(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def raise_error_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise the error that an operator raises on the CPU because of the values of its arguments.
 
-    Positions and conditions are copied there. Of other tensors the shapes suffice, unless probabilities are
-    read. An operator that fails there with harmless values as well says nothing of the values.
+    Positions and conditions are copied there. For other tensors the shapes suffice, unless probabilities are
+    read. An operator that also fails with harmless values tells nothing about the values.
     """
     draws = torch.Tag.nondeterministic_seeded in func.tags
     if not draws and all(is_floating(tensor) for tensor in tensor_leaves((args, kwargs))):

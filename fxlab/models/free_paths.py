@@ -1,4 +1,4 @@
-"""Paths in a graph module that its own attributes do not hide, as its ``graph`` would hide one of a model."""
+"""Paths in a graph module that its own attributes, such as ``graph``, do not hide."""
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from fxlab.models.safe_code import protect
 
 
 def free_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Return where a graph module can hold the tensors of a model: where nothing of its own hides them."""
+    """Return paths for the tensors of a model in a graph module that its own attributes do not hide."""
     split = [path.split(".") for path in paths]
     taken = {tuple(names[:depth]) for names in split for depth in range(1, len(names) + 1)}
     found: dict[str, str] = {}
@@ -35,7 +35,7 @@ def variants(name: str) -> Iterator[str]:
 
 
 def unused_name(parent: nn.Module, wanted: str) -> str:
-    """Return ``wanted``, or a numbered variant of it where the parent has that attribute already."""
+    """Return ``wanted``, or a numbered variant of it if the parent already has that attribute."""
     return next(name for name in variants(wanted) if not hasattr(parent, name))
 
 

@@ -20,13 +20,13 @@ class GeneratedCode:
 
     lines: tuple[str, ...]
     nodes: tuple[tuple[str, ...], ...]
-    """Names of the nodes of each line: one where a node is computed, all inputs where these are named."""
+    """Names of the nodes of each line: the computed node, or all inputs in the line that names them."""
     is_linked: bool
-    """Whether torch has told which nodes lines are of."""
+    """Whether torch has told the nodes of lines."""
 
 
 def generated_code(graph_module: GraphModule) -> GeneratedCode:
-    """Return the Python of a graph as it is now, and of its bodies, whose nodes are named as everywhere.
+    """Return the Python of the present graph and of its bodies, with the usual names of nodes.
 
     ``graph_module.code`` is that of its last ``recompile``.
     """
@@ -59,7 +59,7 @@ def _code_of_graph(graph_module: GraphModule, prefix: str) -> GeneratedCode:
 
 
 def _nodes_of_lines(written: Any, count: int, nodes: Sequence[Any]) -> list[tuple[str, ...]] | None:
-    """Return the names of the nodes of each line; ``None`` if torch does not tell, or tells no truth."""
+    """Return the names of the nodes of each line; ``None`` if torch does not tell, or is wrong."""
     numbers, first = getattr(written, "_lineno_map", None), getattr(written, "_prologue_start", 0)
     # They are counted from the line that defines the function; the last of them is the last line there is.
     if not numbers or first < 1 or first + max(numbers) != count:

@@ -1,8 +1,8 @@
 """Exact pickles of graph modules, and copies that share their tensors.
 
 torch pickles a ``GraphModule`` as generated code and traces that code again on loading, which loses the names
-of the nodes and all of ``node.meta``, and with them every mark a transformation has left. A graph module that
-:func:`ensure_picklable` has been called on pickles its graph instead.
+of the nodes and all of ``node.meta``, and with them every mark of a transformation. After
+:func:`ensure_picklable`, a graph module pickles its graph instead.
 """
 
 import copy
@@ -37,14 +37,14 @@ HOOKS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
-"""Where a module keeps its own hooks, which ``GraphModule.__deepcopy__`` leaves behind."""
+"""Attributes with a module's own hooks, which ``GraphModule.__deepcopy__`` leaves behind."""
 
 _WITHOUT_PARTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, Graph)
 """Types that a deep copy shares, or copies without reaching a tensor of the model."""
 
 
 def check_lints(graph_module: GraphModule, argument: str) -> None:
-    """Refuse a graph that was broken before fxlab was called, so that no later failure is blamed for it."""
+    """Refuse a graph that was broken before, so that no later failure is blamed for it."""
     try:
         graph_module.graph.lint()
     except Exception as error:
@@ -58,7 +58,7 @@ def ensure_picklable(graph_module: GraphModule) -> None:
     """Make ``pickle``, ``torch.save`` and ``copy.deepcopy`` keep the graph of a module exactly.
 
     Nodes keep their names, order, targets, arguments and every entry of ``node.meta`` that can be pickled;
-    the same holds for ``graph_module.meta``. The class of the module changes to a subclass of the one it has,
+    the same holds for ``graph_module.meta``. The class of the module becomes a subclass of its present one,
     which copies inherit; a second call does nothing.
     """
     # torch gives every GraphModule a class of its own, so changing its base concerns this module alone.
@@ -105,7 +105,7 @@ def share_tensors_copy(
 
 
 def _is_plain(cls: type[nn.Module]) -> bool:
-    """Tell whether a deep copy of a module is a new object with copies of the attributes, and no more."""
+    """Tell whether a deep copy of a module is just a new object with copies of the attributes."""
     if cls not in _PLAIN_MODULES:
         names = "__reduce_ex__", "__reduce__", "__new__", "__getstate__", "__setstate__"
         _PLAIN_MODULES[cls] = (
@@ -118,7 +118,7 @@ def _is_plain(cls: type[nn.Module]) -> bool:
 
 
 def _holds_modules_elsewhere(module: nn.Module, known: dict[int, bool]) -> bool:
-    """Tell whether an attribute leads to modules, or makes a copy: one could be copied too early."""
+    """Tell whether an attribute leads to modules, which could be copied too early, or copies by itself."""
     if "__deepcopy__" in vars(module):
         return True
     for name, value in vars(module).items():
@@ -137,7 +137,7 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 def _part_copied(value: Any, memo: dict[int, Any], own: Callable[[torch.Tensor], bool]) -> Any:
-    """Return a deep copy of an attribute, with the same tensors but for ``own`` ones."""
+    """Return a deep copy of an attribute, with the same tensors except ``own`` ones."""
     kind = type(value)
     if kind in _UNCOPIED:
         return value
@@ -155,7 +155,7 @@ T = TypeVar("T")
 
 
 def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
-    """Return ``copy.deepcopy`` of a graph or module, without torch's warning of a class of its own."""
+    """Return ``copy.deepcopy`` of a graph or module, without torch's warning about its own class."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
         return copy.deepcopy(value, memo)
@@ -170,7 +170,7 @@ def _structural_copy(graph_module: GraphModule, memo: dict[int, Any]) -> GraphMo
 
 
 def _copy_others(graph_module: GraphModule, result: GraphModule, memo: dict[int, Any]) -> None:
-    """Give a copy of torch's the hooks and attributes that it lacks."""
+    """Give a copy by torch the hooks and attributes that it lacks."""
     for name, value in vars(graph_module).items():
         if name in HOOKS or name not in vars(result):
             vars(result)[name] = copy.deepcopy(value, memo)
@@ -222,7 +222,7 @@ _CODE_WHEN_ASKED = ContextVar("code is generated when it is asked for", default=
 
 @contextmanager
 def _code_when_asked(value: bool) -> Iterator[None]:
-    """Let graph modules that are copied inside generate their code when it is asked for, or at once."""
+    """Let graph modules that are copied in the block generate their code on demand, or at once."""
     token = _CODE_WHEN_ASKED.set(value)
     try:
         yield
@@ -231,10 +231,10 @@ def _code_when_asked(value: bool) -> Iterator[None]:
 
 
 class _CodeWhenAsked:
-    """Stands for ``forward`` in the class of one graph module until somebody asks for it."""
+    """Stands for ``forward`` in the class of one graph module until its first use."""
 
     is_bounded = False
-    """Whether torch is to forget the source with the code."""
+    """Whether torch should forget the source together with the code."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         self._of = weakref.ref(graph_module)
@@ -255,11 +255,11 @@ class _CodeWhenAsked:
 
 @contextmanager
 def sources_bounded() -> Iterator[list[GraphModule]]:
-    """Let torch forget the sources of graph modules that are made, and dropped again, inside.
+    """Let torch forget the sources of graph modules that are made and dropped in the block.
 
-    For tracebacks, torch keeps the source of every version of every graph module for as long as the process
-    lives, megabytes for a session that goes on. Those of the modules that are put into the list are forgotten
-    with the modules, the others at the end.
+    For tracebacks, torch keeps the source of every version of every graph module until the process ends,
+    megabytes for a long session. Those of the modules that are put into the list are forgotten with the
+    modules, the others at the end of the block.
     """
     sources = getattr(graph_module_of_torch, "_loader", None)
     kept: list[GraphModule] = []
@@ -296,7 +296,7 @@ def _forget_source(filename: str) -> None:
 
 
 def _tensors_of(whole: Any, apart_from: Iterable[int] = ()) -> Iterator[torch.Tensor]:
-    """Yield each tensor that a deep copy would come to, but for objects of some ``id``."""
+    """Yield each tensor that a deep copy would reach, except through objects of some ``id``."""
     for value in _inside(whole, apart_from):
         if isinstance(value, torch.Tensor):
             yield value
@@ -340,7 +340,7 @@ class _PicklesItsGraph:
     """Mixed into a module's class by :func:`ensure_picklable`."""
 
     def recompile(self) -> Any:
-        """Generate the code of the graph anew, whichever it is by now, with names that nothing shadows."""
+        """Generate the code of the present graph, with names that nothing shadows."""
         protect(cast(GraphModule, self)._graph)
         if _CODE_WHEN_ASKED.get():
             type(self).forward = _CodeWhenAsked(cast(GraphModule, self))  # type: ignore[attr-defined]
@@ -398,7 +398,7 @@ class _PicklesItsGraph:
 
 
 def _local_functions(graph_module: GraphModule) -> Iterator[str]:
-    """Yield where functions are that cannot be pickled: attributes and hooks of modules."""
+    """Yield the attributes and hooks of modules with functions that cannot be pickled."""
     for path, module in graph_module.named_modules():
         for name, value in vars(module).items():
             functions = value.values() if name.endswith("_hooks") and isinstance(value, dict) else (value,)
@@ -434,7 +434,7 @@ class _Reference:
 
 @dataclass(frozen=True)
 class FunctionName:
-    """Stands for a function that pickle cannot find by itself, as some of torch's builtins."""
+    """Stands for a function that pickle cannot find, like some of torch's builtins."""
 
     name: str
 

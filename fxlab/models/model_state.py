@@ -53,11 +53,11 @@ class _Saved:
 
     tensor: torch.Tensor
     alias: torch.Tensor
-    """The same memory, also where ``.data`` is given other memory."""
+    """The same memory, even after ``.data`` is given other memory."""
     values: torch.Tensor
     version: int | None
     has_history: bool
-    """Whether gradients flow through it, as through a buffer that was written while they were recorded."""
+    """Whether gradients flow through it, as through a buffer written while they were recorded."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Saved:
@@ -67,17 +67,17 @@ class _Saved:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the tensor has other memory, or another shape, than it had."""
+        """Whether the tensor has other memory, or another shape, than before."""
         return _geometry(self.tensor) != _geometry(self.alias)
 
     def is_now(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor has the bits that this one had."""
+        """Tell whether a tensor has the former bits of this one."""
         if not is_plain(tensor) or not is_plain(self.tensor):
             return tensor is self.tensor and tensor._version == self.version
         return same_bits(tensor.detach(), self.values)
 
     def put_back(self) -> None:
-        """Give the tensor its memory and its numbers back, if it has others."""
+        """Restore the tensor's memory and numbers, if they changed."""
         if self.is_moved:
             self.tensor.data = self.alias
         # Batch norm writes without counting a new version.
@@ -116,7 +116,7 @@ class ModelState:
 
     @contextmanager
     def put_back_after(self, *, watch: bool = True) -> Iterator[ModelState]:
-        """Put the model back when the block ends; may be used for several, one after the other."""
+        """Restore the model when the block ends; may be used for several blocks, one after the other."""
         try:
             is_watched = self._values and watch
             # Modules of torch leave out fast paths under a mode; hidden, they compute as without it.
@@ -128,7 +128,7 @@ class ModelState:
                 self.put_back()
 
     def save(self, memory: object) -> None:
-        """Copy the parameters that lie in some memory, before they are written."""
+        """Copy the parameters in some memory before they are written."""
         for parameter in self._watched.pop(memory, ()):
             self._saved[id(parameter)] = _Saved.of(parameter)
 
@@ -139,7 +139,7 @@ class ModelState:
         return [tensor for tensor in tensors if isinstance(tensor, nn.Parameter)]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that are there now, by the names that they have."""
+        """Return the present tensors by their names."""
         now = ((name, value_at(self._model, name)) for name in self._names)
         return {name: value for name, value in now if isinstance(value, torch.Tensor)}
 
@@ -160,7 +160,7 @@ class ModelState:
         return (kept for kept in self._arrays if kept[1].tobytes() != kept[2].tobytes())
 
     def apart(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return tensors, of those that lie in memory that will be written back copies."""
+        """Return tensors, with copies of those whose memory will be restored."""
         # The mode that watches for writes would take these questions about memory for writes.
         with torch._C.DisableTorchFunction():
             kept = {memory_of(saved.tensor) for saved in self._saved.values()}
@@ -310,7 +310,7 @@ class _ParameterWrites(TorchFunctionMode):
 
 
 def _kind_of(function: Any) -> Operator | str:
-    """Return the operator that a function is, or else ``writes``, ``may write`` or ``reads``."""
+    """Return the operator of a function, or else ``writes``, ``may write`` or ``reads``."""
     name = str(getattr(function, "__name__", ""))
     if name in ("__get__", "requires_grad_"):
         return "reads"
@@ -353,24 +353,24 @@ def value_at(model: nn.Module, name: str) -> Any:
 
 
 def is_generator(value: Any) -> bool:
-    """Tell whether a value gives other numbers each time, from a state of its own; iterators do as well."""
+    """Tell whether a value gives new numbers each time, from a state of its own, as iterators do too."""
     return _state_of_generator(value) is not None
 
 
 def copy_of_generator(value: Any) -> Any:
-    """Return a generator that goes on as another does, without a change of that."""
+    """Return a generator that continues like another one, and does not change it."""
     # An iterator shares the list that it goes through.
     return copy.copy(value) if is_a(value, *_ITERATORS) else copy.deepcopy(value)
 
 
 def generator_state(value: Any) -> bytes:
-    """Return the state of a random number generator, to be compared."""
+    """Return the state of a random number generator for comparison."""
     found = _state_of_generator(value)
     return b"" if found is None else pickle.dumps(found[0])
 
 
 def python_generators() -> dict[str, bytes]:
-    """Return the states of the generators that Python and NumPy draw from if nobody names another."""
+    """Return the states of the default generators of Python and NumPy."""
     numpy_random = sys.modules.get("numpy.random")
     states = {"random": random.getstate(), "numpy.random": numpy_random and numpy_random.get_state()}
     return {name: pickle.dumps(state) for name, state in states.items()}

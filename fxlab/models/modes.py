@@ -1,4 +1,4 @@
-"""Checks that a graph makes when it runs: of the modes of modules, and of inputs that share memory."""
+"""Run-time checks of a graph: of the modes of modules, and of inputs that share memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -21,10 +21,10 @@ class Mode(nn.Module):
 
 
 class Requirement(nn.Module):
-    """Raises ``AssertionError`` where a graph does not hold.
+    """Raises ``AssertionError`` if a graph does not hold.
 
-    It is a module, as a graph's nodes see nothing of the module around them. Other modules that it asks stay
-    where they are: registered here as well, their parameters would have two names.
+    It is a module, as a graph's nodes do not see the module around them. Other modules that it asks stay
+    where they are: if they were registered here as well, their parameters would have two names.
     """
 
     _is_impure = True  # for torch.fx: kept although nothing reads it
@@ -33,7 +33,7 @@ class Requirement(nn.Module):
 
 
 class RequireModes(Requirement):
-    """Raises ``AssertionError`` unless modules are in the modes that a graph was made for.
+    """Raises ``AssertionError`` unless modules are in the modes for which a graph was made.
 
     ``required``: the name of each module, the module, and whether it must be in training mode. A
     :class:`Mode` stands for a module that the graph does not have. ``made``: how the graph came to depend on
@@ -99,7 +99,7 @@ class RequireApart(Requirement):
 
     @property
     def holds_for_all(self) -> bool:
-        """Whether there is nothing that an input could share memory with."""
+        """Whether there are no tensors with which an input could share memory."""
         return not self._holders
 
 
@@ -111,7 +111,7 @@ def _own_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def put_requirement(graph_module: GraphModule, required: Requirement) -> str:
-    """Put a module that checks something into a graph module, and return its name there."""
+    """Put a checking module into a graph module, and return its name there."""
     free = unused_name(graph_module, required.label)
     graph_module.add_module(free, required)
     return free

@@ -1,4 +1,4 @@
-"""The naming of a graph: in copies of it, which passes have changed, a name still means the same node."""
+"""The naming of a graph: in its copies, even changed by passes, a name still means the same node."""
 
 from uuid import uuid4
 
@@ -13,7 +13,7 @@ def new_naming() -> str:
 
 
 def give_naming(graph_module: GraphModule, naming: str) -> None:
-    """Note by which naming the nodes of a graph are named; its copies and pickles have it as well."""
+    """Note the naming of a graph's nodes; its copies and pickles have it as well."""
     graph_module.meta[_KEY] = naming
 
 

@@ -1,4 +1,4 @@
-"""Placements: how a tensor of several ranks lies on them, as far as a graph knows."""
+"""Placements: the layout of a tensor over several ranks, as far as a graph knows."""
 
 import sys
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Layout:
     stride: tuple[int, ...]
 
     def whole(self, part: torch.Tensor) -> Any:
-        """Return the tensor of all ranks, of which a part lies on this one."""
+        """Return the tensor of all ranks from the part on this one."""
         return _dtensor().from_local(
             part, self.mesh, self.placements, run_check=False, shape=self.shape, stride=self.stride
         )
@@ -34,7 +34,7 @@ class Layout:
 
 
 def _dtensor() -> Any:
-    """Return the class, if anybody has imported it: without it, no tensor is of it."""
+    """Return the class, if it was imported: otherwise no tensor is of it."""
     return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
 
 
@@ -48,13 +48,13 @@ def layout_of(tensor: torch.Tensor) -> Layout | None:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the part of a tensor that lies on this rank, without gradients; it shares its memory."""
+    """Return the part of a tensor on this rank, without gradients; it shares its memory."""
     value: Any = tensor.detach()
     return value if layout_of(tensor) is None else value.to_local().detach()  # type: ignore[no-any-return]
 
 
 def whole_of(tensor: Any) -> Any:
-    """Return a tensor of several ranks as one that every rank has; any other value as it is."""
+    """Return a tensor of several ranks replicated on every rank; any other value unchanged."""
     is_spread = isinstance(tensor, torch.Tensor) and layout_of(tensor) is not None
     return tensor.full_tensor() if is_spread else tensor
 
@@ -73,7 +73,7 @@ def _word(placement: Any) -> str:
 
 
 def known_placement(node: fx.Node) -> str:
-    """Return how the result of a node lies on the ranks, in words; empty where it is not known."""
+    """Return the placement of a node's result on the ranks, in words; empty if unknown."""
     if PLACEMENT in node.meta:
         return str(node.meta[PLACEMENT])
     value = known_result(node)

@@ -21,7 +21,7 @@ from torch import nn
 from fxlab.values.containers import contents, is_a, namespace_of, slots_of
 
 _OF_OTHERS = frozenset({"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"})
-"""Packages whose Python is nobody's model."""
+"""Packages whose Python belongs to no model."""
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
 """Classes of values without state beyond their text."""
 OF_EVERY_MODULE = vars(nn.Module()).keys()
@@ -36,7 +36,7 @@ _NOT_RUN = frozenset({"__init__", "__repr__", "__getstate__", "__setstate__", "_
 def python_read(model: nn.Module) -> dict[str, list[Any]]:
     """Return the values that the code of a model may read outside of its modules, by path.
 
-    Several things may have one path, such as the variables of a decorator that was used more than once.
+    Several values may have one path, such as the variables of a decorator that was used more than once.
     """
     walk = _Walk()
     modules = list(model.modules())
@@ -51,7 +51,7 @@ def python_read(model: nn.Module) -> dict[str, list[Any]]:
 
 
 def classes_of(model: nn.Module) -> list[type]:
-    """Return the classes of a model's modules, and those that these inherit from."""
+    """Return the classes of a model's modules, and their base classes."""
     kinds = dict.fromkeys(map(type, model.modules()))
     return [*dict.fromkeys(cls for kind in kinds for cls in kind.__mro__)]
 
@@ -75,7 +75,7 @@ class _Walk:
                 self.ahead += self._unused.pop(name, ())
 
     def names_of(self, owner: Any, is_of_module: bool = False) -> None:
-        """Reach those names in a file or class that are used, now or later.
+        """Reach the names in a file or class that are used, now or later.
 
         ``is_of_module``: whether it is the class of a module, all of which is read, as ``getattr`` may do.
         """
@@ -98,7 +98,7 @@ class _Walk:
                 self._unused[name].append((f"{path}.{name}", value, not is_found))
 
     def go(self) -> None:
-        """Reach all that there is."""
+        """Reach everything."""
         while self.ahead:
             path, value, is_read = self.ahead.popleft()
             if is_read:
@@ -141,7 +141,7 @@ class _Walk:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a function's code, and that of functions in it."""
+    """Yield a function's code, and that of nested functions."""
     yield code
     for constant in code.co_consts:
         if is_a(constant, CodeType):

@@ -1,4 +1,4 @@
-"""Models that talk to other processes while they run: all ranks run them together, or none does."""
+"""Models that communicate with other processes: all ranks run them together, or none does."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ def communicates(module: torch.nn.Module) -> bool:
 
 
 def is_in_fake_group(module: torch.nn.Module) -> bool:
-    """Tell whether a model communicates over a group that stands in for one, and exchanges nothing."""
+    """Tell whether a model communicates over a fake group, which exchanges nothing."""
     return communicates(module) and dist.get_backend() == "fake"
 
 
@@ -76,7 +76,7 @@ def ranks_together(*models: torch.nn.Module) -> Iterator[None]:
 
 
 def before_run() -> None:
-    """Wait until all ranks make the run that follows, inside of :func:`ranks_together`."""
+    """Inside of :func:`ranks_together`, wait until all ranks make the next run."""
     if _IS_TOGETHER.get() and not _agree(_RUN):
         raise _PartedError
 

@@ -36,11 +36,10 @@ _NEEDS_GRADIENTS = re.compile(r"requires?[ _]grad")
 
 @contextmanager
 def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
-    """Put the generators of random numbers back: torch's, Python's and NumPy's.
+    """Restore the generators of random numbers: torch's, Python's and NumPy's.
 
-    Those of torch are the one of the CPU and those of the accelerators, if anything has used them. Every run
-    of a model is in such a block, so this is where ranks wait for each other. ``after_errors_alone``: whether
-    numbers that were drawn count as drawn, unless the block raises.
+    Torch's are that of the CPU and those of accelerators in use. Every run of a model is in such a block, so
+    ranks wait for each other here. ``after_errors_alone``: whether to restore only if the block raises.
     """
     before_run()
     numpy_random = sys.modules.get("numpy.random")
@@ -67,7 +66,7 @@ def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the generators that are kept; ``torch.manual_seed`` also notes who called it, which is slow."""
+    """Seed the kept generators; ``torch.manual_seed`` also formats the caller's stack, which is slow."""
     torch.default_generator.manual_seed(seed)
     for device in accelerators_in_use():
         module = torch.get_device_module(device)
@@ -92,7 +91,7 @@ class Generators(NamedTuple):
     torch: tuple[bytes, ...]
     python: object
     numpy: object
-    """``None`` as long as nothing has imported it."""
+    """``None`` until something has imported it."""
 
     @classmethod
     def now(cls) -> "Generators":
@@ -117,7 +116,7 @@ def _torch_states() -> dict[torch.device | None, torch.Tensor]:
 
 
 def accelerators_in_use() -> list[torch.device]:
-    """Return all devices of the accelerator (CUDA, MPS, XPU, ...), or none as long as nothing has used it."""
+    """Return all devices of the accelerator (CUDA, MPS, XPU, ...); none until something has used it."""
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
         return []
@@ -166,7 +165,7 @@ def with_gradients_if_needed(
 
 
 def gradients_for(*models: Any) -> AbstractContextManager[Any]:
-    """Return a context without gradients, or with them if one of the models that are compared needs them."""
+    """Return a context without gradients, or with them if one of the compared models needs them."""
     return torch.enable_grad() if any(map(needs_gradients, models)) else torch.no_grad()
 
 
@@ -192,7 +191,7 @@ def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _is_whole(value: Any) -> bool:
-    """Tell whether a value is copied as one; a copy of the items of a ``torch.Size`` would be a tuple."""
+    """Tell whether a value is copied as a whole; copying the items of a ``torch.Size`` would give a tuple."""
     return isinstance(value, torch.Size) or is_object(value)
 
 
@@ -214,7 +213,7 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
 
 
 def named_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by the names that a model or function has for them; by their places if it has none."""
+    """Return arguments by their names in a model or function; by their positions if it has none."""
     if isinstance(model, torch.fx.GraphModule):
         _ = model.code  # Dynamo's are compiled when they are needed, and have a signature from then on
     try:
@@ -225,7 +224,7 @@ def named_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 
 def argument_names(model: torch.nn.Module, count: int) -> list[str]:
-    """Return the names that a model has for so many positional arguments, ``args.0`` where it has a list."""
+    """Return a model's names for a number of positional arguments, ``args.0`` if it has a list."""
     names: dict[int, str] = {}
     for name, value in named_arguments(model, tuple(range(count)), {}).items():
         names |= {value: name} if isinstance(value, int) else {n: f"{name}.{i}" for i, n in enumerate(value)}
@@ -270,14 +269,14 @@ def once_each(
 
 
 def _cloned(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy that has gradients, and a history, where the tensor has."""
+    """Return a copy that has gradients, and a history, if the tensor has."""
     if tensor.requires_grad and tensor.is_leaf:
         return tensor.detach().clone().requires_grad_()
     return tensor.clone()
 
 
 def _cloned_together(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the tensors that overlap others, and copies that overlap as they do; those with a history not."""
+    """Yield overlapping tensors without a history, with copies that overlap in the same way."""
     apart = (tensor for tensor in tensors if tensor.is_leaf)
     for group in overlapping_groups(apart):
         storage = cast(torch.UntypedStorage, group[0].untyped_storage().clone())  # type: ignore[no-untyped-call]
@@ -288,7 +287,7 @@ def _cloned_together(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Te
 
 
 def _copied(leaf: Any, clone: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return a copy of a tensor, or of an object such as a cache, which a model may write into."""
+    """Return a copy of a tensor, or of an object such as a cache, into which a model may write."""
     if not isinstance(leaf, torch.Tensor) and not is_object(leaf):
         return leaf
 
@@ -303,18 +302,17 @@ _INPUTS_BY_NAME = (
     *("args", "example_args", "example_inputs", "sample_inputs", "dummy_inputs"),
     *("example_input", "sample_input", "dummy_input"),
 )
-"""Arguments by which other libraries take all positional inputs; and those for all that have names."""
+"""Other libraries' arguments for all positional inputs, and those for all named ones."""
 _NAMED_BY_NAME = "kwargs", "example_kwargs", "concrete_args"
 
 
 def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -> Any:
-    """Return inputs as tensors in one tuple or mapping, if they were not a tensor.
+    """Return inputs as tensors in one tuple or mapping, unless they are one tensor.
 
-    ``inputs``: inputs, also arrays of NumPy, and encodings of transformers that hold lists; or several
-    batches, of which the first is taken, without labels that the model does not take.
-    ``arguments``: those that were given by keyword. ``model``: the model, which has names for positional
-    inputs. Raises TypeError if there are both, and the model has no name for some; or an argument is none of
-    the model's.
+    ``inputs``: inputs, also arrays of NumPy, and encodings of transformers with lists; or several batches, of
+    which the first is taken, without labels that the model does not take. ``arguments``: those given by
+    keyword. ``model``: names the positional inputs. Raises TypeError if there are both, and the model has no
+    name for some; or if the model does not have an argument.
     """
     names = _names_of_inputs(model)
     if are_batches(inputs, model):
@@ -368,13 +366,13 @@ class _Names(NamedTuple):
     all: tuple[str, ...]
     positional: tuple[str, ...]
     required: int
-    """How many of the positional ones have no default."""
+    """The number of positional ones without a default."""
     is_closed: bool
-    """Whether it takes these alone."""
+    """Whether it takes only these."""
 
 
 def _names_of_inputs(model: Any) -> _Names | None:
-    """Return the names that a module or function has for its inputs; ``None`` if it does not tell."""
+    """Return the names of a module's or function's inputs; ``None`` if it does not tell."""
     if isinstance(model, GraphModule):
         _ = model.code
     try:
@@ -399,7 +397,7 @@ def takes_one_input(model: Any) -> bool:
 
 
 def are_batches(inputs: Any, model: Any) -> bool:
-    """Tell whether inputs are several batches: a ``DataLoader``, or a list that is no one call of the model.
+    """Tell whether inputs are several batches: a ``DataLoader``, or a list that is not one call of the model.
 
     The model takes each item of such a list, and could not take all of them as its arguments.
     """
@@ -420,7 +418,7 @@ def are_batches(inputs: Any, model: Any) -> bool:
 def taken_of_batch(batch: Any, model: Any, *, optional: bool = False) -> Any:
     """Return the inputs of a model in a batch, without labels and other parts that it does not take.
 
-    Parts of a tuple go to the arguments that have no default, unless ``optional`` ones count as well.
+    Parts of a tuple go to the arguments without a default; with ``optional``, to all positional ones.
     """
     names = _names_of_inputs(model)
     if batch is None or names is None or not names.is_closed:

@@ -1,9 +1,9 @@
 """Generated code whose names nothing shadows.
 
 torch writes constants and functions into the code of a graph under fixed names (``nan``, ``torch``,
-``slice``), attributes as ``self.name``, and other arguments by their ``repr``. That is wrong where an input
-is called ``nan``, and a syntax error where a module is called ``class`` or an argument is a function. The
-code of such graphs is written here; that of all others is torch's to the letter.
+``slice``), attributes as ``self.name``, and other arguments by their ``repr``. That is wrong if an input is
+named ``nan``, and a syntax error if a module is named ``class`` or an argument is a function. The code of
+such graphs is written here; that of all others is exactly torch's.
 """
 
 import enum
@@ -41,7 +41,7 @@ _FIXED = custom_builtins.keys() | {"slice", "getattr", "range", "Ellipsis"}
 
 
 def protect(graph: Graph) -> Graph:
-    """Let nothing shadow the names in the code of a graph when it is next generated; return the graph."""
+    """Keep names in the next generated code of a graph from being shadowed; return the graph."""
     codegen = graph._codegen
     # A subclass of somebody else's writes code of its own, and stays.
     safe = _SAFE.get(type(codegen))
@@ -67,7 +67,7 @@ class SafeCodeGen(_Protected, CodeGen):
 
 
 class SafePyTreeCodeGen(_Protected, PyTreeCodeGen):
-    """For a graph that is given the leaves of nested inputs."""
+    """For a graph that takes the leaves of nested inputs."""
 
 
 _SAFE: dict[type[CodeGen], type[CodeGen]] = (
@@ -94,7 +94,7 @@ def _parameter(node: Node) -> str:
 
 
 def _is_unsafe(node: Node) -> bool:
-    """Tell whether torch may write a node as something else than it is, or as no Python at all."""
+    """Tell whether torch may write a node as something else, or as invalid Python."""
     parts: tuple[object, ...] = (node.args, node.kwargs)
     if node.op == "placeholder":
         return not _is_name(_parameter(node)) or _is_opaque(parts)
@@ -122,7 +122,7 @@ def _is_attribute(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_found(target: Any) -> bool:
-    """Tell whether the name of a function leads to it, or it is given a name of its own in the code."""
+    """Tell whether the name of a function leads to it, or the code names it by itself."""
     name = getattr(target, "__name__", None)
     if not isinstance(name, str) or name == "<lambda>":
         return False
@@ -156,7 +156,7 @@ def _is_opaque(value: object, *, is_in_dict: bool = False) -> bool:
 
 
 class _Writer:
-    """Writes the code of one graph, whose module is called ``root`` there."""
+    """Writes the code of one graph; ``root``: the name of its module there."""
 
     def __init__(self, codegen: CodeGen, nodes: list[Node], root: str, namespace: Any) -> None:
         self._codegen = codegen
@@ -293,7 +293,7 @@ class _Writer:
         return self._global(_hint(value), value)
 
     def _global(self, hint: str, value: Any) -> str:
-        """Return the name by which the code knows an object: ``hint`` if nothing else is called so."""
+        """Return the name of an object in the code: ``hint`` if it is free."""
         if id(value) not in self._names:
             is_builtin = illegal_names.get(hint) is value
             name = hint if is_builtin and hint not in self._taken else self._free(hint)
@@ -313,7 +313,7 @@ class _Writer:
 
 
 class _Text(str):
-    """Stands for an argument that is written already."""
+    """Stands for an argument in written form."""
 
     __repr__ = str.__str__
 
@@ -326,7 +326,7 @@ def _hint(value: Any) -> str:
 
 
 def _last_uses(nodes: list[Node]) -> dict[Node, list[Node]]:
-    """Return the values that nothing needs after a node has run."""
+    """Return the values that are not needed after a node has run, by node."""
     gone: dict[Node, list[Node]] = {}
     seen: set[Node] = set()
     for node in reversed(nodes):

@@ -1,4 +1,4 @@
-"""Settings of torch that a graph depends on, and those by which one call may give other numbers."""
+"""Settings of torch on which a graph depends, and those that change the numbers of a call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GRADIENTS = "torch.is_grad_enabled()"
 
 @has_side_effect
 def require_settings(settings: Iterable[Setting], made: str) -> None:
-    """Raise ``AssertionError`` unless torch is set as it was when a graph was ``made``."""
+    """Raise ``AssertionError`` unless torch has the settings under which a graph was ``made``."""
     for name, value, place in settings:
         if (now := _value_of(name)) != value:
             raise AssertionError(
@@ -56,7 +56,7 @@ def _chooses_a_path(frame: FrameType) -> bool:
 
 
 def of_environment(name: str) -> str:
-    """Return how Python reads an environment variable, ``None`` being that there is none."""
+    """Return the expression that reads an environment variable, or ``None`` if it is not set."""
     return f"{_ENVIRONMENT}{name!r})"
 
 
@@ -102,7 +102,7 @@ def function_modes_hidden(*plain: type) -> Iterator[None]:
 
 
 _NO_NUMBERS = ("autograd", "backcompat", "graph_exec", "thread_name", "torch_function", "tracing", "warn")
-"""How the names of settings begin that say nothing of numbers."""
+"""Prefixes of settings that do not affect numbers."""
 
 _PRECISIONS = {
     "generic_all": "none", "cuda_all": "none", "cuda_matmul": "none", "cuda_conv": "tf32", "cuda_rnn": "tf32",
@@ -156,7 +156,7 @@ def _is_unusual(name: str, value: Any) -> bool:
 
 
 def _settings() -> Iterator[tuple[str, Any]]:
-    """Yield names and values: of all that torch can both be asked for and told."""
+    """Yield the names and values of all settings that torch can both get and set."""
     for name in _getters():
         try:
             yield name, getattr(torch._C, f"_get_{name}")()

@@ -1,4 +1,4 @@
-"""The record that a training step, as a graph, keeps of where it comes from."""
+"""The record of a traced training step: its values and the objects it was traced from."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StepInput:
     """The meaning of one input of a step; it stands in ``node.meta["desc"]``, as AOTAutograd's do."""
 
     kind: InputKind
-    """``"state"`` is of the optimizer, a ``"number"`` is one of its settings, such as the learning rate."""
+    """``"state"`` and ``"number"`` belong to the optimizer; a number is a setting, like the learning rate."""
     target: str
     """The path of a parameter, buffer or argument; ``exp_avg of layers.0.weight``; ``lr``."""
     owner: str = ""
-    """The path of the parameter or buffer that it is, or belongs to."""
+    """The path of its parameter or buffer."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class StepOutputs:
     """The results of a step that a training loop writes."""
 
     written: dict[str, str]
-    """Output -> the input that takes its value after a step."""
+    """Output -> the input that gets its value after a step."""
     made: dict[str, tuple[str, str]]
-    """Output -> key and parameter of a tensor that the optimizer did not have in its state before."""
+    """Output -> key and parameter of a tensor that is new in the optimizer's state."""
     fixed: dict[str, float]
     """Learning rates that are fixed in the graph."""
 
@@ -95,12 +95,12 @@ class StepRecord:
 
 
 def note_step(graph_module: fx.GraphModule, record: StepRecord) -> None:
-    """Let a graph module be a step."""
+    """Make a graph module a step."""
     graph_module.meta[_KEY] = record
 
 
 def step_record(graph_module: nn.Module) -> StepRecord | None:
-    """Return the record of a step; ``None`` for any other module, and for a step that was pickled."""
+    """Return the record of a step; ``None`` for any other module and for an unpickled step."""
     if not isinstance(graph_module, fx.GraphModule):
         return None
     found = graph_module.meta.get(_KEY)
@@ -108,11 +108,11 @@ def step_record(graph_module: nn.Module) -> StepRecord | None:
 
 
 class GuardError(AssertionError):
-    """A step was called with data for which it was not recorded."""
+    """A step was called with data for which it does not hold."""
 
 
 def require_number(value: Any, expected: Any) -> None:
-    """Raise :class:`GuardError` unless a number that a step reads is as it was when the step was recorded."""
+    """Raise :class:`GuardError` unless a number that a step reads has the recorded value."""
     if value != expected:
         raise GuardError(
             f"The step was recorded for data of which Python has read {expected!r}; now it reads {value!r}, "
@@ -121,7 +121,7 @@ def require_number(value: Any, expected: Any) -> None:
 
 
 def require_shape(value: torch.Tensor, expected: tuple[int, ...]) -> None:
-    """Raise :class:`GuardError` unless a tensor is as large as it was when the step was recorded."""
+    """Raise :class:`GuardError` unless a tensor has its recorded size."""
     if tuple(value.shape) != expected:
         raise GuardError(
             f"The step was recorded for data of which {expected} elements were chosen; now "

@@ -23,16 +23,16 @@ from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
 _SMALL = 1 << 14
-"""The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
+"""The most bytes of a tensor that is compared bit by bit: a counter that was restored is no change."""
 
 
 _MOST_READ = 1 << 24
-"""The most bytes of an array of NumPy that are read to be compared."""
+"""The most bytes of a NumPy array that are read for comparison."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 _OF_GRAPHS = _REGISTRIES | vars(GraphModule(nn.Module(), Graph())).keys() | {"meta"}
 _DEEPEST = 4
-"""How many containers and objects, one in the other, are looked into."""
+"""The depth to which containers and objects are searched."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class TensorState:
 
     @classmethod
     def of(cls, tensor: torch.Tensor, *, keep_small: bool = False) -> TensorState:
-        """Note the state of a tensor, with its bits if it is small and they are to be kept."""
+        """Note the state of a tensor, with its bits if it is small and ``keep_small``."""
         inner = tuple(cls.of(part, keep_small=keep_small) for part in inner_tensors(tensor).values())
         has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor | LazyTensor))
         is_small = has_bits and tensor.layout is torch.strided and tensor.numel() * tensor.itemsize <= _SMALL
@@ -56,7 +56,7 @@ class TensorState:
         )
 
     def is_of(self, tensor: torch.Tensor | None) -> bool:
-        """Tell whether a tensor is the one that was noted, and as it was then."""
+        """Tell whether a tensor is the noted one, and unchanged."""
         if tensor is not self.tensor or tensor is None or _place(tensor) != self.place:
             return False
         parts = list(inner_tensors(tensor).values())
@@ -229,7 +229,7 @@ def _place(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def _count_fused_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Count a step of fused kernels, which write without counting, as torch counts those of all others."""
+    """Count the writes of fused kernels, which do not count versions, as torch counts all others."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             torch.autograd.graph.increment_version([p for p in group["params"] if p.grad is not None])

@@ -27,11 +27,11 @@ _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 def with_weights(graph_module: GraphModule, model: nn.Module, path: str | os.PathLike[str]) -> GraphModule:
     """Return a copy of a graph whose weights are read from files whenever they are used.
 
-    ``model``: the module on the meta device that it is of, whose tensors it holds; or the graph itself.
-    ``path``: a folder with ``model.safetensors``, or with ``model.safetensors.index.json`` and the shards
-    that it names, or one such file. Raises TypeError if ``path`` is no path; ValueError if the model has
-    numbers already; if a file is missing, broken or none of safetensors; or if a weight is missing or is of
-    another shape or dtype than the model's.
+    ``model``: the graph's module on the meta device, whose tensors it holds; or the graph itself.
+    ``path``: a folder with ``model.safetensors``, or with ``model.safetensors.index.json`` and its shards, or
+    one such file. Raises TypeError if ``path`` is no path; ValueError if the model already has data; if a
+    file is missing, broken or not of safetensors; or if a weight is missing or has another shape or dtype
+    than the model's.
     """
     found = weights_of(model, path)
     tensors = {id(tensor): found[name] for name, tensor in _named(model).items() if name in found}
@@ -68,7 +68,7 @@ def weights_of(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, torc
 
 
 def _off_meta(value: Any) -> Any:
-    """Return a device that a call is given: that of the model, as it was traced, is the CPU when it runs."""
+    """Return the CPU for the meta device among a call's arguments, and any other value unchanged."""
     return torch.device("cpu") if isinstance(value, torch.device) and value.type == "meta" else value
 
 
@@ -85,7 +85,7 @@ def _named(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _like(value: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor as a parameter, or as none, like the one whose place it takes."""
+    """Return a tensor as a parameter or a plain tensor, like the one that it replaces."""
     if isinstance(tensor, nn.Parameter):
         if isinstance(value, LazyTensor):
             return as_parameter(value, requires_grad=tensor.requires_grad)
@@ -113,12 +113,12 @@ class _InFile(Source):
             return tensor
 
     def text(self) -> str:
-        """Return the names, and which state of the file it is."""
+        """Return the names and the state of the file."""
         return f"{Path(self.path).name}:{self.name}:{self.size}:{self.changed}"
 
 
 def tensors_at(path: Path) -> dict[str, LazyTensor]:
-    """Return the tensors in a file of safetensors or in those of a folder, by name; no number is read."""
+    """Return the tensors in a file of safetensors or in those of a folder, by name; no data is read."""
     if path.is_file():
         return _tensors_in(path)
     if not path.is_dir():
@@ -169,7 +169,7 @@ def _tensors_in(path: Path) -> dict[str, LazyTensor]:
 
 
 def _on_meta(file: Any, name: str) -> torch.Tensor:
-    """Return a tensor of the shape and dtype of one in a file; no more than a single number is read."""
+    """Return a tensor of the shape and dtype of one in a file; at most a single number is read."""
     part = file.get_slice(name)
     shape = part.get_shape()
     dtype = (part[:0] if shape and all(shape) else file.get_tensor(name)).dtype

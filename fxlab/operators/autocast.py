@@ -1,4 +1,4 @@
-"""Operators that autocast computes in its own dtype, found by trying them: torch has no list to ask."""
+"""Operators that autocast computes in its own dtype, found by trying them: torch has no list of them."""
 
 import warnings
 from functools import lru_cache
@@ -15,8 +15,8 @@ DEVICES = ("cpu", "cuda")
 def is_lowered_by_autocast(operator: Operator) -> bool:
     """Tell whether autocast casts all floating-point tensors that an operator reads, on CPUs and on GPUs.
 
-    An overload that autocast does not know is one that calls another of them. False too where torch
-    has become another, so that it cannot be tried.
+    An overload that autocast does not know calls another of them. Also false if a newer torch makes the trial
+    impossible.
     """
     for device in DEVICES:
         known = [overload for overload in operator.overloads if _is_registered(overload, device)]
@@ -56,7 +56,7 @@ class _Watched(torch.Tensor):
 
 @lru_cache(maxsize=1024)
 def _is_lowered(overload: OpOverload, device: str) -> bool:
-    """Call an operator on small tensors that hold nothing: casting is the first thing that autocast does."""
+    """Call an operator on small tensors without data: autocast casts first."""
     was_on, dtype = torch.is_autocast_enabled(device), None
     try:
         with warnings.catch_warnings(), modes_disabled(), torch._C.DisableTorchFunction():
@@ -77,7 +77,7 @@ _VALUES: dict[str, Any] = {"int": 1, "SymInt": 1, "float": 1.0, "number": 1, "bo
 
 
 def _arguments(overload: OpOverload, tensor: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
-    """Return something for each argument that must be given."""
+    """Return a value for each required argument."""
     values: dict[str, Any] = {**_VALUES, "Tensor": tensor, "List[Tensor]": [tensor, tensor], "List[int]": [1]}
     needed = [argument for argument in overload._schema.arguments if not argument.has_default_value()]
     args = [values.get(str(argument.type)) for argument in needed if not argument.kwarg_only]

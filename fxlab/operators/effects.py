@@ -25,7 +25,7 @@ from fxlab.torch_private import OpOverload
 def written_arguments(node: Node) -> list[Node]:
     """Return the nodes whose values a ``call_function`` or ``call_method`` node may write in place.
 
-    Somebody's own function may write all that it is given, unless it says ``only_reads = True``.
+    A user's own function may write all of its arguments, unless it has ``only_reads = True``.
     """
     operator = operator_of(node)
     if operator is None:
@@ -72,7 +72,7 @@ def returns_number(node: Node) -> bool:
 
 
 def describes(node: Node) -> bool:
-    """Tell whether a call tells the shape or dtype of a tensor, its device and the like, and nothing else."""
+    """Tell whether a call only returns the shape, dtype, device or the like of a tensor."""
     if node.target is getattr:
         return _attribute(node) in FACTS
     operator = operator_of(node)
@@ -80,13 +80,13 @@ def describes(node: Node) -> bool:
 
 
 def reads_layout(node: Node) -> bool:
-    """Tell whether a call tells how a tensor lies in memory, or reads by it."""
+    """Tell whether a call returns the memory layout of a tensor, or depends on it."""
     operator = operator_of(node)
     return operator is not None and (operator.name in LAYOUT or operator.name.startswith("as_strided"))
 
 
 def sets_global_state(node: Node) -> bool:
-    """Tell whether a call changes how later ones compute: whether gradients are recorded, autocast, seeds."""
+    """Tell whether a call changes later ones: by the gradient mode, autocast or seeds."""
     name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
     return name in SETS_STATE
 
@@ -102,7 +102,7 @@ def draws_random_numbers(node: Node) -> bool:
 
 
 def why_not_pure(node: Node) -> Refusal | None:
-    """Return why a call may do more than compute the same result of the same arguments; ``None`` if not."""
+    """Return why a call may do more than compute the same result from the same arguments; ``None`` if not."""
     operator = operator_of(node)
     name = getattr(node.target, "__name__", node.target)
     if operator is None or not operator.is_known:

@@ -25,7 +25,7 @@ DRAWS = frozenset({
     "fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fractional_max_pool3d",
     "fractional_max_pool3d_with_indices", "gumbel_softmax", "multi_head_attention_forward",
 })  # fmt: skip
-"""Functions in Python that draw random numbers, beside those whose operators are tagged."""
+"""Functions in Python that draw random numbers, besides those whose operators are tagged."""
 
 PREFIXES = {"special_": "", "arc": "a"}
 """Prefixes of second spellings, and those of the first spellings, if torch has both."""

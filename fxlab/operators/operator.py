@@ -32,7 +32,7 @@ _NAMESPACES: tuple[Any, ...] = (
     *(torch, torch.nn.functional, torch.Tensor),
     *(getattr(torch._C, name, None) for name in ("_nn", "_linalg", "_special", "_fft")),
 )
-"""Where functions that are named like their operators are found."""
+"""Namespaces of functions that are named like their operators."""
 
 _LISTS = frozenset({"List[int]", "Optional[List[int]]"})
 _NUMBERS = _LISTS | {"int", "Optional[int]", "number", "Optional[number]"}
@@ -59,14 +59,14 @@ class Operator:
 
     @cached_property
     def is_pointwise(self) -> bool:
-        """Whether an element of its result may be computed of one element of each argument alone."""
+        """Whether each element of its result may depend on one element of each argument alone."""
         is_its_own = isinstance(self.function, OpOverload) and self.computes == self.name
         overloads = self.overloads if is_its_own else _overloads(self.computes)
         return any(torch.Tag.pointwise in overload.tags for overload in overloads)
 
     @cached_property
     def is_dropout(self) -> bool:
-        """Whether it returns its first argument where it is told not to drop anything."""
+        """Whether it is a dropout, which returns its first argument if it is inactive."""
         is_named = self.name.rstrip("123d").endswith("dropout") and not is_in_place(self.name)
         return is_named and all(len(overload._schema.returns) == 1 for overload in self.overloads)
 
@@ -104,7 +104,7 @@ class Operator:
 
     @cached_property
     def may_write(self) -> bool:
-        """Whether it may write an argument, perhaps only if it is asked to; ``out`` apart."""
+        """Whether it may write an argument other than ``out``, perhaps only on request."""
         is_asked = "inplace" in self.parameters or self.name in WRITES_STATE
         return bool(self.writes) or self.writes_first or is_asked
 
@@ -121,7 +121,7 @@ class Operator:
 
     @cached_property
     def returns_sequence(self) -> bool:
-        """Whether it returns a list or tuple of as many tensors as there happen to be."""
+        """Whether it returns a list or tuple of any number of tensors."""
         types = [str(value.type) for overload in self.overloads for value in overload._schema.returns]
         is_list = bool(types) and set(types) == {"List[Tensor]"}
         return is_list or self.name in ("tuple", "builtins.tuple", "builtins.list")
@@ -147,7 +147,7 @@ class Operator:
         return {} if longest is None else {a.name: a.default_value for a in longest._schema.arguments}
 
     def takes_number(self, place: int) -> bool:
-        """Tell whether a positional argument can only be numbers, which torch takes out of a tensor."""
+        """Tell whether a positional argument can only be numbers, which torch would read from a tensor."""
         types = self._types_by_place[place : place + 1]
         if not types and self._types_by_place and self._types_by_place[-1] & _LISTS:
             types = self._types_by_place[-1:]  # x.view(2, 3) is x.view((2, 3))
@@ -155,7 +155,7 @@ class Operator:
 
     @cached_property
     def takes_indices(self) -> bool:
-        """Whether an argument behind the first holds indices of elements of the first."""
+        """Whether a later argument holds indices of elements of the first."""
         behind = [argument for overload in self.overloads for argument in overload._schema.arguments[1:]]
         has_indices = any(a.name in ("index", "indices") and "Tensor" in str(a.type) for a in behind)
         return has_indices or self.computes == "getitem"
@@ -197,7 +197,7 @@ def computes(node: Node) -> str:
 def computed_by(node: Node) -> str:
     """Return the one name of the operator that a node calls for its result.
 
-    Empty where it writes its first argument, or is given an argument by a name that its schema does not know.
+    Empty if it writes its first argument, or gets an argument with a name that its schema does not have.
     """
     operator = operator_of(node)
     if operator is None or operator.writes_first:
@@ -238,7 +238,7 @@ def operator_for(function: Any) -> Operator | None:
 
 
 _FOUND: dict[Any, Operator] = {}
-"""The operators of torch and of Python that were asked for."""
+"""The operators of torch and of Python that were looked up."""
 
 
 def _known_function(target: Any) -> Operator | None:
@@ -297,7 +297,7 @@ def _overloads(name: str) -> tuple[OpOverload, ...]:
 
 
 def _of_packet(packet: OpOverloadPacket) -> tuple[OpOverload, ...]:
-    """Return the overloads that the dispatcher knows: others are of TorchScript's lists and numbers."""
+    """Return the overloads that the dispatcher knows: others are for TorchScript's lists and numbers."""
     names = packet.overloads()  # type: ignore[no-untyped-call]
     named = [getattr(packet, name) for name in names]
     overloads = (o for o in named if torch._C._dispatch_has_kernel(o._name))
@@ -328,7 +328,7 @@ def is_in_place(name: str) -> bool:
 
 
 _ENDINGS = ("", "1d", "2d", "3d", "loss")
-"""How the name of a module may end where that of its function does not."""
+"""Endings of names of modules that the names of their functions lack."""
 
 _FUNCTIONS: dict[Any, Any] = {
     nn.Identity: torch.ops.aten.alias.default,
@@ -336,7 +336,7 @@ _FUNCTIONS: dict[Any, Any] = {
     nn.Unflatten: torch.unflatten,
     nn.Upsample: functional.interpolate,
 }
-"""Modules with other names than their functions have."""
+"""Modules whose functions have other names."""
 
 
 def function_of(module_class: type[nn.Module]) -> Operator | None:
@@ -365,7 +365,7 @@ def operator_called(node: Node, root: nn.Module) -> Operator | None:
 
 @lru_cache(maxsize=1)
 def _by_name() -> dict[str, object]:
-    """The functions of torch by their names as those of modules are written, in one word."""
+    """The functions of torch by their names in one word, as in names of modules."""
     named = {name: getattr(functional, name) for name in dir(functional)}
     known = {name: value for name, value in named.items() if callable(value) and operator_for(value)}
     return {name.replace("_", ""): known[name] for name in known if name.strip("_") == name}

@@ -13,7 +13,7 @@ _TAG_NAMES = ("pointwise", "reduction", "view_copy", "inplace_view")
 _TAGS = {getattr(torch.Tag, name) for name in _TAG_NAMES if hasattr(torch.Tag, name)}
 
 TORCH_NAMESPACES = ("aten", "prims", "prim", "_c10d_functional")
-"""Where operators of torch are registered that graphs call."""
+"""The namespaces of torch's operators that graphs call."""
 
 _FAMILIES = (
     *("adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "max_pool", "max_unpool", "fractional_max_pool"),
@@ -21,7 +21,7 @@ _FAMILIES = (
     *("index_", "scatter", "masked_", "unique", "embedding", "nll_loss", "binary_cross_entropy", "assert_"),
     *("quantize_per_", "rand", "empty", "nan", "cum", "logcumsumexp", "hist"),
 )
-"""How the names of operators begin that are alike in this."""
+"""Prefixes of families of such operators."""
 
 _NAMES_TEXT = """
     softmax log_softmax safe_softmax batch_norm cudnn_batch_norm miopen_batch_norm layer_norm group_norm
@@ -57,7 +57,7 @@ def _plain_name(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _tagged_names() -> frozenset[str]:
-    """The names of operators that torch has tagged: their in-place and ``out`` variants are not always."""
+    """The names of operators that torch has tagged; it does not tag all in-place and ``out`` variants."""
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten)]
     overloads = [
         getattr(packet, name or "default")

@@ -37,7 +37,7 @@ SYNTAX = {
 CONTAINER_WRITES = frozenset(
     {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault", "reverse"}
 )
-"""Methods of lists and dictionaries that change them; ``sort`` is one of tensors too, which does not."""
+"""Methods that change lists and dictionaries; ``sort`` is also one of tensors, which does not."""
 
 SETS_STATE = frozenset({
     "_set_grad_enabled", "set_grad_enabled", "_enter_autocast", "_exit_autocast", "manual_seed",
@@ -47,31 +47,31 @@ SETS_STATE = frozenset({
 """Functions that change how later operators compute."""
 
 ADDRESSES = frozenset({"data_ptr", "__dlpack__", "apply_", "map_", "map2_"})
-"""Methods that go to the memory of a tensor."""
+"""Methods that access the memory of a tensor."""
 
 SPARSE_PARTS = frozenset({
     "_nnz", "values", "_values", "indices", "_indices", "crow_indices", "col_indices", "ccol_indices",
     "row_indices",
 })  # fmt: skip
-"""Methods of a sparse tensor whose results have as many elements as its data says."""
+"""Methods of a sparse tensor whose number of elements depends on its data."""
 
 MEMORY = ADDRESSES | {"__array__", "numpy", "storage", "untyped_storage"}
-"""Methods that hand out memory of a tensor, which somebody may then write unseen."""
+"""Methods that expose the memory of a tensor, which may then be written unseen."""
 
 DATA = frozenset({
     "item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__complex__", "__index__",
     "__contains__", "equal", "allclose", "is_nonzero", "is_contiguous",
 })  # fmt: skip
-"""Calls that take numbers out of a tensor, or how it lies in memory; Python may then decide on them."""
+"""Calls that read numbers or the layout of a tensor, on which Python may then branch."""
 
 LAYOUT = frozenset({"stride", "dim_order", "storage_offset", "is_contiguous", "data_ptr"})
-"""Methods that tell how a tensor lies in memory."""
+"""Methods that return the memory layout of a tensor."""
 
 DESCRIPTIONS = frozenset({
     "size", "dim", "ndimension", "numel", "nelement", "__len__", "is_floating_point", "is_complex",
     "builtins.len",
 })  # fmt: skip
-"""Functions and methods that tell the shape or dtype of a tensor by a number."""
+"""Functions and methods that return the shape or dtype of a tensor as a number."""
 
 NUMBERS = frozenset({
     *DESCRIPTIONS, *LAYOUT, "item", "tolist", "not_", "is_", "is_not", "truth", "contains", "sym_int",
@@ -90,7 +90,7 @@ CASTS = {
     **{f"c{name}": getattr(torch, f"c{name}") for name in ("float", "double", "half")},
     **dict.fromkeys(("to", "type", "type_as", "cpu", "cuda")),
 }
-"""Methods that return the tensor itself where it has the dtype and device already; and the dtypes named."""
+"""Methods that return the tensor itself if it already has the dtype and device; with their dtypes."""
 
 VIEWS = frozenset({
     "getitem", "__getitem__", "tuple", "unflatten", "split", "T", "mT", "H", "mH",
@@ -103,13 +103,13 @@ PURE = frozenset({
     "local_response_norm", "norm", "new_tensor", "tensor", "grid_sample", "fold",
     *(f"builtins.{name}" for name in ("abs", "round", "pow", "divmod")),
 })  # fmt: skip
-"""Functions in Python that make new tensors or numbers out of those that they are given."""
+"""Functions in Python that make new tensors or numbers from their arguments."""
 
 FACTS = frozenset({
     "shape", "ndim", "dtype", "device", "layout", "requires_grad", "itemsize", "nbytes", "is_cuda", "is_meta",
     "is_sparse", "is_quantized",
 })  # fmt: skip
-"""Attributes of tensors that tell something of them, and hold none of their memory."""
+"""Attributes of tensors with facts about them, and none of their memory."""
 
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 """Attributes of tensors that are views of them."""

@@ -1,4 +1,4 @@
-"""The numbers in a call's result: moved, cast, rounded, filled in, and of which dtype."""
+"""The numbers in a call's result: moved, cast, rounded or filled in, and their dtype."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ MOVES = frozenset({
     "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "_unsafe_view", "unsafe_chunk", "unsafe_split",
     "unsafe_split_with_sizes",
 })  # fmt: skip
-"""Operators that are no views, and return elements of their first argument, or zeros."""
+"""Operators other than views that return elements of their first argument, or zeros."""
 
 RESHAPES = frozenset({
     "view", "_unsafe_view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "ravel", "squeeze",
@@ -28,12 +28,12 @@ NO_ELEMENTS = frozenset({
     "conj", "adjoint", "mH", "matrix_H", "imag", "real", "view_as_complex", "view_as_real", "as_strided",
     "slice_inverse", "coalesce", "slice_scatter",
 })  # fmt: skip
-"""Views, and copies tagged so, that hold something else than elements of their first argument."""
+"""Views, and copies tagged as such, that hold something else than elements of their first argument."""
 
 NEEDS_STRIDES = frozenset(
     {"view", "view_as", "as_strided", "view_as_complex", "_reshape_alias", "_unsafe_view", "slice_inverse"}
 )
-"""Operators that fail, or return something else, where a tensor of other strides holds the same values."""
+"""Operators that fail, or return something else, for the same values with other strides."""
 
 STEPS = frozenset({"round", "floor", "ceil", "trunc", "sign", "sgn", "floor_divide", "heaviside"})
 """Operators whose floating-point results take isolated values, as integers do."""
@@ -80,7 +80,7 @@ def casts(node: Node) -> bool:
 
 
 def takes_any_strides(operator: Operator | None) -> bool:
-    """Tell whether an operator that may return a view takes a tensor of any strides, with the same result."""
+    """Tell whether an operator that may return a view gives the same result for any strides."""
     if operator is None or operator.computes.removesuffix("_copy") in NEEDS_STRIDES:
         return False
     is_part = operator.computes in ("getitem", "tuple", "list")
@@ -105,14 +105,14 @@ def takes_steps(operator: Operator, args: Any, kwargs: Mapping[str, Any]) -> boo
 
 
 def filled_with(node: Node) -> Any:
-    """Return the number, or the node of one, that all elements of a new tensor are; ``None`` if unknown."""
+    """Return the number, or its node, that fills a new tensor; ``None`` if unknown."""
     operator = operator_of(node)
     name = "" if operator is None else operator.computes.removeprefix("new_").removesuffix("_like")
     return argument(node, "fill_value") if name == "full" else FILLED.get(name)
 
 
 def told_dtype(node: Node) -> torch.dtype | None:
-    """Return the dtype of a call's result where the call or its operator says so by itself."""
+    """Return the dtype of a call's result if the call or its operator decides it."""
     operator = operator_of(node)
     if operator is None:
         return None

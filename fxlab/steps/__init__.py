@@ -1,4 +1,4 @@
-"""Training steps as graphs: forward, loss, backward and the update of the optimizer."""
+"""Training steps as graphs: forward, loss, backward and the optimizer's update."""
 
 from typing import TYPE_CHECKING
 

@@ -17,10 +17,10 @@ from fxlab.tracing.report import TraceError
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs of a model, of which the tensors are arguments of the step and all else is fixed."""
+    """Inputs of a model: the tensors are arguments of the step, and all else is fixed."""
 
     names: tuple[str, ...]
-    """The path of each tensor: the argument, and where it lies in it."""
+    """The path of each tensor: the argument, and the place in it."""
     tensors: tuple[torch.Tensor, ...]
     leaves: tuple[Any, ...]
     """All leaves of the structure, the tensors too."""
@@ -69,7 +69,7 @@ def _by_name(model: nn.Module, parts: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Call a model with a batch; return its output, and the parts of the batch it does not take, or all."""
+    """Call a model with a batch; return its output, and the parts that it does not take, or else all."""
     if loss is None or not _takes_inputs(loss):
         args, kwargs = given_arguments(given)
         return model(*args, **kwargs), ()
@@ -84,7 +84,7 @@ def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tup
 
 
 def loss_of(loss: Callable[..., Any] | None, output: Any, beside: tuple[Any, ...]) -> torch.Tensor:
-    """Return the loss as one number that gradients flow from; TraceError if it is none."""
+    """Return the loss as one number with gradients; TraceError if it is none."""
     if loss is None:
         found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if found is None:

@@ -114,7 +114,7 @@ def _name_of(loss: Callable[..., Any]) -> str:
 
 
 def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
-    """Record a step on the real parameters, so that branches of the model go as they go in training."""
+    """Record a step on the real parameters, so that branches go as in training."""
     parameters = {name: local_part(value) for name, value in model.named_parameters()}
     for value, parameter in zip(parameters.values(), model.parameters(), strict=True):
         value.requires_grad_(parameter.requires_grad)

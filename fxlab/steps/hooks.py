@@ -11,7 +11,7 @@ from fxlab.tracing.report import TraceError
 
 _FSDP = "torch.distributed.fsdp"
 _AVERAGED = (torch.float32, torch.bfloat16)
-"""The dtypes of gradients that are averaged in one collective; others are divided before and after."""
+"""Gradient dtypes that are averaged in one collective; others are divided before and after."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class FsdpParameter:
     places: tuple[tuple[nn.Module, str], ...]
     """The modules that hold it, and its names there."""
     mesh_dims: int
-    """The number of dimensions of its mesh over which data are parallel; they come first."""
+    """The number of data-parallel dimensions of its mesh, which come first."""
     dtype: torch.dtype | None
-    """That of the gathered parameter, if another."""
+    """The dtype of the gathered parameter, if it differs."""
     reduce_dtype: torch.dtype | None
-    """That in which its gradient is reduced, if another than its own."""
+    """The dtype in which its gradient is reduced, if it differs."""
     tensor_parallel: Any
-    """Mesh and placements of the gathered parameter, if it is sharded otherwise too."""
+    """Mesh and placements of the gathered parameter, if it is also sharded in another way."""
     is_freed: bool
     """Whether it is gathered again for the backward pass."""
 
@@ -47,7 +47,7 @@ class Replicas:
     """The process group that averages the gradients of ``DistributedDataParallel``."""
 
     module: nn.Module
-    """The module that it is around."""
+    """The wrapped module."""
     group: Any
     broadcasts: bool
     """Whether each forward pass begins with the buffers of the first rank."""
@@ -66,7 +66,7 @@ def fsdp_units(model: nn.Module) -> list[FsdpUnit]:
 
 
 def _is_there(model: nn.Module) -> bool:
-    """Tell whether a module of FSDP is in a model; its package is imported then."""
+    """Tell whether a model contains a module of FSDP, so that its package is imported."""
     names = {base.__module__ for module in model.modules() for base in type(module).__mro__}
     if any(name.startswith(f"{_FSDP}.fully_sharded") for name in names):
         raise TraceError(
@@ -139,7 +139,7 @@ def without_fsdp_hooks(model: nn.Module) -> None:
 
 
 def replicas_of(model: nn.Module) -> Replicas | None:
-    """Return how a ``DistributedDataParallel`` averages gradients; TraceError if in a way of its own."""
+    """Return how a ``DistributedDataParallel`` averages gradients; TraceError for custom ways."""
     ddp_class = getattr(nn.parallel, "DistributedDataParallel", ())
     inner = [name for name, module in model.named_modules() if isinstance(module, ddp_class)]
     if not inner:

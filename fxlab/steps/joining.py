@@ -30,8 +30,8 @@ def joined_step(
     Parameters
     ----------
     forward, backward
-        The graphs that a ``fw_compiler`` and a ``bw_compiler`` were given for one model; neither is changed.
-        They may have gone through passes since that keep the order of inputs and outputs.
+        The graphs of a ``fw_compiler`` and a ``bw_compiler`` for one model; neither is changed. They may have
+        gone through passes that keep the order of inputs and outputs.
     parameters
         Names of inputs of the forward graph -> their parameters, which AOTAutograd does not note. They are
         then shown in their modules, and name the gradients.
@@ -41,7 +41,7 @@ def joined_step(
     TypeError
         If one of the two is no graph module.
     ValueError
-        If they are not of one compile, or the forward graph has no input of a name.
+        If they come from different compiles, or the forward graph has no input of a name.
 
     Examples
     --------

@@ -39,7 +39,7 @@ class StepLoop:
     """Trains the model of a step by graphs; made by :meth:`fxlab.Session.as_step`.
 
     A graph holds for sizes of a batch, modes of modules, settings of the optimizer and the tensors in its
-    state. For others the step is traced again, when it is needed, and gets the same passes.
+    state. For others the step is traced again on demand, and gets the same passes.
 
     Parameters
     ----------

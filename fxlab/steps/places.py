@@ -1,4 +1,4 @@
-"""The module call, and the pass, that each node of a step belongs to, noted while it is recorded."""
+"""The module call and the pass of each node of a step, noted while it is recorded."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -180,7 +180,7 @@ def _functions(loss: torch.Tensor) -> list[Any]:
 
 
 def place_update(nodes: Sequence[fx.Node], inputs: Iterable[fx.Node], class_name: str) -> None:
-    """Put the nodes of an update into a box, in boxes of the modules whose parameters they update."""
+    """Put the nodes of an update into a box, with boxes of the modules whose parameters they update."""
     around: dict[fx.Node, _Stack | None] = {}
     stacks: dict[str, _Stack] = {}
     for node in inputs:
@@ -199,7 +199,7 @@ def place_update(nodes: Sequence[fx.Node], inputs: Iterable[fx.Node], class_name
 
 
 def _same(stacks: Iterable[_Stack | None]) -> _Stack | None:
-    """Return the stack that all known ones are; ``None`` if they differ."""
+    """Return the one stack of all known ones; ``None`` if they differ."""
     found = [stack for stack in stacks if stack is not None]
     return found[0] if found and all(stack == found[0] for stack in found) else None
 

@@ -1,4 +1,4 @@
-"""Repairs of a recorded step: writes, hidden ones too, draws that a checkpoint repeats, guards."""
+"""Repairs of a recorded step: writes, also hidden ones, repeated draws of a checkpoint, guards."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from fxlab.tracing.report import TraceError
 
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
 _MEAN, _VARIANCE, _TRAINING = 3, 4, 5
-"""The places of its arguments that it writes, and of that by which it does."""
+"""The positions of the arguments that it writes, and of the one that makes it write."""
 
 
 def without_hidden_writes(graph: fx.Graph) -> None:
-    """Let batch norms return their running statistics, which they would write in place."""
+    """Let batch norms return their running statistics instead of writing them in place."""
     for node in graph.find_nodes(op="call_function", target=_BATCH_NORM):
         if len(node.args) <= _TRAINING or not node.args[_TRAINING] or node.args[_MEAN] is None:
             continue
@@ -43,7 +43,7 @@ def without_hidden_writes(graph: fx.Graph) -> None:
 
 
 def with_one_draw(graph: fx.Graph) -> None:
-    """Let a checkpoint read the random numbers of the forward pass, as eagerly it draws the same again."""
+    """Let a checkpoint read the random numbers of the forward pass; eagerly it draws the same again."""
     drawn: dict[Any, list[fx.Node]] = defaultdict(list)
     for node in list(graph.nodes):
         if node.op != "call_function" or not draws_random_numbers(node):
@@ -62,7 +62,7 @@ def with_one_draw(graph: fx.Graph) -> None:
 
 
 def with_guards(graph: fx.Graph) -> None:
-    """Let the graph refuse data for which Python has decided otherwise when it was recorded."""
+    """Let the graph refuse data for which the recorded Python decisions do not hold."""
     for node in graph.find_nodes(op="call_function", target=NUMBER):
         if READ not in node.meta:
             continue
@@ -85,7 +85,7 @@ def _guard(graph: fx.Graph, node: fx.Node, check: Callable[..., None], expected:
 
 
 def _has_size_of_data(node: fx.Node) -> bool:
-    """Tell whether the size of a result depends on data: true numbers are counted, or elements chosen."""
+    """Tell whether the size of a result depends on data, as for counted or selected elements."""
     if not isinstance(node.target, OpOverload) or torch.Tag.dynamic_output_shape not in node.target.tags:
         return False
     if node.target is not torch.ops.aten.index.Tensor:

@@ -1,4 +1,4 @@
-"""Several training steps in a row, with passes and without, bit for bit."""
+"""Several training steps in a row, with and without passes, compared bit for bit."""
 
 import copy
 import hashlib
@@ -27,7 +27,7 @@ class StepsCompared(Judged):
     tensors: int
     """The number of tensors after each: loss, parameters, buffers, gradients and the optimizer's state."""
     first: int | None = None
-    """The first step after which one differs, from 1; ``None`` if none does."""
+    """The first step, from 1, after which a tensor differs; ``None`` if none does."""
     differing: tuple[str, ...] = ()
     """The tensors that differ after it."""
 
@@ -47,7 +47,7 @@ class StepsCompared(Judged):
 
 
 def compared_steps(plain: StepLoop, transformed: StepLoop, batches: Sequence[Inputs]) -> StepsCompared:
-    """Train by two loops on the same batches, compare after each step, and put the state back."""
+    """Train by two loops on the same batches, compare after each step, and restore the state."""
     expected, tensors = [*_digests(plain, batches)], 0
     for number, (known, found) in enumerate(zip(expected, _digests(transformed, batches), strict=True), 1):
         tensors = len(known)

@@ -1,4 +1,4 @@
-"""Models that are spread over ranks: inputs of a step are the parts here, which it makes wholes of."""
+"""Models spread over ranks: inputs of a step are this rank's parts, which the step makes whole."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Sharding:
         self._by_place = {key: self.layouts[name] for name, key in spread.items()}
 
     def of_twin(self, twin: Twin) -> Sharding:
-        """Return this for the twin of the model, whose own hooks for communication are removed."""
+        """Return this for the model's twin, without its hooks for communication."""
         self._twin = twin
         if self._units:
             without_fsdp_hooks(twin.model)
@@ -68,7 +68,7 @@ class Sharding:
 
     @property
     def has_layouts(self) -> bool:
-        """Whether a step works on tensors of torch's that stand for several ranks."""
+        """Whether a step works on tensors that stand for several ranks."""
         return bool(self.layouts)
 
     def held(self, name: str, part: torch.Tensor) -> torch.Tensor:
@@ -84,7 +84,7 @@ class Sharding:
 
     @contextmanager
     def averaging(self, parameters: Iterable[torch.Tensor]) -> Iterator[None]:
-        """Let the gradients of parameters be averaged when they are computed, within the block."""
+        """Average the gradients of parameters as they are computed, within the block."""
         with ExitStack() as hooks:
             if self._replicas is not None and self._replicas.averages:
                 size = dist.get_world_size(self._replicas.group)
@@ -109,7 +109,7 @@ class Sharding:
 
 @dataclass(frozen=True)
 class _Freed:
-    """Stands for a saved view of a gathered parameter, which is gathered again when it is read."""
+    """Stands for a saved view of a gathered parameter, which is gathered again when read."""
 
     parameter: FsdpParameter
     place: Any
@@ -223,8 +223,8 @@ class _Gathering:
 class _Gather(torch.autograd.Function):
     """Gather a parameter; the backward pass averages its gradient, and keeps the part of this rank.
 
-    As ``fully_shard`` does it: a gradient is reduced in one dtype over the ranks that share the parameter,
-    and then over those that repeat them.
+    As in ``fully_shard``, a gradient is reduced in one dtype over the ranks that share the parameter, and
+    then over those that replicate them.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ from fxlab.values.tensors import same_bits
 
 
 def step_key(model: nn.Module, batch: Batch, update: Update | None) -> object:
-    """Return something that is equal where the same graph holds."""
+    """Return a key that is equal if the same graph holds."""
     return (
         tuple((name, t.shape, t.dtype, t.device) for name, t in zip(batch.names, batch.tensors, strict=True)),
         repr([leaf for leaf in batch.leaves if not isinstance(leaf, torch.Tensor)]),
@@ -49,14 +49,14 @@ def trace_step(
 
     Its inputs are parameters, buffers, the state of the optimizer, its learning rate and the batch, under
     their names. It returns a dictionary: ``loss``; ``grad of layers.0.weight`` for each parameter that the
-    loss depends on; and ``new ...`` for all that a step changes: parameters, state of the optimizer, buffers.
+    loss depends on; and ``new ...`` for everything that a step changes: parameters, optimizer state, buffers.
 
-    The model, the optimizer and the random number generators stay as they are. The graph is run once, and
-    its bits are compared with those of an eager step.
+    The model, the optimizer and the random number generators are not changed. The graph is run once, and its
+    bits are compared with those of an eager step.
 
-    Models that ``fully_shard``, ``parallelize_module`` or ``DistributedDataParallel`` have spread over ranks
-    are traced as they train: inputs are the parts of this rank, and collectives are nodes. All ranks have to
-    call this together, or one alone in a fake process group.
+    Models spread over ranks by ``fully_shard``, ``parallelize_module`` or ``DistributedDataParallel`` are
+    traced as they train: inputs are the parts of this rank, and collectives are nodes. All ranks must call
+    this together, or one alone in a fake process group.
 
     Parameters
     ----------
@@ -73,17 +73,17 @@ def trace_step(
         does not take, or ``inputs`` if there are none. Left out, ``output.loss``.
     optimizer
         The optimizer of the model's parameters. Left out, the graph ends with the gradients. Its settings are
-        fixed, but for the learning rate. Before its first step it has no state, so the graph makes it.
+        fixed, except the learning rate. Before its first step it has no state, so the graph makes it.
 
     Returns
     -------
     torch.fx.GraphModule
-        Made for :class:`fxlab.Session`, which knows the values that it was traced on.
+        For :class:`fxlab.Session`, which knows the traced values.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these, or the optimizer has parameters that the model has not.
+        If an argument is none of these, or the optimizer has parameters outside of the model.
     TraceError
         If the step cannot be recorded, or the graph does not compute the bits of an eager step.
 
@@ -137,7 +137,7 @@ def trace_step(
 
 
 def _warn_of_constants(step: fx.GraphModule) -> None:
-    """Warn of tensors that the loss reads and that are neither its arguments nor the model's."""
+    """Warn of tensors that the loss reads from elsewhere than its arguments and the model."""
     for node in step.graph.find_nodes(op="get_attr"):
         value = getattr(step, str(node.target))
         if LOSS in node.meta.get("nn_module_stack", ()) and isinstance(value, torch.Tensor) and value.dim():
@@ -250,7 +250,7 @@ class _Joined:
         return [known[node] for node in results_of(module.graph)]
 
     def _attribute(self, value: Any) -> str:
-        """Return the name of a tensor that the graph holds itself."""
+        """Return the name of a tensor that the graph itself holds."""
         if isinstance(value, nn.Parameter):
             raise TraceError(
                 "The model or the loss reads a parameter that is no attribute of one of the model's modules, "
@@ -276,7 +276,7 @@ def _identifier(meaning: StepInput) -> str:
 def check_step(
     step: fx.GraphModule, values: Mapping[str, Any], forward: Forward, passes: Recorded, update: Update | None
 ) -> None:
-    """Raise the :class:`TraceError` that names the first result which an eager step computes otherwise."""
+    """Raise a :class:`TraceError` with the first result that differs from an eager step."""
     if any(tensor.is_meta for tensor in passes.parameters.values()) or is_in_fake_group(step):
         return
     expected = _eager(forward, passes, update)

@@ -85,7 +85,7 @@ class Update:
         return found
 
     def numbers(self) -> dict[str, torch.Tensor]:
-        """Return the learning rate of each group in float64, or as the tensor that it is."""
+        """Return the learning rate of each group in float64, or the tensor itself if it is one."""
         return {
             _number_name(place, len(self.groups)): _as_tensor(group["lr"])
             for place, group in enumerate(self._optimizer.param_groups)
@@ -106,7 +106,7 @@ class Update:
         )
 
     def fixed(self) -> tuple[Any, ...]:
-        """Return all that the graph does not take as input: settings that are no learning rate, and names."""
+        """Return everything that is no input of the graph: settings except learning rates, and names."""
         settings = [
             {key: value for key, value in group.items() if key not in ("params", "lr", "initial_lr")}
             for group in self._optimizer.param_groups
@@ -168,7 +168,7 @@ class Updated:
     numbers: dict[str, torch.Tensor]
     """The learning rates that are inputs."""
     fixed: dict[str, float]
-    """Those that the graph has as numbers."""
+    """The learning rates that the graph has as numbers."""
     state: dict[Slot, torch.Tensor]
     """The state that it takes."""
     slots: tuple[Slot, ...]
@@ -243,7 +243,7 @@ def recorded_update(
 
 
 def _check_elementwise(graph: fx.Graph, update: Update) -> None:
-    """Refuse an optimizer that computes an element of several, of which another rank may have some."""
+    """Refuse an optimizer that computes an element from several, some of which another rank may hold."""
     for node in graph.nodes:
         operator = operator_of(node)
         tensors = [value for value in node.all_input_nodes if known_shape(value) not in (None, ())]
@@ -289,7 +289,7 @@ def _group(number: int, group: dict[str, Any], names: Mapping[int, str]) -> Grou
 
 @contextmanager
 def _square_roots_of_symbols() -> Iterator[None]:
-    """Let ``math.sqrt`` of a symbol be one; torch turns it into a number."""
+    """Let ``math.sqrt`` of a symbol be a symbol; torch turns it into a number."""
 
     def made(root: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda value: torch.sym_sqrt(value) if isinstance(value, torch.SymFloat) else root(value)
@@ -299,7 +299,7 @@ def _square_roots_of_symbols() -> Iterator[None]:
 
 
 class _NeedsNumberError(Exception):
-    """A kernel takes a learning rate as a number alone."""
+    """A kernel takes a learning rate only as a number."""
 
 
 _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")

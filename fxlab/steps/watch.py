@@ -1,4 +1,4 @@
-"""Facts about each operator that are noted while it is recorded: its source lines, and numbers read of it."""
+"""Facts noted about each operator while it is recorded: its source lines, and numbers read from it."""
 
 import linecache
 import sys
@@ -19,7 +19,7 @@ _TORCH, _OWN = (f"{Path(str(file)).parent}/" for file in (torch.__file__, __file
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes ``stack_trace``, ``seq_nr`` and numbers that are read into nodes; make_fx is slow at it."""
+    """Writes ``stack_trace``, ``seq_nr`` and numbers that Python reads into nodes; make_fx is slow at it."""
 
     # Without it, torch refuses higher-order operators under a mode.
     supports_higher_order_operators = True
@@ -70,7 +70,7 @@ def _source_lines() -> str:
 
 
 def copy_source_lines(graph: fx.Graph) -> None:
-    """Give nodes of the backward pass the source lines of the operator that they are the derivative of."""
+    """Give nodes of the backward pass the source lines of the operator whose derivative they are."""
     known: dict[int, str] = {}
     for node in graph.nodes:
         number = node.meta.get("seq_nr")

@@ -26,21 +26,21 @@ def is_a(value: Any, *classes: type[_Class]) -> TypeGuard[_Class]:
 
 
 def contents(value: Any) -> Any:
-    """Return a copy of the contents of a list, dict, set or deque, ``None`` of anything else."""
+    """Return a copy of the contents of a list, dict, set or deque; ``None`` for anything else."""
     if (built_in := _built_in(value)) is None:
         return None
     return list(built_in.items(value)) if issubclass(built_in, dict) else list(built_in.__iter__(value))
 
 
 def put_back(value: Any, before: Any) -> None:
-    """Give a container the contents that :func:`contents` has returned, unless it still has them."""
+    """Restore the contents of a container from :func:`contents`, unless it still has them."""
     if before is None or has_contents(value, before):
         return
     fill(value, before)
 
 
 def fill(value: Any, items: Iterable[Any]) -> None:
-    """Give a container these items, pairs of key and item for a dict, in place of those that it has."""
+    """Replace the items of a container, by pairs of key and item for a dict."""
     built_in: Any = _built_in(value)
     built_in.clear(value)
     for item in items:
@@ -53,7 +53,7 @@ def fill(value: Any, items: Iterable[Any]) -> None:
 
 
 def has_contents(value: Any, before: Any) -> bool:
-    """Tell whether a container still has the contents that :func:`contents` has returned before."""
+    """Tell whether a container still has the former result of :func:`contents`."""
     built_in: Any = _built_in(value)
     if built_in.__len__(value) != len(before):
         return False
@@ -67,9 +67,9 @@ def has_contents(value: Any, before: Any) -> bool:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Tell whether two values are the same object, or plain values that are equal.
+    """Tell whether two values are the same object, or equal plain values.
 
-    A symbolic number is not asked whether it is equal: that would be a decision of the model.
+    A symbolic number is not compared: that would count as a decision of the model.
     """
     if one is other:
         return True
@@ -85,13 +85,13 @@ def replaceable_items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def replace_item(value: Any, key: Any, item: Any) -> None:
-    """Put another item into a container, at a key or index that :func:`replaceable_items` has given."""
+    """Put another item into a container, at a key or index of :func:`replaceable_items`."""
     built_in: Any = _built_in(value)
     built_in.__setitem__(value, key, item)
 
 
 def namespace_of(value: Any) -> dict[str, Any]:
-    """Return the dictionary in which an object keeps its attributes, an empty one if it has none."""
+    """Return the dictionary of an object's attributes, or an empty one."""
     try:
         own = object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -124,7 +124,7 @@ def _built_in(value: Any) -> type[Any] | None:
 
 
 def holds_attributes(value: Any) -> bool:
-    """Tell whether a value is an object of a model's own, whose attributes a run may change.
+    """Tell whether a value is a model's own object, whose attributes a run may change.
 
     Objects made in another way, such as members of an enumeration or extensions in C, hold more.
     """

@@ -1,4 +1,4 @@
-"""Tensors whose numbers are read, or computed, for each operation anew, and not kept."""
+"""Tensors whose numbers are read, or computed, for each operation, and not kept."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class LazyTensor(torch.Tensor):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """A key shared by tensors of the same numbers, seen in the same way, and no others."""
+        """A key that is equal for tensors with the same numbers and the same view of them."""
         if self._whole is None:
             return (self._source,)
         assert isinstance(self._source, _Computed)
@@ -121,7 +121,7 @@ class LazyTensor(torch.Tensor):
         return self._source.text()
 
     def snapshot(self) -> Source:
-        """Return where its numbers come from now; later writes do not count."""
+        """Return the present source of its numbers; later writes do not count."""
         if self._whole is None:
             return self._source
         assert isinstance(self._source, _Computed)
@@ -136,7 +136,7 @@ class LazyTensor(torch.Tensor):
         owner._source = _Held(owner.read().clone())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LazyTensor:
-        """Return one of the same numbers, which is written apart from this one."""
+        """Return an independent copy with the same numbers."""
         source = self.snapshot()
         copied = _Held(source.tensor.clone()) if isinstance(source, _Held) else source
         made = LazyTensor(copied, self._like(), requires_grad=self.requires_grad)
@@ -146,7 +146,7 @@ class LazyTensor(torch.Tensor):
         return made
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickle where the numbers come from, and no numbers."""
+        """Pickle the source of the numbers, and no numbers."""
         is_parameter = isinstance(self, torch.nn.Parameter)
         return _rebuilt, (self.snapshot(), self._like(), self.requires_grad, is_parameter)
 
@@ -178,7 +178,7 @@ def as_parameter(tensor: LazyTensor, *, requires_grad: bool) -> torch.nn.Paramet
 
 @dataclass(frozen=True, eq=False)
 class _Held(Source):
-    """Numbers that were written, in memory."""
+    """Written numbers, in memory."""
 
     tensor: torch.Tensor
 
@@ -199,7 +199,7 @@ class _Computed(Source):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     index: int | None
-    """Which of several results it is."""
+    """The index among several results."""
 
     def read(self) -> torch.Tensor:
         packet, operator, overload = self.name.split(".")
@@ -235,7 +235,7 @@ def _rebuilt(source: Source, like: torch.Tensor, requires_grad: bool, is_paramet
 
 
 def _all_read(value: Any) -> Any:
-    """Return a nested value with numbers in place of lazy tensors and of sources."""
+    """Return a nested value with lazy tensors and sources read."""
     return pytree.tree_map_only((LazyTensor, Source), lambda leaf: leaf.read(), value)
 
 
@@ -276,7 +276,7 @@ def _write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: li
 
 
 def _viewed(func: Any, args: tuple[Any, ...]) -> LazyTensor | None:
-    """Return the lazy tensor that the results of an operation are views of."""
+    """Return the lazy tensor of which an operation returns views."""
     returns = func._schema.returns
     if not args or not is_lazy(args[0]) or not returns or any(each.alias_info is None for each in returns):
         return None
@@ -293,7 +293,7 @@ def _can_wait(func: Any) -> bool:
 def _noted(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], viewed: LazyTensor | None
 ) -> LazyTensor | tuple[LazyTensor, ...] | list[LazyTensor] | None:
-    """Return lazy results of an operation; ``None`` if their shapes are not known before."""
+    """Return lazy results of an operation; ``None`` if their shapes are not known beforehand."""
     shapes: dict[int, torch.Tensor] = {}
 
     def on_meta(leaf: Any) -> Any:

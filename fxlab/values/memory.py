@@ -1,4 +1,4 @@
-"""Memory that tensors have in common: a write into one is read in the other."""
+"""Memory that tensors share: a write into one is read in the other."""
 
 import itertools
 import math
@@ -26,11 +26,11 @@ class _Extent(NamedTuple):
 def overlapping(
     tensors: Mapping[K, torch.Tensor], others: Mapping[K, torch.Tensor] | None = None
 ) -> Iterator[tuple[K, K]]:
-    """Yield the names of each two tensors of which an element of one lies in the memory of the other.
+    """Yield the names of each two tensors that share an element in memory.
 
-    With ``others``, each of these is compared with ``tensors`` alone. Halves of one tensor have a storage in
-    common and no element, so that no write tells them from copies. Addresses are compared: tensors made from
-    one NumPy array overlap as well. The tensors have to be alive.
+    With ``others``, each of these is only compared with ``tensors``. Halves of one tensor share a storage and
+    no element, so no write tells them from copies. Addresses are compared: tensors made from one NumPy array
+    overlap as well. The tensors must be alive.
     """
     both = {**tensors, **(others or {})}
     order = {name: place for place, name in enumerate(both)}
@@ -47,7 +47,7 @@ def overlapping(
 
 
 def _clusters(found: Iterable[tuple[K, _Extent]]) -> Iterator[list[tuple[K, _Extent]]]:
-    """Yield the extents that lie across one another, together; those that lie alone not."""
+    """Yield groups of intersecting extents."""
     cluster: list[tuple[K, _Extent]] = []
     end = 0
     for name, extent in sorted(found, key=lambda item: (str(item[1].device), item[1].start)):
@@ -62,7 +62,7 @@ def _clusters(found: Iterable[tuple[K, _Extent]]) -> Iterator[list[tuple[K, _Ext
 
 
 def _in_common(cluster: list[tuple[K, _Extent]]) -> list[tuple[K, _Extent]]:
-    """Return those that have an element in common with any other: of a thousand columns, none."""
+    """Return those that share an element with any other: of a thousand columns, none."""
     if len(cluster) < 3:
         return cluster
     picture = _Picture([extent for _, extent in cluster])
@@ -120,7 +120,7 @@ class _Picture:
         self.cells = torch.zeros(size, dtype=torch.bool, device="cpu")
 
     def of(self, extent: _Extent, cells: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the cells that the elements of a tensor lie in; those of a stride of 0 once."""
+        """Return the cells of a tensor's elements; those of a stride of 0 once."""
         each = extent.tensor.element_size() // self._cell
         dims = [
             (size, stride * each)

@@ -32,12 +32,12 @@ class ObjectParts(dict[Attribute, Any]):
 
 
 def class_of(value: Any) -> type:
-    """Return the class of a value, or of the object that it is the parts of."""
+    """Return the class of a value, or of the object whose parts it is."""
     return value.cls if isinstance(value, ObjectParts) else type(value)
 
 
 def is_object(value: Any) -> bool:
-    """Tell whether a value is an object whose attributes are all that it holds, and is no code."""
+    """Tell whether a value is an object that consists of its attributes, and is no code."""
     cls: Any = type(value)
     if isinstance(value, nn.Module | type | Mapping) or callable(value):
         return False
@@ -153,7 +153,7 @@ def part_of(node: Node, path: Path) -> Node:
 
 
 def steps_of(path: Path) -> list[Path]:
-    """Return the parts of a path for each of which there is a node: one if it leads through an object."""
+    """Return the steps of a path that have nodes: a single one if it leads through an object."""
     is_through_object = any(isinstance(key, Attribute) for key in path)
     return [path] if is_through_object else [(key,) for key in path]
 
@@ -185,7 +185,7 @@ class PartOf:
 
 @dataclass(frozen=True)
 class TensorOf:
-    """Stands for a tensor, perhaps of a dtype and a number of dimensions."""
+    """Stands for a tensor, perhaps with a dtype and a number of dimensions."""
 
     dtype: torch.dtype | None = None
     dimensions: int | None = None
@@ -223,7 +223,7 @@ class RequireParts:
         return "require_parts"
 
     def __call__(self, value: Any) -> bool:
-        """Compare, and raise; return ``True``, for an assertion that keeps the node where unused ones go."""
+        """Compare, and raise; return ``True`` for an assertion, which keeps the node from being unused."""
         self._require(value, self.parts, ())
         return True
 

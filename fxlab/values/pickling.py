@@ -20,13 +20,13 @@ _DEEPEST = 20
 
 class _Sink:
     def write(self, data: object) -> int:
-        """Throw data away."""
+        """Discard data."""
         return len(memoryview(cast(bytes, data)))
 
 
 @dataclass(frozen=True)
 class _Pickled:
-    """Unpickles to the value that it holds the pickle of."""
+    """Unpickles to the value whose pickle it holds."""
 
     content: bytes
 
@@ -35,7 +35,7 @@ class _Pickled:
 
 
 def is_picklable(value: object, protocol: int | None = None) -> bool:
-    """Tell whether a value can be pickled, by a protocol or the newest; takes no memory for tensors."""
+    """Tell whether a value can be pickled, by a protocol or the newest; uses no memory for tensors."""
     if _is_plain(value):
         return True
     if isinstance(value, FakeTensor):  # which holds its mode
@@ -48,7 +48,7 @@ def is_picklable(value: object, protocol: int | None = None) -> bool:
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Tell whether a value is made of constants, and of classes and functions that have names."""
+    """Tell whether a value consists of constants, and of named classes and functions."""
     kind = type(value)
     if kind in _CONSTANTS:
         return True
@@ -75,5 +75,5 @@ def for_protocol(value: Any, protocol: int) -> Any:
 
 
 def picklable_entries(values: Mapping[Any, Any], protocol: int) -> dict[Any, Any]:
-    """Return the entries of a mapping that can be pickled, such that the protocol can hold them."""
+    """Return the picklable entries of a mapping, in a form that the protocol can hold."""
     return {key: for_protocol(value, protocol) for key, value in values.items() if is_picklable(value)}

@@ -1,4 +1,4 @@
-"""Tensors inside nested values and other parts by their paths; bits of tensors, float64 copies."""
+"""Tensors and other parts of nested values by their paths; bits of tensors, float64 copies."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def tensor_leaves(value: Any) -> list[torch.Tensor]:
 
 
 def real_numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """Return complex numbers as real ones, in pairs along one more dimension, and others as they are."""
+    """Return complex numbers as pairs of real ones along a new dimension, and others unchanged."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def stored_otherwise(a: torch.Tensor, b: torch.Tensor) -> str:
-    """Return in words how two tensors of one shape differ in layout or in how many elements they store."""
+    """Return in words how two tensors of one shape differ in layout or number of stored elements."""
     if a.layout != b.layout:
         return f"the layouts differ: {str(a.layout)[6:]} and {str(b.layout)[6:]}"
     if a.layout is torch.strided:
@@ -92,7 +92,7 @@ def stored_otherwise(a: torch.Tensor, b: torch.Tensor) -> str:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """Return a number that tensors have in common if they lie in the same memory."""
+    """Return a number that is equal for tensors in the same memory."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -136,7 +136,7 @@ def inner_tensors(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is of no subclass that does something of its own; a lazy one computes as any."""
+    """Tell whether a tensor is of no subclass with its own behaviour; a lazy one computes as any."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_lazy(tensor)
 
 
@@ -150,7 +150,7 @@ def _has_memory(tensor: torch.Tensor) -> bool:
 
 
 def _settings(tensor: torch.Tensor) -> str:
-    """Return all that tells two wrappers apart but the data inside."""
+    """Return all that distinguishes two wrappers, except the data inside."""
     flatten = getattr(tensor, "__tensor_flatten__", None)
     names, context = flatten() if flatten is not None else ((), None)
     tensors = inner_tensors(tensor)
@@ -194,7 +194,7 @@ def sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def known_number(number: Any) -> int | float | bool | str:
-    """Return a number of a traced value as it was in the run that was traced.
+    """Return a number of a traced value as in the traced run.
 
     ``number``: a number, or a symbolic one (``torch.SymInt`` and its like), as sizes in ``node.meta["val"]``
     are. Returns the number; the symbol's name if it depends on data.
@@ -218,7 +218,7 @@ def _is_array(value: Any) -> bool:
 
 
 def walk(value: Any, path: str, inside: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield a value and all that is inside of it, each container before its parts."""
+    """Yield a value and everything inside it, each container before its parts."""
     yield path, value
     if isinstance(value, (*LEAVES, NumberAttribute)) or callable(value) or id(value) in inside:
         return
@@ -248,7 +248,7 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def has_float64(device: torch.device) -> bool:
-    """Tell whether a device computes in float64; that of Apple does not."""
+    """Tell whether a device computes in float64; Apple's does not."""
     return _has_float64(device.type)
 
 
@@ -263,7 +263,7 @@ def _has_float64(kind: str) -> bool:
 
 
 def wide_device(device: torch.device) -> torch.device:
-    """Return where float64 numbers of a device are."""
+    """Return the device for float64 numbers of a device."""
     return device if has_float64(device) else torch.device("cpu")
 
 
@@ -275,7 +275,7 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def to_float64(tensor: torch.Tensor, *, copy: bool = False) -> torch.Tensor:
-    """Return a tensor in its wide dtype on its wide device; itself if it is so and no copy is asked for."""
+    """Return a tensor in its wide dtype on its wide device; itself if it already is and no copy is wanted."""
     device = wide_device(tensor.device)
     if device != tensor.device:
         tensor, copy = tensor.to(device), False  # first, as the device may not convert it either
@@ -295,7 +295,7 @@ class PlainPart(NamedTuple):
     """Those of a mapping, in their order."""
 
     def is_like(self, other: PlainPart) -> bool:
-        """Tell whether a caller cannot tell two apart; a class that was defined twice is the same."""
+        """Tell whether two parts look the same to a caller; a class that was defined twice is the same."""
         names = [(cls.__module__, cls.__qualname__) for cls in (self.cls, other.cls)]
         common = [[key for key in a.keys if key in b.keys] for a, b in ((self, other), (other, self))]
         return names[0] == names[1] and _are_equal(self.value, other.value) and common[0] == common[1]
@@ -328,7 +328,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 
 _AT_ONCE = 2**23
-"""How many bytes are digested at once."""
+"""The number of bytes that are digested at once."""
 _WORD = 8
 
 

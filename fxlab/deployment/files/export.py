@@ -26,7 +26,7 @@ class ExportedFile(OtherNames):
     """The file, run on the session's inputs, beside the model without passes; ``None`` if it was not run, as
     onnxruntime is not installed."""
     inputs: tuple[str, ...]
-    """Its inputs in their order, such as ``input_ids: int64[s0, 7]``; a symbol is a size that may be any."""
+    """Its inputs in their order, such as ``input_ids: int64[s0, 7]``; a symbol is a dynamic size."""
     outputs: tuple[str, ...]
     """The names of its outputs."""
     conditions: tuple[str, ...]

@@ -57,10 +57,10 @@ def _named(verdict: Verdict, names: Sequence[str]) -> Verdict:
 def verdict_on_outputs(original: GraphModule, outputs: Mapping[str, torch.Tensor], inputs: Inputs) -> Verdict:
     """Judge outputs that were computed elsewhere, such as by onnxruntime, by those of a graph.
 
-    Numbers alone tell of no function, shared memory, classes or random draws. The other questions of
-    :func:`fxlab.verdict` are: shapes, dtypes, integers and the places of NaN, and whether the outputs are
-    about as far from the graph's float64 run as its own. Raises ValueError if the graph does not run on the
-    inputs, returns no tensors, or draws random numbers that cannot be given to a float64 run.
+    Numbers alone do not show shared memory, classes or random draws. The remaining questions of
+    :func:`fxlab.verdict` are answered: shapes, dtypes, integers and the places of NaN, and whether the
+    outputs are about as far from the graph's float64 run as its own. Raises ValueError if the graph does not
+    run on the inputs, returns no tensors, or draws random numbers that cannot be given to a float64 run.
     """
     runs = Runs(original, "original", inputs)
     expected = runs.observed.returned

@@ -1,4 +1,4 @@
-"""A script of one graph that needs torch alone, for an issue upstream."""
+"""A script of one graph that needs only torch, for an upstream issue."""
 
 import base64
 import inspect
@@ -21,7 +21,7 @@ from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, resolv
 from fxlab.validation.arguments import check_runs
 
 _MOST_INSIDE = 200_000
-"""Bytes of weights and inputs that stand in the script itself; more stand in a file beside it."""
+"""The most bytes of weights and inputs in the script itself; more go to a file beside it."""
 _SCRIPT = '''\
 """One graph, run as it is and compiled: python {name} (torch {version})."""
 
@@ -148,7 +148,7 @@ def _held(graph_module: GraphModule) -> nn.Module:
 
 
 def _imports(names: Mapping[str, Any], code: str) -> Iterator[str]:
-    """Yield lines by which a script has the names of generated code."""
+    """Yield lines that define the names of generated code in a script."""
     yield "import torch"
     if "torch.ops.prims.inductor" in code:
         yield "import torch._inductor.inductor_prims"

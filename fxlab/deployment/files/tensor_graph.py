@@ -1,4 +1,4 @@
-"""A graph whose inputs and outputs are tensors alone, as formats of files want them."""
+"""A graph whose inputs and outputs are only tensors, as file formats need."""
 
 import operator
 import re
@@ -21,7 +21,7 @@ from fxlab.values.tensors import tensors_by_path
 
 @dataclass(frozen=True)
 class TensorGraph:
-    """A graph from tensors to tensors: other inputs and outputs are taken apart, numbers are held."""
+    """A graph from tensors to tensors: other inputs and outputs are taken apart, numbers are fixed."""
 
     module: GraphModule
     inputs: tuple[torch.Tensor, ...]
@@ -29,7 +29,7 @@ class TensorGraph:
     input_names: tuple[str, ...]
     """Such as ``input_ids`` and ``past_key_values_layers_0_keys``."""
     output_names: tuple[str, ...]
-    """Such as ``logits`` and ``past_key_values_layers_0_keys_out``; none is that of an input."""
+    """Such as ``logits`` and ``past_key_values_layers_0_keys_out``; none is also an input's."""
     conditions: tuple[str, ...]
     """The graph's conditions on inputs, in words, which a file does not check."""
 
@@ -68,7 +68,7 @@ class TensorsIn:
 
 
 def tensor_graph(graph_module: GraphModule, inputs: Inputs) -> TensorGraph:
-    """Return a graph with tensors alone at its border, and without guards that a file cannot hold.
+    """Return a graph with only tensors as inputs and outputs, and without guards that a file cannot hold.
 
     Guards on sizes stay: exporters turn them into limits of dynamic sizes. Others are left out, and are among
     the ``conditions``. Raises ValueError if the graph writes into its inputs or buffers, or does not run.
@@ -118,7 +118,7 @@ def _flatten_inputs(graph: Graph, values: dict[str, Any]) -> tuple[list[torch.Te
 
 
 def _hold(placeholder: Node, value: Any) -> None:
-    """Write a value without tensors into the arguments of who reads it."""
+    """Write a value without tensors into the arguments of its users."""
     for user in list(placeholder.users):
         user.args = torch.fx.map_arg(user.args, lambda node: value if node is placeholder else node)
         user.kwargs = torch.fx.map_arg(user.kwargs, lambda node: value if node is placeholder else node)
@@ -159,7 +159,7 @@ def _is_required(node: Node, module: GraphModule) -> bool:
 
 
 def _is_of_sizes(condition: Any) -> bool:
-    """Tell whether a condition is computed of sizes of tensors, and of no data."""
+    """Tell whether a condition is computed from sizes of tensors alone."""
     pending, seen = [condition], set()
     while pending:
         node = pending.pop()

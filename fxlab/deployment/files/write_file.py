@@ -24,17 +24,17 @@ _LOGGERS = (
     *("torch.onnx", "onnxscript", "onnx_ir"),
 )
 _MOST_IN_ONE_FILE = 1_500_000_000
-"""Bytes of weights; protobuf holds less than 2 GB, so more of them are a file beside."""
+"""The most bytes of weights in the file; protobuf holds less than 2 GB, so more go to a file beside it."""
 
 
 class ExportError(RuntimeError):
-    """An exporter of torch has refused a graph; the message has its first line."""
+    """Torch's exporter has refused a graph; the message has its first line."""
 
     __module__ = "fxlab"
 
 
 def missing_package(suffix: str) -> str:
-    """Say which package has to be installed to write such files, and how; nothing if none has."""
+    """Name the package to install for writing such files, and how; empty if none is missing."""
     if suffix != ".onnx" or importlib.util.find_spec("onnxscript") is not None:
         return ""
     return (
@@ -46,7 +46,7 @@ def missing_package(suffix: str) -> str:
 def write_file(graph: TensorGraph, path: str | os.PathLike[str], *, dynamic: bool = True) -> tuple[str, ...]:
     """Write a graph as ``.pt2`` or ``.onnx``; return its inputs in words, with symbols for sizes.
 
-    ``dynamic``: whether the file is for other sizes than those of the inputs, where the graph is. Raises
+    ``dynamic``: whether the file takes other sizes than those of the inputs, if the graph does. Raises
     ExportError if torch's exporter refuses the graph.
     """
     program = exported(graph, dynamic=dynamic)

@@ -1,10 +1,10 @@
 """Alias and write analysis: whether a value is the same at two places of a graph.
 
-Values that may share memory are put into one class: every operation is taken to return a view of its inputs
-unless it is known to make a new tensor. That is coarse, and errs on the side of seeing a write.
+Values that may share memory form one class: every operation is taken to return a view of its inputs unless it
+is known to make a new tensor. That is coarse, and errs on the safe side.
 
 A caller may pass one tensor for two inputs, views of one tensor, or a view of a buffer. So a write to an
-input, a parameter or a buffer is one to all inputs. A transformed graph checks when it runs that an input
+input, a parameter or a buffer is one to all inputs. A transformed graph checks at run time that an input
 which it writes is no view of a parameter or buffer (``fxlab/models/modes.py: RequireApart``).
 """
 

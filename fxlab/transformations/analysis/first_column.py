@@ -102,7 +102,7 @@ def _keeps_first_column(node: Node) -> bool:
 
 
 def _is_first_kept(index: Any, dimensions: int) -> bool:
-    """Tell whether an index of Python's takes the first of the last dimension, which stays the last one."""
+    """Tell whether a Python index keeps the last dimension with its first element."""
     items = list(index) if isinstance(index, tuple) else [index]
     if not all(item is ... or item is None or type(item) in (slice, int) for item in items):
         return False

@@ -21,7 +21,7 @@ from fxlab.values.tensors import storage_of
 
 
 class GraphFacts:
-    """Indexes of a graph module as it was when the pass began.
+    """Indexes of a graph module at the beginning of a pass.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class GraphFacts:
 
     @cached_property
     def passing(self) -> Passing | None:
-        """The way the graph is given tensors of the model, if it is a body of the outermost graph."""
+        """The passing of the model's tensors to the graph, if it is a body of the outermost graph."""
         return passing(self.graph_module, self._around) if self.is_body else None
 
     @cached_property
@@ -106,7 +106,7 @@ class GraphFacts:
 
     @cached_property
     def calls(self) -> Counter[str]:
-        """The number of calls of the module at each path, and of nodes that hand it to a call as it is."""
+        """The number of calls of the module at each path, and of nodes that pass it to a call."""
         nodes = self.graph_module.graph.nodes
         return Counter(str(node.target) for node in nodes if node.op == "call_module" or self._hands_on(node))
 
@@ -143,7 +143,7 @@ class GraphFacts:
 
     @cached_property
     def rounding_readers(self) -> dict[Node, Node]:
-        """For each value that is rounded to integers later on, a node that does it."""
+        """For each value that is later rounded to integers, a node that does it."""
         return rounding_readers(self.graph_module)
 
     @cached_property
@@ -157,7 +157,7 @@ class GraphFacts:
         return next((parent for parent in parents_of(path)[1:] if parent in self.calls), None)
 
     def foreign_parent(self, path: str) -> nn.Module | None:
-        """Return a parent that is not one of torch's bare containers, and so may be somebody else's."""
+        """Return a parent that is not one of torch's bare containers, and so may use the module itself."""
         for parent_path in parents_of(path)[1:]:
             parent = find_module(self.graph_module, parent_path)
             if parent is not None and not is_container(parent):
@@ -165,7 +165,7 @@ class GraphFacts:
         return None
 
     def holders(self, tensor: torch.Tensor, path: str, name: str) -> list[str]:
-        """Return who else holds memory of a tensor than ``name`` of the module at ``path``."""
+        """Return another holder of a tensor's memory than ``name`` of the module at ``path``."""
         own = path, name
         others = [entry for entry in self._memory.get(storage_of(tensor), ()) if entry[:2] != own]
         return [
@@ -176,7 +176,7 @@ class GraphFacts:
 
     @cached_property
     def _memory(self) -> dict[int, list[tuple[str, str, torch.Tensor]]]:
-        """The tensors of each storage, with who holds them: a module, by its path, and the name of the
+        """The tensors of each storage, with their holders: the path of a module and the name of the
         attribute; or a node, and no name.
         """
         named = [

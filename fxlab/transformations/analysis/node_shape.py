@@ -20,10 +20,9 @@ _LIKE: weakref.WeakKeyDictionary[Graph, dict[object, torch.Tensor]] = weakref.We
 
 
 def with_last_size(node: Node, size: int) -> dict[str, torch.Tensor]:
-    """Return the ``meta`` of a tensor like a node's result but for its last size; empty if that is not known.
+    """Return the ``meta`` of a tensor like a node's result except its last size; empty if unknown.
 
-    The sizes before it may be symbols: they are compared with nothing, so that nothing is fixed that the
-    graph leaves open.
+    The sizes before it may be symbols: they are not compared, so that open sizes stay open.
     """
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
@@ -37,7 +36,7 @@ def with_last_size(node: Node, size: int) -> dict[str, torch.Tensor]:
 
 
 def is_same_size(a: Any, b: Any) -> bool:
-    """Tell whether two sizes are known to be the same; of symbolic ones nothing is fixed."""
+    """Tell whether two sizes are known to be the same; symbolic ones are not fixed."""
     return bool(a is b or statically_known_true(a == b))
 
 

@@ -16,7 +16,7 @@ from fxlab.node_info import attribute_at
 _CONSTANTS_AT = {"cond": 3, "while_loop": 3, "scan": 3, "map_impl": 2}
 """Operators whose argument at this index is the same for all runs of a body, as its last inputs."""
 _CONSTANTS_FROM = {"wrap": 1, "tag_activation_checkpoint": 1, "wrap_with_set_grad_enabled": 2}
-"""Operators whose arguments from there on are the inputs of their body."""
+"""Operators whose arguments from this index on are the inputs of their body."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Passing:
     call: Node
     bodies: tuple[GraphModule, ...]
     readings: dict[Node, Node]
-    """Inputs of the body that was asked for -> the ``get_attr`` nodes around it that they stand for."""
+    """Inputs of the given body -> the ``get_attr`` nodes around it that they stand for."""
     counterparts: dict[Node, tuple[Node, ...]]
-    """These inputs -> those that the other bodies have for them."""
+    """These inputs -> their counterparts in the other bodies."""
 
     @property
     def operands(self) -> tuple[Any, ...]:
-        """The operands that the call passes on to all runs alike."""
+        """The operands that are the same for all runs."""
         return _operands(self.call) or ()
 
     def arguments(self, operands: list[Any]) -> tuple[Any, ...]:
@@ -47,7 +47,7 @@ class Passing:
 
 
 def passing(body: GraphModule, around: GraphModule) -> Passing | None:
-    """Return how tensors are passed to a body; ``None`` if that is not known, or it may be given others."""
+    """Return how tensors are passed to a body; ``None`` if unknown, or if they may vary."""
     if any(node.op == "call_module" or _reads_tensor(node, body) for node in body.graph.nodes):
         return None  # it has tensors of its own as well
     called = {node: bodies_called(node, around) for node in around.graph.nodes}

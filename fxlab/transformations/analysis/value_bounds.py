@@ -11,7 +11,7 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 
 _COMBINES = {"where": 3, "masked_fill": 3, "mul": 2, "add": 2, "sub": 2, "rsub": 2}
-"""Operators whose result is bounded by bounds of their arguments, and how many these are."""
+"""Operators whose result is bounded by bounds of their arguments, with the number of these."""
 _DEPTH = 40
 _POSITIVE = ("mul", "div", "sqrt", "sym_float", "sym_sqrt", "float")
 """Operators that map positive numbers to positive numbers."""
@@ -75,7 +75,7 @@ def _largest(dtype: torch.dtype | None) -> float:
 
 
 def is_positive(value: Any, facts: GraphFacts, depth: int = 0) -> bool:
-    """Tell whether a number is computed from sizes so that it is positive, where they are."""
+    """Tell whether a number computed from sizes is positive, given that they are."""
     if not isinstance(value, Node):
         return type(value) in (int, float) and 0 < value < math.inf
     if value not in facts.numbers or depth > _DEPTH:

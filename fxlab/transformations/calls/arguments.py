@@ -15,7 +15,7 @@ _IGNORED = frozenset({
     "non_blocking", "copy", "padding_idx", "scale_grad_by_freq", "sparse", "implicit", "benchmark",
     "deterministic", "allow_tf32", "out",
 })  # fmt: skip
-"""Arguments that change no value of a result that is computed without gradients."""
+"""Arguments that do not change values computed without gradients."""
 
 
 RENAMED = {"input": "self", "training": "train", "axis": "dim", "keepdims": "keepdim", "size": "shape"}
@@ -28,7 +28,7 @@ _Signature = tuple[list[str], dict[str, Any]]
 
 
 _SIGNATURES: dict[Any, _Signature | None] = {}
-"""The parameters of operators, by the kinds of arguments that they were called with."""
+"""The parameters of operators, by the kinds of arguments in calls."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def from_start(dims: Any, rank: int) -> Any:
 
 
 def flat(value: Any) -> tuple[Any, ...]:
-    """Return a list of sizes or dimensions however it was given."""
+    """Return a list of sizes or dimensions in one form."""
     if value is None:
         return ()
     if isinstance(value, tuple | list):
@@ -104,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 
 def _signature(called: Operator, node: Node) -> _Signature | None:
-    """Return the names of the parameters that a call has, and their defaults."""
+    """Return the names of a call's parameters, and their defaults."""
     kinds = tuple(map(_kind, node.args))
     named = tuple((name, _kind(value)) for name, value in node.kwargs.items())
     key = called.name, called.function, kinds, named
@@ -141,7 +141,7 @@ def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, 
 
 
 def _kind(value: Any) -> str:
-    """Return the kind of an argument, by which overloads are told apart."""
+    """Return the kind of an argument, which distinguishes overloads."""
     if isinstance(value, Node):
         result = known_result(value)
         return "node" if result is None else "Tensor" if hasattr(result, "dtype") else "number"

@@ -37,12 +37,12 @@ _ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow", "square", "s
 _RESHAPES = frozenset({"view", "reshape", "_unsafe_view", "view_copy"})
 _COPIES = frozenset({"contiguous", "clone", "detach", "alias", "lift_fresh", "lift_fresh_copy"})
 _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", "var_mean", "std_mean"})
-"""Operators that may return several tensors, and with Python's brackets one of them is taken."""
+"""Operators that may return several tensors, of which Python's brackets take one."""
 _OTHERWISE = frozenset({
     "relu6", "hardtanh", "masked_fill", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm",
     "split", "split_with_sizes",
 })  # fmt: skip
-"""Operators that another one computes as well."""
+"""Operators that can be written as others."""
 _AFFINE = {"self": "self", "weight": "weight", "bias": "bias", "eps": "eps"}
 _STATISTICS = {"running_mean": "running_mean", "running_var": "running_var"}
 _NATIVE = {
@@ -75,7 +75,7 @@ class Term:
     defaults: dict[str, Any] = field(default_factory=dict)
     """The values of arguments that the call does not give."""
     written: str = ""
-    """The name of the operator as it is written, where that is another one, such as ``div``."""
+    """The name of the operator as written, if it differs, such as ``div``."""
 
     @property
     def called(self) -> str:
@@ -99,7 +99,7 @@ class Calls:
     _terms: dict[Node, Term | None] = field(default_factory=dict)
 
     def term(self, value: Any) -> Term | None:
-        """Return the canonical form of a value that is computed by a call; ``None`` for any other."""
+        """Return the canonical form of a call's value; ``None`` for any other value."""
         if isinstance(value, Term):
             return value
         if not isinstance(value, Node):

@@ -15,7 +15,7 @@ from fxlab.transformations.calls.calls import Calls
 
 
 class GraphIndex:
-    """The calls of a graph in their canonical form, each read when it is asked for."""
+    """The calls of a graph in their canonical form, each read on demand."""
 
     def __init__(self, facts: GraphFacts, *, only_casts: bool = False) -> None:
         self.facts = facts
@@ -26,7 +26,7 @@ class GraphIndex:
 
     @cached_property
     def by_name(self) -> dict[str, list[Node]]:
-        """The calls by name, in the order of the graph, without those that are a part of another."""
+        """The calls by name, in the order of the graph, without parts of other calls."""
         found: dict[str, list[Node]] = defaultdict(list)
         parts = set[Node]()
         for node in self.position:

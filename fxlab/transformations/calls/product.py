@@ -1,4 +1,4 @@
-"""Products of batches of matrices, as they are decomposed."""
+"""Decomposed products of batches of matrices."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _KEEP_ELEMENTS = (_ATEN.view.default, _ATEN.expand.default, _ATEN.clone.default)
 
 
 def operands_of_batches(node: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
-    """Return the operands of a product of matrices that is decomposed, and the nodes that belong to it alone.
+    """Return the operands of a decomposed product of matrices, and the nodes that belong to it alone.
 
     ``matmul`` is decomposed to a view of ``bmm``, which reads views of its operands. ``None`` for any other
     view, and for a product that is broadcast.

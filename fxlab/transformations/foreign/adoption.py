@@ -15,7 +15,7 @@ from fxlab.transformations.signature import digest
 from fxlab.values.tensors import same_bits
 
 OF_TORCH = {"_graph", "_code", "_lineno_map", "_prologue_start", "_modules", "meta", "shape_env"}
-"""Attributes of a graph module that are no part of the model, or that are compared by themselves."""
+"""Attributes of a graph module that are no part of the model, or are compared separately."""
 TENSORS = ("_parameters", "_buffers")
 
 
@@ -52,7 +52,7 @@ def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, An
 
 
 class _Adoption:
-    """Finds for parts of a changed module the originals that they are equal to."""
+    """Finds the equal originals of parts of a changed module."""
 
     def __init__(
         self, graph_module: GraphModule, other: GraphModule, copies: Mapping[int, Any], *, by_path: bool
@@ -100,7 +100,7 @@ class _Adoption:
         return self._taken.setdefault(id(original), id(part)) == id(part)
 
     def kept(self, path: str, module: nn.Module | None) -> nn.Module | None:
-        """Return the original of a module that is its equal, or the module with originals inside."""
+        """Return the equal original of a module, or the module with originals inside."""
         if module is None or id(module) in self._known:
             return None if module is None else self._known[id(module)]
         self._known[id(module)] = module  # while its attributes are compared, which may refer to it
@@ -145,7 +145,7 @@ class _Adoption:
         return len(ours) == len(theirs) and all(map(self._is_same, ours, theirs))
 
     def _elsewhere(self, module: nn.Module) -> nn.Module:
-        """Return the original of a module outside of the tree if it is its equal, else the module."""
+        """Return the equal original of a module outside of the tree, else the module."""
         if id(module) not in self._known:
             self._known[id(module)] = module  # while it is compared
             original = self._originals.get(id(module))
@@ -159,7 +159,7 @@ class _Adoption:
         return found
 
     def refer_to_originals(self) -> None:
-        """Let attributes of new modules refer to the originals that are kept, as a check of modes does."""
+        """Let attributes of new modules, such as a check of modes, refer to the kept originals."""
         for module in self._new:
             attributes = vars(module)
             attributes |= {

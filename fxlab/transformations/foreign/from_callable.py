@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class CallableTransformation(JournaledTransformation):
     """A function as a transformation; made by :func:`from_callable`.
 
-    Its changes are found by comparison. Marked are nodes that are new or do something else, and those that
-    read another node although that one is not marked; if only the order changes, those that moved. Reversing
-    restores the former nodes, modules and tensors.
+    Its changes are found by comparison. It marks nodes that are new or do something else, and those that read
+    another node that is not marked; if only the order changes, those that moved. Reversing restores the
+    former nodes, modules and tensors.
     """
 
     function: Callable[..., Any]
@@ -48,7 +48,7 @@ class CallableTransformation(JournaledTransformation):
         return self.function.__doc__ or ""
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        """Apply the function to a copy, and mark and write down what it has changed."""
+        """Apply the function to a copy, and mark and record its changes."""
         journal = copy.copy(Journal.of(graph_module))
         journal.note_order_of_nodes(graph_module)
         snapshot, copies = Snapshot(graph_module), dict[int, Any]()
@@ -67,7 +67,7 @@ class CallableTransformation(JournaledTransformation):
         return graph_module
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
-        """Try the function on a copy: the changes, and where a pattern of Inductor nearly matches."""
+        """Try the function on a copy: the changes, and near misses of Inductor's patterns."""
         known = len(Journal.of(graph_module).records)
         copied, tried = self._tried_on_copy(graph_module)
         words: dict[str, str] = {}
@@ -192,7 +192,7 @@ def from_callable(
 
 
 def check_promises(name: object, **flags: object) -> None:
-    """Refuse a name that is no text, and promises that are no truth values."""
+    """Refuse names other than texts, and promises other than truth values."""
     if name is not None and not isinstance(name, str):
         raise unexpected("name", "a string", name)
     for argument, value in flags.items():
@@ -220,7 +220,7 @@ _INPUTS = ("example_inputs", "sample_inputs", "fake_inputs", "inputs")
 
 
 def is_pattern_matcher(value: object) -> bool:
-    """Tell whether a value is a set of Inductor's patterns, which is applied and not called."""
+    """Tell whether a value is a set of Inductor's patterns, which is applied instead of called."""
     return _derives_from(value, "PatternMatcherPass")
 
 
@@ -273,6 +273,6 @@ def _takes_graph(function: Any, parameter: inspect.Parameter) -> bool:
 
 
 def _derives_from(value: object, name: str) -> bool:
-    """Tell it of a class of Inductor, which need not be imported for that."""
+    """Tell whether a value derives from a class of Inductor, without importing it."""
     classes = type(value).__mro__
     return any(each.__name__ == name and each.__module__.startswith("torch._inductor") for each in classes)

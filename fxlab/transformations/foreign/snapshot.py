@@ -56,7 +56,7 @@ class Snapshot:
             record.attributes.append(AttributeChange("graph", "_codegen", self._codegen))
 
     def _compare_modules(self, path: str, record: Record) -> None:
-        """Note the modules below a path that others stand in for, where the one at the path still stands."""
+        """Note the replaced modules below a path whose own module is still there."""
         module = self._modules[path]
         before, now = self._attributes[id(module)]["_modules"], module._modules
         for name in {**before, **now}:

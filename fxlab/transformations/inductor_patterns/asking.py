@@ -1,4 +1,4 @@
-"""The private hooks of torch's pattern matcher, by which it tells of matches that fail; all in this file.
+"""The private hooks of torch's pattern matcher that report failed matches, all in this file.
 
 Only ``expressions.py`` knows the parts of its patterns.
 
@@ -37,7 +37,7 @@ _TORCH = os.path.dirname(os.path.dirname(torch.__file__))
 
 
 class Asking:
-    """Hears of the calls of functions of torch's pattern matcher, of the thread that made this alone."""
+    """Hears the calls of torch's pattern matcher in the thread that made this."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Asking:
         return entry.apply(*args, **kwargs)
 
     def _settle(self) -> None:
-        """Tell of a match that was found and not applied."""
+        """Report a match that was found and not applied."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -166,7 +166,7 @@ class Asking:
 
 @contextmanager
 def patterns_heard(name: str) -> Iterator[Tried]:
-    """Hear of the patterns that a pass of this thread tries inside, outside of a compile."""
+    """Hear the patterns that a pass tries in this thread within the block, outside of a compile."""
     patterns, attempts = list[Pattern](), list[Attempt]()
     with LOCK, RestoringStack() as stack:
         if _MATCHER in sys.modules:  # else there is no pattern
@@ -196,7 +196,7 @@ class _Pending:
 
 
 class _Failure(NamedTuple):
-    """A failed part of a match, written down at once, as nodes change."""
+    """A failed part of a match, in words at once, since nodes change later."""
 
     outcome: Outcome
     at: str = ""
@@ -346,7 +346,7 @@ def _inner(function: Any) -> Any:
 
 
 def _name_of(function: Any) -> str:
-    """Return the name of a function; of one without a name of its own, that of the function that makes it."""
+    """Return the name of a function; if it has no useful one, that of the function that makes it."""
     function = _inner(function)
     name = str(getattr(function, "__name__", type(function).__name__))
     maker = str(getattr(function, "__qualname__", "")).partition(".<locals>")[0]
@@ -354,7 +354,7 @@ def _name_of(function: Any) -> str:
 
 
 def _place_of(function: Any) -> str:
-    """Return the file and line where a function is written, seen from where torch is installed."""
+    """Return the file and line of a function, relative to torch's installation."""
     code = getattr(_inner(function), "__code__", None)
     if code is None:
         return ""

@@ -37,7 +37,7 @@ class Outcome(Enum):
 
 
 def any_of(names: Sequence[str]) -> str:
-    """Write a choice of names, of many only the first: ``a or b or c or 4 others``."""
+    """Write a choice of names, only the first ones of many: ``a or b or c or 4 others``."""
     most = 5
     shown, left = (names, 0) if len(names) <= most else (names[:3], len(names) - 3)
     return " or ".join(shown) + (f" or {left} others" if left else "")
@@ -54,7 +54,7 @@ class Pattern:
     operators: tuple[str, ...]
     """All its operators, inputs first."""
     place: str
-    """The file and line where it is registered; empty if that is not known."""
+    """The file and line of its registration; empty if unknown."""
     expression: Any = field(repr=False)
     """The pattern itself."""
 
@@ -70,7 +70,7 @@ class Pattern:
 
     @property
     def graph(self) -> GraphModule:
-        """The pattern as a graph to look at, made anew."""
+        """The pattern as a new graph to look at."""
         return graph_of(self.expression, self.name)
 
 
@@ -85,7 +85,7 @@ class Attempt:
     """The nodes whose operators match, the one at which it begins first."""
     outcome: Outcome
     at: str = ""
-    """The node that does not match; empty where all do, or where there is a constant or nothing."""
+    """The node that does not match; empty if all do, or if there is a constant or nothing."""
     wanted: str = ""
     found: str = ""
 
@@ -96,7 +96,7 @@ class Attempt:
 
     @property
     def is_near(self) -> bool:
-        """Whether several operators match, which are four or half of them, or all."""
+        """Whether several operators match: four, or half of them, or all."""
         reached = len(self.nodes)
         return self.is_whole or (reached > 1 and reached >= min(4, len(self.pattern.operators) / 2))
 

@@ -1,4 +1,4 @@
-"""Patterns of torch's matcher as expressions of operators and inputs; all that is private of them is here."""
+"""Patterns of torch's matcher as expressions of operators and inputs; all private parts are read here."""
 
 import inspect
 import re
@@ -13,11 +13,11 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.node_info import function_text
 
 _ANY, _UNNAMED = "Ignored", "Arg"
-"""Parts that match any value: one that nobody asks for, and one that is handed on without a name."""
+"""Parts that match any value: one that is ignored, and one that is passed on without a name."""
 
 
 class _Operator:
-    """Stands for an operator in a graph that is looked at."""
+    """Stands for an operator in a graph to look at."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = self.__qualname__ = name.rpartition(".")[2]
@@ -45,12 +45,12 @@ def parts_of(pattern: Any) -> Iterator[Any]:
 
 
 def is_operator(part: Any) -> bool:
-    """Tell whether a part of a pattern matches a call; some that match any value know of users too."""
+    """Tell whether a part of a pattern matches a call; some that match any value have users too."""
     return hasattr(part, "users") and hasattr(part, "fns")
 
 
 def names_of(pattern: Any) -> tuple[str, ...]:
-    """Return the operators that a part of a pattern stands for, any of which matches."""
+    """Return the operators of a part of a pattern, any of which matches."""
     functions = [*getattr(pattern, "fns", ())]
     packets = {id(function) for function in functions if isinstance(function, torch._ops.OpOverloadPacket)}
     names = (
@@ -73,8 +73,8 @@ def written(pattern: Any) -> str:
 def graph_of(pattern: Any, title: str) -> GraphModule:
     """Return a pattern as a graph to look at: its inputs, operators and constants.
 
-    An operator that may be one of several is the first of them; a list of any length has one element; a value
-    that may be anything, and that nobody asks for, is ``...``.
+    A choice of operators becomes the first of them; a list of any length has one element; an ignored value is
+    ``...``.
     """
     graph, made = Graph(), dict[int, Any]()
     inputs: dict[str, Node] = {}

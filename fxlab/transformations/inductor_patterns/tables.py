@@ -47,7 +47,7 @@ def patterns_table(tried: Iterable[Tried]) -> pd.DataFrame:
 
 
 def attempts_at(tried: Iterable[Tried], node: str, pattern: str | None) -> pd.DataFrame:
-    """Return a row for each pattern that was tried at a node, or matched it on its way, furthest first."""
+    """Return a row for each pattern that was tried at a node, or matched it in passing, furthest first."""
     found = []
     for one in tried:
         for attempt in one.attempts:
@@ -116,7 +116,7 @@ def told(
 
 
 def _furthest(attempts: Iterable[tuple[K, Attempt]]) -> dict[K, Attempt]:
-    """Return, of the attempts under each key, the first that came furthest."""
+    """Return the first attempt under each key that got furthest."""
     found: dict[K, Attempt] = {}
     for key, attempt in attempts:
         if key not in found or _progress(attempt) > _progress(found[key]):
@@ -125,6 +125,6 @@ def _furthest(attempts: Iterable[tuple[K, Attempt]]) -> dict[K, Attempt]:
 
 
 def _progress(attempt: Attempt) -> tuple[bool, bool, int, int]:
-    """Order attempts by how far they came."""
+    """Order attempts by how far they got."""
     reached = len(attempt.nodes)
     return attempt.is_matched, attempt.is_whole, reached, reached - len(attempt.pattern.operators)

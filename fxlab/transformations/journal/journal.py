@@ -24,7 +24,7 @@ from fxlab.transformations.journal.node_state import NodeState
 from fxlab.values.pickling import is_picklable
 
 KEY = "fxlab.transformations"
-"""Where in ``graph_module.meta`` the journal is."""
+"""The key of the journal in ``graph_module.meta``."""
 
 
 @dataclass(eq=False)
@@ -69,7 +69,7 @@ class Recorded(Protocol):
 
     @property
     def signature(self) -> str:
-        """The signature that its records are known by."""
+        """The signature of its records."""
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Apply it again."""
@@ -88,7 +88,7 @@ class NodeChange:
     passed_on_to: str | None = None
     """The node that the users of an erased node read instead."""
     meta_keys: tuple[str, ...] = ()
-    """The entries of ``meta`` that are another object after than before."""
+    """The entries of ``meta`` that are a different object afterwards."""
 
     @property
     def is_rewired(self) -> bool:
@@ -115,11 +115,11 @@ class ModuleChange:
     seen_as: dict[str, nn.Module] = field(default_factory=dict)
     """For originals that only hold the tensors of an operator: modules of ``torch.nn`` that share them."""
     order: tuple[str, ...] = ()
-    """The paths of :attr:`seen`, where tensors of an operator have stayed and no original was taken out."""
+    """The paths of :attr:`seen`, if tensors of an operator have stayed and no original was taken out."""
 
     @property
     def seen(self) -> list[nn.Module]:
-        """The modules that new values go back to."""
+        """The modules to which new values go back."""
         return [self.seen_as.get(path) or self.originals[path] for path in self.order or self.originals]
 
 
@@ -137,36 +137,36 @@ class AttributeChange:
 
 
 class Absent:
-    """Stands for an attribute that there is not."""
+    """Stands for a missing attribute."""
 
 
 @dataclass
 class Record:
-    """One candidate that was rewritten, or all that a function did that fxlab knows nothing of."""
+    """One rewritten candidate, or the whole change of a foreign function."""
 
     signature: str
     candidate: tuple[str, ...] = ()
-    """The nodes of the candidate, as explanations name it."""
+    """The nodes of the candidate, as in explanations."""
     marked: tuple[str, ...] = ()
     nodes: list[NodeChange] = field(default_factory=list)
     modules: list[ModuleChange] = field(default_factory=list)
     attributes: list[AttributeChange] = field(default_factory=list)
     read: dict[str, NodeState] = field(default_factory=dict)
-    """The readings of attributes that changed or erased nodes gave up, which may be removed as dead code."""
+    """Readings of attributes that changed or erased nodes no longer use, and that may go as dead code."""
     sources: list[WeightSource] = field(default_factory=list)
-    """The tensors that new weights were computed from."""
+    """The tensors from which new weights were computed."""
     order: tuple[str, ...] = ()
     """The nodes in the order in which they stood, if some were moved."""
     moves: tuple[tuple[str, str], ...] = ()
-    """The nodes that were moved by themselves, each with the node that it stood before."""
+    """The nodes that were moved by themselves, each with its former follower."""
     mode: bool = False
     """Whether the module was in training mode after an opaque change."""
     is_opaque: bool = False
-    """Whether it may rest on all that was done before, and all that was done since on it."""
+    """Whether it may depend on all earlier changes, and all later ones on it."""
 
     @property
     def added(self) -> list[str]:
-        """The nodes that were inserted, in the order in which they were."""
+        """The inserted nodes, in order of insertion."""
         return [change.name for change in self.nodes if change.before is None]
 
     @property
@@ -177,7 +177,7 @@ class Record:
 
     @property
     def stand_ins(self) -> set[str]:
-        """The marked nodes that stand for the replaced ones, and new ones that they only lay out."""
+        """The marked nodes that stand for the replaced ones, and new ones that they make contiguous."""
         if self.order and not (self.nodes or self.modules or self.attributes):
             return set()  # the marked nodes were moved
         marked = set(self.marked) - self.rewired - {name for name, _ in self.moves}
@@ -212,7 +212,7 @@ class Record:
 
 @dataclass
 class Journal:
-    """The records of a graph module, first first, and the order in which its nodes and modules stood."""
+    """The records of a graph module, in order, and the former order of its nodes and modules."""
 
     records: list[Record] = field(default_factory=list)
     transformations: dict[str, Recorded] = field(default_factory=dict)
@@ -221,7 +221,7 @@ class Journal:
 
     @classmethod
     def of(cls, graph_module: GraphModule) -> "Journal":
-        """Return the journal of a module; an empty one that the module does not hold yet if it has none."""
+        """Return the journal of a module; if it has none, an empty one that it does not hold yet."""
         journal = graph_module.meta.get(KEY)
         return journal if isinstance(journal, Journal) else cls()
 
@@ -233,7 +233,7 @@ class Journal:
                 yield from change.originals.values()
 
     def keep_in(self, graph_module: GraphModule) -> None:
-        """Let a module hold the journal for as long as it says anything."""
+        """Let a module hold the journal unless it is empty."""
         if self.records:
             graph_module.meta[KEY] = self
         else:
@@ -256,11 +256,11 @@ class Journal:
         )
 
     def note_order_of_nodes(self, graph_module: GraphModule) -> None:
-        """Note where the nodes stand, before or after some of them go."""
+        """Note the order of the nodes, before or after some of them are removed."""
         self.node_order = merged_order(self.node_order, [node.name for node in graph_module.graph.nodes])
 
     def note_order_of_children(self, graph_module: GraphModule, parent: str) -> None:
-        """Note where the children of the module at a path stand."""
+        """Note the order of the children of the module at a path."""
         self.child_order[parent] = child_names(graph_module, parent)
 
     def depending_on(self, signatures: Collection[str]) -> list[Record]:

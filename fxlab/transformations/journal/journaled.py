@@ -127,7 +127,7 @@ def _stale_nodes(graph_module: GraphModule, signature: str) -> list[Node]:
 
 @contextmanager
 def restored_on_failure(graph_module: GraphModule) -> Iterator[None]:
-    """Put the graph, the module tree, the flags and the metadata back if the block raises.
+    """Restore the graph, the module tree, the flags and the metadata if the block raises.
 
     Writes in place into a tensor are not reverted: that would take a copy of all weights.
     ``graph_module``: the module that the block changes.

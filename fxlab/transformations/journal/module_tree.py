@@ -1,4 +1,4 @@
-"""Modules put into a module tree and taken out, and those that stand in for others there."""
+"""Modules put into and taken out of a module tree, and those that stand in for others."""
 
 import copy
 import zlib
@@ -33,7 +33,7 @@ def parents_of(path: str) -> list[str]:
 
 
 def find_module(root: nn.Module, path: str) -> nn.Module | None:
-    """Return the module at a path, or ``None`` where there is none."""
+    """Return the module at a path, or ``None``."""
     module: nn.Module | None = root
     for name in path.split(".") if path else ():
         module = module._modules.get(name) if module is not None else None
@@ -54,7 +54,7 @@ def put_module(root: nn.Module, path: str, module: nn.Module) -> None:
 
 
 def remove_module(root: nn.Module, path: str) -> None:
-    """Remove the module at a path, where there is one."""
+    """Remove the module at a path, if there is one."""
     parent_path, name = split_path(path)
     parent = find_module(root, parent_path)
     if parent is not None:
@@ -68,7 +68,7 @@ def child_names(root: nn.Module, path: str) -> list[str]:
 
 
 def reorder_children(root: nn.Module, path: str, order: list[str]) -> None:
-    """Put the children of the module at a path in an order of names that knows them."""
+    """Sort the children of the module at a path by an order of names."""
     parent = find_module(root, path)
     if parent is None:
         return
@@ -89,13 +89,13 @@ class ModulePrint:
     """A fingerprint of a module: its tensors, flags and mode."""
 
     tensors: dict[str, tuple[object, ...]]
-    """Dtype, device, shape and a checksum of each: another tuple once it is written, moved or cast."""
+    """Dtype, device, shape and a checksum of each: a different tuple once it is written, moved or cast."""
     requires_grad: dict[str, bool]
     training: bool
 
     @classmethod
     def of(cls, module: nn.Module, names: Collection[str] | None = None) -> "ModulePrint":
-        """Take the print of a module; of its tensors, those with certain names if names are given."""
+        """Take the print of a module, of all its tensors or of those with the given names."""
         return cls(
             {
                 name: (tensor.dtype, str(tensor.device), tuple(tensor.shape), _checksum(tensor))
@@ -128,7 +128,7 @@ def carry_tensor(module: nn.Module, name: str, value: torch.Tensor) -> None:
 
 
 def carry_flags(current: nn.Module, made: ModulePrint, originals: Iterator[nn.Module]) -> None:
-    """Bring a new mode and ``requires_grad`` of a replacement to the modules it stands in for."""
+    """Bring a new mode and ``requires_grad`` of a replacement to its originals."""
     frozen_or_freed = {
         name: parameter.requires_grad
         for name, parameter in current.named_parameters()
@@ -145,7 +145,7 @@ def carry_flags(current: nn.Module, made: ModulePrint, originals: Iterator[nn.Mo
 
 
 def _checksum(tensor: torch.Tensor) -> int | None:
-    """Return a checksum of the bits of a tensor; ``None`` for one without any, as on the meta device."""
+    """Return a checksum of the bits of a tensor; ``None`` for one without data, as on the meta device."""
     if tensor.is_meta:
         return None
     if isinstance(tensor, LazyTensor):

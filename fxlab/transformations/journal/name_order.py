@@ -1,4 +1,4 @@
-"""The order that names stand in, kept while some of them are away, so that they come back to their places."""
+"""An order of names, kept while some are removed, so that they come back to their places."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -27,13 +27,13 @@ def merged_order(known: Sequence[str], present: Sequence[str]) -> list[str]:
 
 
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
-    """Sort names by an order that knows them; those that it does not know come last, as they stand."""
+    """Sort names by an order; names that it does not have come last, in their present order."""
     position = {name: index for index, name in enumerate(order)}
     return sorted(names, key=lambda name: position.get(name, len(position)))
 
 
 def moved(before: Sequence[str], now: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of both that stand elsewhere, as few as tell one order from the other."""
+    """Return the moved names among those of both, as few as explain the new order."""
     place = {name: number for number, name in enumerate(before)}
     common = [name for name in now if name in place]
     kept = longest_rise([place[name] for name in common])
@@ -41,7 +41,7 @@ def moved(before: Sequence[str], now: Sequence[str]) -> tuple[str, ...]:
 
 
 def longest_rise(numbers: Sequence[int]) -> set[int]:
-    """Return the places of a longest run of different numbers that rises, with others in between."""
+    """Return the places of a longest increasing subsequence of different numbers."""
     ends: list[int] = []
     places: list[int] = []
     before: dict[int, int | None] = {}
@@ -58,7 +58,7 @@ def longest_rise(numbers: Sequence[int]) -> set[int]:
 
 
 def put_in_place(graph: Graph, nodes: Collection[Node], order: Sequence[str]) -> None:
-    """Move nodes of a graph to where an order of names has them."""
+    """Move nodes of a graph to their places in an order of names."""
     if not nodes:
         return
     to_move = {node.name: node for node in nodes}
@@ -77,7 +77,7 @@ def put_in_place(graph: Graph, nodes: Collection[Node], order: Sequence[str]) ->
 
 
 def move_after_inputs(node: Node) -> None:
-    """Keep the graph valid when others have moved the inputs of a node that came back."""
+    """Keep the graph valid if the inputs of a restored node were moved."""
     last: Node | None = None
     for other in node.all_input_nodes:
         if last is None or last < other:

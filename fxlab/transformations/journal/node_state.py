@@ -15,7 +15,7 @@ from fxlab.values.pickling import for_protocol, picklable_entries
 
 @dataclass(frozen=True)
 class NodeName:
-    """Stands for the node of that name in written-down arguments."""
+    """Stands for the node of a name in stored arguments."""
 
     name: str
 
@@ -37,7 +37,7 @@ class KeptMeta(dict[str, Any]):
 
 @dataclass(frozen=True)
 class NodeState:
-    """A node as it is at one moment."""
+    """A node at one moment."""
 
     name: str
     op: str
@@ -61,7 +61,7 @@ class NodeState:
 
     @property
     def inputs(self) -> list[str]:
-        """The names of the nodes it reads, as often as it reads them."""
+        """The names of its inputs, as often as it reads them."""
         names: list[str] = []
         map_aggregate((self.args, self.kwargs), lambda value: _note(value, names))
         return names
@@ -81,7 +81,7 @@ class NodeState:
         return is_alike and self.meta.keys() == other.meta.keys()
 
     def changed_meta(self, other: "NodeState") -> tuple[str, ...]:
-        """Return the entries of ``meta`` that are another object in another state of the node."""
+        """Return the entries of ``meta`` that are a different object in another state of the node."""
         a, b = self.meta, other.meta
         return tuple(key for key in {**a, **b} if key not in a or key not in b or a[key] is not b[key])
 
@@ -113,7 +113,7 @@ class NodeState:
         node.type = self.type
 
     def build(self, graph: Graph, nodes: dict[str, Node]) -> Node:
-        """Make the node anew, at the end of a graph, with the very name that it had."""
+        """Build the node again, at the end of a graph, with its very name."""
         args, kwargs = self._arguments(nodes)
         free_name(graph, self.name)
         node = graph.create_node(self.op, self.target, args, kwargs, self.name, self.type)
@@ -142,7 +142,7 @@ def _unpickled(name: str, op: str, target: Any, *others: Any) -> NodeState:
 
 
 def free_name(graph: Graph, name: str) -> None:
-    """Let a graph give a name again that no node has any more."""
+    """Let a graph reuse the name of a removed node."""
     graph._graph_namespace._used_names.discard(name)
 
 

@@ -1,4 +1,4 @@
-"""The records of a graph module and of its bodies, under names that tell their nodes apart."""
+"""The records of a graph module and of its bodies, with distinct names of nodes."""
 
 from dataclasses import replace
 

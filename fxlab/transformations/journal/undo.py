@@ -1,4 +1,4 @@
-"""Taking records of the journal back, last first."""
+"""Reverting records of the journal, last first."""
 
 from collections import defaultdict
 from typing import Any
@@ -32,7 +32,7 @@ from fxlab.transformations.marks import remove_mark
 def undo(graph_module: GraphModule, journal: Journal, records: list[Record]) -> None:
     """Revert records of a module, given in their order, and forget them; no other record may depend on them.
 
-    Raises ValueError, and changes nothing, if nodes that others added since stand in the way.
+    Raises ValueError, and changes nothing, if nodes added since prevent it.
     """
     undoing = _Undoing(graph_module, journal)
     undoing.check(records)
@@ -117,7 +117,7 @@ class _Undoing:
         return [name for name in others if name in self._nodes and self._nodes[name].op in ops]
 
     def finish(self, records: list[Record]) -> None:
-        """Put nodes and modules in their places, drop the marks and the records."""
+        """Restore the order of nodes and modules; drop the marks and the records."""
         put_in_place(self._graph_module.graph, self._recreated, self._journal.node_order)
         for record in reversed(records):
             for name, follower in reversed(record.moves):
@@ -184,7 +184,7 @@ class _Undoing:
             self._recreate(before, change)
 
     def _bring_back(self, name: str) -> None:
-        """Build a node again that others have removed, as they thought that nothing reads it."""
+        """Build a node again that others have removed as unused."""
         state = self._erased.get(name)
         if name in self._nodes or state is None:
             return
@@ -244,7 +244,7 @@ class _Undoing:
 
 
 def _hold_again(original: torch.nn.Module, stand_in: torch.nn.Module) -> None:
-    """Let a module hold the tensors that stand in their places in another, which shared them."""
+    """Give a module the present tensors of another, which shared them."""
     for name in original._parameters.keys() & stand_in._parameters.keys():
         original._parameters[name] = stand_in._parameters[name]
     for name in original._buffers.keys() & stand_in._buffers.keys():

@@ -1,4 +1,4 @@
-"""Patterns that are relaxed so that they match at a place where they nearly did."""
+"""Patterns relaxed so that they match where they nearly did."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from fxlab.transformations.patterns.source import Choices, Source, Writer, compi
 from fxlab.transformations.rewriting.rewrite_pass import Attempt
 
 _REASONS = Reason.OTHER_ARGUMENT, Reason.OTHER_OPERATOR, Reason.OTHER_COUNT, Reason.OTHER_KIND
-"""Reasons that another pattern may not have: the others hold for any."""
+"""Reasons that another pattern may avoid; the others hold for any pattern."""
 _MOST_TRIED = 60
 _MOST, _MOST_COMPARED = 3, 6
 _PATTERN, _REPLACEMENT = "pattern", "replacement"
@@ -29,7 +29,7 @@ _PATTERN, _REPLACEMENT = "pattern", "replacement"
 
 @dataclass(frozen=True)
 class Relaxed:
-    """A pass that applies where another nearly did."""
+    """A pass that applies where another one nearly did."""
 
     words: str
     """The change of its pattern."""
@@ -47,12 +47,12 @@ class _Edit:
 
 
 def relaxed(pass_: PatternPass, graph_module: GraphModule, attempt: Attempt) -> Iterator[Relaxed]:
-    """Yield passes that apply where one of a pattern does not, each with one change of the pattern.
+    """Yield passes that apply where the pass of a pattern does not, each with one change of the pattern.
 
-    A change is a number that is captured, a call that may be missing or may be another one, or an argument of
-    any kind. A pass that promises to preserve the computation does so relaxed: the replacement was confirmed
-    at this place. Of others, numbers are captured that the replacement has as well. ``attempt``: how far the
-    pass comes at a place of the graph.
+    A change is a captured number, a call that may be missing or another one, or an argument of any kind. A
+    pass that promises to preserve the computation keeps the promise: the replacement was confirmed at this
+    place. Other passes only capture numbers that the replacement has as well. ``attempt``: how far the pass
+    gets at a place of the graph.
     """
     if pass_.where or attempt.matched or attempt.code not in {reason.code for reason in _REASONS}:
         return

@@ -52,7 +52,7 @@ def values_of(
     given: dict[str, Any],
     run: Callable[[Node, tuple[Any, ...], dict[str, Any]], Any],
 ) -> tuple[Any, ...]:
-    """Run a replacement with values for its arguments, each call by ``run``, and return its results."""
+    """Run a replacement with values for its arguments, each call by ``run``; return its results."""
     values = {node: given[name] for node, name in replacement.inputs.items()}
     for node in replacement.calls:
         args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
@@ -218,7 +218,7 @@ def run(op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def fake_like(tensor: torch.Tensor, like: Node) -> Any:
-    """Return a tensor as a fake one of the mode of another node; ``None`` without a mode."""
+    """Return a fake tensor of another node's mode; ``None`` without a mode."""
     mode: Any = getattr(like.meta.get("val"), "fake_mode", None)
     if mode is None:
         return None

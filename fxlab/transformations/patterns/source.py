@@ -1,4 +1,4 @@
-"""The source of a pattern: Python that is written of nodes, and compiled."""
+"""The source of a pattern: Python written from nodes, and compiled."""
 
 import ast
 import inspect
@@ -73,7 +73,7 @@ def definition(function: object) -> str:
 
 
 def imports_of(text: str) -> list[str]:
-    """Return the imports that a text needs besides that of fxlab."""
+    """Return the imports that a text needs besides fxlab."""
     return [line.format(name) for name, line in _IMPORTS.items() if re.search(rf"(?<![\w.]){name}\.", text)]
 
 
@@ -93,7 +93,7 @@ Writer: TypeAlias = Callable[[Callable[[Any], str]], str]
 
 @dataclass(frozen=True)
 class Choices:
-    """Differences of a source from the nodes that it is written of."""
+    """Differences of a source from its nodes."""
 
     captured: Mapping[str, str] = field(default_factory=dict)
     """Literals, by their keys, and the arguments in their places."""
@@ -224,7 +224,7 @@ class Source:
         return self._constant(value)
 
     def _number(self, value: float, at: Node) -> str:
-        """Return a number of a call, or the argument that is chosen in its place."""
+        """Return a number of a call, or the argument chosen in its place."""
         count = sum(key.rpartition(":")[0] == at.name for key in self.literals)
         key = f"{at.name}:{count}"
         self.literals[key] = self._constant(value)
@@ -305,7 +305,7 @@ class Source:
 
 
 def _function(function: Any) -> str:
-    """Return the name by which the source calls a function."""
+    """Return the name of a function in the source."""
     name = str(getattr(function, "__name__", ""))
     if isinstance(function, OpOverload | OpOverloadPacket):
         return f"torch.ops.{function}"

@@ -1,4 +1,4 @@
-"""Passes that tell their candidates apart, so that some of them can be excluded."""
+"""Passes that tell their candidates apart, so that some can be excluded."""
 
 import copy
 from abc import abstractmethod
@@ -32,13 +32,13 @@ class CandidatePass(Transformation):
         return [record for record in own if record.candidate or record.is_opaque]
 
     def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
-        """Return this pass limited to some of its candidates, as :meth:`~fxlab.Transformation.only` says."""
+        """Limit this pass to some of its candidates; see :meth:`~fxlab.Transformation.only`."""
         limit, names = self.limited_to or Limit(), node_names(nodes)
         names = names if limit.only is None else limit.only & names
         return self._limited(Limit(limit.excluded, names, missing_ok))
 
     def exclude(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
-        """Return this pass with some candidates excluded, as :meth:`~fxlab.Transformation.exclude` says."""
+        """Exclude some candidates of this pass; see :meth:`~fxlab.Transformation.exclude`."""
         limit = self.limited_to or Limit()
         return self._limited(Limit(limit.excluded | node_names(nodes), limit.only, missing_ok))
 

@@ -1,4 +1,4 @@
-"""Write calls in the dialect that a pass has found, and make modules of tensors that are there."""
+"""Write calls in the dialect of a graph, and make modules of existing tensors."""
 
 import operator
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit
 
 
 def change_layer(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit: Editor) -> None:
-    """Let a layer read a value, and the tensors that :meth:`Editor.replace_layers` has put in place."""
+    """Let a layer read a value and the tensors of :meth:`Editor.replace_layers`."""
     if not layer.is_module:
         target, args, kwargs = layer_call(layer, value, tensors, edit)
         edit.change(layer.node, target=target, args=args, kwargs=kwargs)
@@ -69,7 +69,7 @@ def change_layer(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], ed
 
 
 def slice_call(node: Node, value: Node, start: int, stop: int) -> Call:
-    """Return the call that takes a part out of the last dimension of a value, as ``node`` would write it."""
+    """Return the call that slices the last dimension of a value, in the dialect of ``node``."""
     if is_aten(node):
         return _ATEN.slice.Tensor, (value, -1, start, stop), {}
     index: Any = (Ellipsis, slice(start, stop))
@@ -77,7 +77,7 @@ def slice_call(node: Node, value: Node, start: int, stop: int) -> Call:
 
 
 def contiguous_call(node: Node, value: Node) -> tuple[str, Target, tuple[Argument, ...], dict[str, Argument]]:
-    """Return the op and the call that lays a value out in memory row by row, as ``node`` would write it."""
+    """Return the op and the call that makes a value contiguous, in the dialect of ``node``."""
     if node.target in _DECOMPOSED:
         return "call_function", _ATEN.clone.default, (value,), {"memory_format": torch.contiguous_format}
     if is_aten(node):
@@ -86,7 +86,7 @@ def contiguous_call(node: Node, value: Node) -> tuple[str, Target, tuple[Argumen
 
 
 def pad_call(node: Node, value: Node, fill: float) -> Call:
-    """Return the call that appends a number to the last dimension of a value, as ``node`` would write it."""
+    """Return the call that appends a number to the last dimension of a value, in the dialect of ``node``."""
     if node.target in _DECOMPOSED:
         return _ATEN.constant_pad_nd.default, (value, [0, 1], fill), {}
     if is_aten(node):
@@ -95,7 +95,7 @@ def pad_call(node: Node, value: Node, fill: float) -> Call:
 
 
 def _called_with(node: Node, given: Mapping[str, Node | None]) -> Call:
-    """Return the call that a node makes, with some of its arguments replaced, by the names of its schema."""
+    """Return the call of a node with some arguments replaced, by the names of its schema."""
     called = operator_of(node)
     if called is None:
         raise ValueError(f"{node.name} calls no operator of torch.")
@@ -132,7 +132,7 @@ def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear)
     bias
         Of shape ``(out_features,)``, or ``None``.
     like
-        The layer whose mode and ``requires_grad`` it takes over.
+        The layer whose mode and ``requires_grad`` it gets.
     """
     linear: nn.Linear
     if isinstance(like, TransposedLinear):
@@ -151,7 +151,7 @@ def new_conv(weight: torch.Tensor, bias: torch.Tensor | None, like: Conv) -> Con
     Parameters
     ----------
     weight
-        Of the shape that the weight of ``like`` has.
+        Of the shape of ``like.weight``.
     bias
         Of shape ``(out_channels,)``, or ``None``.
     like
@@ -168,7 +168,7 @@ def new_conv(weight: torch.Tensor, bias: torch.Tensor | None, like: Conv) -> Con
 def new_layer(
     weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | AnyConv
 ) -> nn.Linear | AnyConv:
-    """Make a linear layer or a convolution, whichever the other one is."""
+    """Make a linear layer or a convolution, like another layer."""
     return new_linear(weight, bias, like) if isinstance(like, nn.Linear) else new_conv(weight, bias, like)
 
 

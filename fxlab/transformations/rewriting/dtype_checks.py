@@ -1,4 +1,4 @@
-"""Dtypes under autocast: nodes that check them, where these go, and nodes that refuse autocast."""
+"""Dtypes under autocast: nodes that check them, their removal, and nodes that refuse autocast."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +14,7 @@ from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.rewriting.editor import Editor, place_of
 
 LARGEST = torch.finfo(torch.float16).max
-"""The largest number of the smallest dtype that autocast may compute in."""
+"""The largest number of the smallest dtype in which autocast may compute."""
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def casts_to_autocast_dtype(node: Node, facts: GraphFacts) -> bool:
 def require_no_autocast(
     node_name: str, pass_name: str = "FuseAttention", because: str = "which would make its mask infinite"
 ) -> None:
-    """Raise ``AssertionError`` where autocast is on; ``because``: its effect, in words after its name."""
+    """Raise ``AssertionError`` under autocast; ``because``: its effect, in words after its name."""
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise AssertionError(
             f"{node_name} cannot be run under autocast, {because}. Reverse {pass_name} first, or run the "

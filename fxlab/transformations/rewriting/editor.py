@@ -1,4 +1,4 @@
-"""Changing a graph module so that every change can be taken back."""
+"""Changing a graph module so that every change can be reverted."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
@@ -49,7 +49,7 @@ class Editor:
     """
 
     _passing: Passing | None = None
-    """How tensors are passed to the graph, if it is a body."""
+    """The passing of tensors to the graph, if it is a body."""
     _beside: Callable[[GraphModule], "Editor"]
     """Returns the editor of another graph: the one around a body, or another body of its call."""
 
@@ -60,7 +60,7 @@ class Editor:
         self._others: dict[GraphModule, Editor] = {}
 
     def in_body(self, passing: Passing | None, beside: Callable[[GraphModule], "Editor"]) -> Self:
-        """Return this editor, which may change graphs beside its own: that around a body, or other bodies."""
+        """Let this editor also change other graphs: the one around a body, or other bodies; return it."""
         self._passing, self._beside = passing, beside
         return self
 
@@ -123,7 +123,7 @@ class Editor:
         return readers
 
     def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
-        """Erase a node; its users read ``pass_on_to`` instead, which nobody else has read before."""
+        """Erase a node; its users read ``pass_on_to`` instead, which had no users."""
         before = NodeState.of(node)
         self._note_readings(node)
         if pass_on_to is not None:
@@ -139,12 +139,12 @@ class Editor:
                 self._record.read[value.name] = NodeState.of(value)
 
     def replace_modules(self, nodes: Sequence[Node], by: nn.Module, at: str) -> None:
-        """Take the modules that nodes call out of the tree, and put one in, at their path or a free one."""
+        """Replace the modules that nodes call by one, at their path or a free one."""
         callers = tuple(node.name for node in nodes)
         self._replace([str(node.target) for node in nodes], by, at, callers)
 
     def replace_layers(self, layers: Sequence[Layer[Any]], by: nn.Module, at: str) -> dict[str, Node]:
-        """Take the modules of layers out of the tree, and put one in, at their path or a free one.
+        """Replace the modules of layers by one, at their path or a free one.
 
         For layers whose call is given tensors, the modules are the holders of the tensors, and a holder of
         the tensors of ``by`` takes their place; if tensors stay, it stands beside them. The pass then changes

@@ -1,4 +1,4 @@
-"""The loop that fxlab's own passes share: match, refuse, rewrite."""
+"""The common loop of fxlab's passes: match, refuse, rewrite."""
 
 import copy
 import functools
@@ -35,16 +35,16 @@ class HasNodes(Protocol):
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """The nodes that an explanation speaks of."""
+        """The nodes that an explanation names."""
 
 
 Candidate: TypeAlias = Node | tuple[Node, ...] | HasNodes
-"""A place at which a pass may apply: a node, several, or an object that has them."""
+"""A place at which a pass may apply: a node, several, or an object with nodes."""
 C = TypeVar("C", bound=Candidate)
 
 
 class Attempt(NamedTuple):
-    """The extent to which a pass applies at one place."""
+    """How far a pass gets at one place."""
 
     matched: bool
     reason: str
@@ -54,9 +54,9 @@ class Attempt(NamedTuple):
     at: str
     begins_at: str
     fits: tuple[str, ...] = ()
-    """The nodes that are as the pass wants them."""
+    """The nodes that fit."""
     passed: tuple[str, ...] = ()
-    """Those of them that compute nothing, and are seen through."""
+    """Those among them that compute nothing, and are seen through."""
     misfits: tuple[str, ...] = ()
     """The nodes that the reason is about."""
 
