@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Without compiling: most of the files that are installed are never imported, and the others are compiled then.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 SEED ?= 1
 TASK ?= base
@@ -20,8 +21,8 @@ lab: $(VENV)/.lab
 # torch's threads would wait for each other on cores that others have: one for each process takes half of the time.
 ALONE := tests/browser tests/test_soak.py
 test-alone test-others quick-tests: export OMP_NUM_THREADS := 1
-test: lint
-	$(MAKE) --jobs 2 --keep-going --no-print-directory test-alone test-others
+test: $(VENV)/.test
+	$(MAKE) --jobs 3 --keep-going --no-print-directory lint test-alone test-others
 
 # On a busy machine a browser can miss one deadline; a test that fails here runs once more, and may not fail twice.
 test-alone: export PYTEST_ADDOPTS += --override-ini cache_dir=.pytest_cache/alone

@@ -1,4 +1,4 @@
-"""A long session: five hundred switches with validation on leave nothing behind and change no bit."""
+"""A long session: hundreds of switches with validation on leave nothing behind and change no bit."""
 
 import contextlib
 import ctypes
@@ -15,8 +15,8 @@ from transformers import BertConfig, BertModel
 import fxlab
 from fxlab.validation import Status
 
-TOGGLES = 500
-WARM = 100
+TOGGLES = 120
+WARM = 40
 """Toggles after which caches (of torch, of Python) have what they are going to hold."""
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
