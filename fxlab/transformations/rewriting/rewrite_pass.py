@@ -44,7 +44,7 @@ C = TypeVar("C", bound=Candidate)
 
 
 class Attempt(NamedTuple):
-    """How far a pass gets at one place."""
+    """An attempt of a pass at one place, and how far it gets."""
 
     matched: bool
     reason: str
