@@ -109,6 +109,7 @@ class _Clock:
                 now = None
             if now is None and event == "line" and line in calls:
                 now, first_line = calls[line], line
+                # An accelerator runs kernels later than the line that starts them.
                 self._wait()
                 start = time.perf_counter()
             return hear

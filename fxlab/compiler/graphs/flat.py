@@ -279,6 +279,7 @@ class Frame:
             return self._slots[placeholders.index(node)]
         if node.name in self._saved and snapshot.graph is not self._captured.graph:
             return self._saved[node.name]
+        # Older releases of torch have no descriptors: inputs are told by their order.
         if not any("desc" in other.meta for other in placeholders):
             is_same = len(placeholders) == len(self._slots)
             return self._slots[placeholders.index(node)] if is_same else None
@@ -324,6 +325,7 @@ class Frame:
         for node in placeholders:
             place = tangent_index(node.meta.get("desc"))
             if place is not None:
+                # The compile knows only the shapes of tangents: any numbers will show a difference.
                 value = random_like(node.meta["val"], generator)
                 self._tangents[place] = Slot(self.name_of(aten, node.name), None, value)
         output = aten.graph.output_node()
@@ -346,6 +348,7 @@ class Frame:
         places = {node.name: place for place, node in enumerate(values) if isinstance(node, Node)}
         module = self.module(forward, "forward")
         with torch.no_grad(), generators_kept(), state_kept(module, watch=False):
+            # The compile runs no backward graph, so its saved values have to be computed here.
             results = module(**{slot.name: slot.value for slot in self.inputs("forward")})
         for node in backward.graph.find_nodes(op="placeholder"):
             if node.name in places and self._input_place(node.meta.get("desc")) is None:

@@ -281,6 +281,7 @@ class Recorder:
     def _begin_graph(self, graph_module: GraphModule) -> None:
         """Begin with a graph that Dynamo has captured."""
         if self._runs_each and self.recordings and not self.recordings[-1].has_run:
+            # It was captured in vain: Dynamo captures the graph once more before it runs.
             self.recordings.pop()
         self._waiting = None
         self._recording = Recording(modules=self.modules_read, compile=current_compile())
@@ -300,6 +301,7 @@ class Recorder:
             self._begin_graph(self._waiting)
         self._dialect = ATEN
         inputs = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
+        # AOTAutograd's name for the gradients of outputs; a phase is not told which graph it gets.
         is_backward = any(name.startswith("tangents") for name in inputs)
         if phase == PHASES[1]:
             self._now.has_gradients = is_backward
@@ -363,6 +365,7 @@ def _error_words(error: BaseException) -> str:
 
 
 def _copied(value: Any) -> Any:
+    # Inputs are copied, as the model may write into them; parameters are restored elsewhere.
     is_held = not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter)
     return value if is_held else value.detach().clone().requires_grad_(value.requires_grad)
 

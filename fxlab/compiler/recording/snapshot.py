@@ -67,6 +67,7 @@ class Snapshot:
         self.state = State(graph_module)
         self.graph = Graph()
         copies: dict[Node, Node] = {}
+        # A pass may leave nodes in an order that does not run until a later one sorts them.
         for node in after_inputs(graph_module.graph.nodes, lambda node: node.all_input_nodes):
             copies[node] = self.graph.node_copy(node, copies.__getitem__)
             inherited = made[node.name].meta if node.name in made else {}
@@ -80,6 +81,7 @@ class Snapshot:
 
 def _version(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
+        # Tensors of inference_mode have no version.
         return id(value), None if value.is_inference() else value._version
     return id(value)
 

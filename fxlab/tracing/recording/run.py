@@ -210,6 +210,7 @@ class Run:
         if call.target is scaled_dot_product_attention and chosen != self._attention_backends:
             call = Call(call.op, WithAttentionBackends(call.target, chosen), call.args, call.kwargs)
         if (state := autocast_state()) != self.autocast and call.op != "call_module":
+            # The graph runs outside the model's region of autocast, so the node enters it itself.
             call = Call("call_function", UnderAutocast(call.target, state), call.args, call.kwargs)
         self.conditions.hold_decisions()
         if self.real is not None:
@@ -256,6 +257,7 @@ class Run:
 def versions_of(args: Any, kwargs: Mapping[str, Any]) -> list[int]:
     """Return how often each tensor among the arguments of a call has been written."""
     tensors = (tensor for _, tensor in tensors_inside((args, dict(kwargs))))
+    # Tensors of inference_mode have no version.
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 

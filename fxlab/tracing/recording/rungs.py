@@ -105,6 +105,7 @@ def record_on(
     try:
         return _on_fake_tensors(rung, model, *ways)
     except StoragesComparedError:
+        # The model compares storages, so the answer has to be true; it costs more questions about sizes.
         return _on_fake_tensors(replace(rung, own_storages=True), model, *ways)
 
 
@@ -158,6 +159,7 @@ def _on_fake_tensors(
             )
             around.keep(run.twin.shared, run.twin.classes())
             with RestoringStack(fakes.mode):
+                # In a copy, so that context variables that the model sets end with the run.
                 copy_context().run(record, run, arguments, fakes.values, gradients=gradients)
             changed += kept_model.written_arrays()
         run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
@@ -166,12 +168,14 @@ def _on_fake_tensors(
     with RestoringStack(made):
         tape = Tape(is_whole=not rung.with_data and expected is None)
         run = recorded(training, tape, expected)
+        # A model that reads its mode may yet make the same calls in both, and then holds for both.
         if tape.is_whole and len(modes := run.mode_reads.modes_read) == 1:
             run.is_same_in_other_mode = _makes_the_same_calls(
                 run, lambda: recorded(not modes.pop(), tape.rewound(), {})
             )
         tape.spoil()
         left = still_there(run.end())
+    # Fake tensors that outlive the run would reach later runs of the model.
     require_gone(left)
     fakes.require_given()
     fakes.put_given(run.recording.graph)
@@ -214,6 +218,7 @@ def _on_real_tensors(
     real = RealTensors(fakes, one_thread)
     nothing = Tape(is_whole=False)
     with torch.inference_mode(False):
+        # The model may write into its inputs, and shall not reach the person's.
         values = mapped_tensors(arguments, lambda _, __, tensor: tensor.clone())
     kept = state_kept(model), caches_bypassed(model, around, made)
     with RestoringStack(*kept, _random_numbers_of_checks(), real):

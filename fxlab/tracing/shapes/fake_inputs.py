@@ -98,6 +98,7 @@ class FakeInputs:
             allow_scalar_outputs=True,
             allow_dynamic_output_shape_ops=True,
         )
+        # The mode reads this setting once, when it is made.
         with config.patch(fake_tensor_propagate_real_tensors=with_data):
             self.mode = FakeMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
         # To remember a view, torch computes again how much memory it spans: with symbols, the costliest part.
@@ -235,6 +236,7 @@ class FakeInputs:
         if not self._stand_ins:
             return
         numbers = {symbol: sympy.Integer(size) for symbol, size in self._given_by_symbol().items()}
+        # Hints that are worked out later come from here.
         self.shape_env.backed_var_to_val.update(numbers)
         for node in graph.nodes:
             put_hints(node.meta.get("val"), numbers)

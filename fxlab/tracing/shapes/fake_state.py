@@ -74,6 +74,7 @@ def fake_twin(model: nn.Module, mode: FakeTensorMode, training: bool | None = No
     def fake_of(value: torch.Tensor) -> torch.Tensor:
         if isinstance(value, FakeTensor):
             return value
+        # The sizes of weights are no symbols: a graph is for one model.
         fake = mode.from_tensor(value, static_shapes=True)
         if has_data(fake):
             give_data(fake, value.detach().clone())  # torch leaves out the data of parameters

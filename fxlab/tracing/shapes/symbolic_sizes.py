@@ -48,6 +48,7 @@ def put_hints(value: Any, numbers: Mapping[sympy.Symbol, int]) -> None:
     if isinstance(value, SymbolicNumber):
         node = value.node
         if node.has_hint() and (known := node.expr.xreplace(numbers)).is_number:
+            # Torch has no public way to change a hint.
             node._hint = node.pytype(known)
     elif isinstance(value, torch.Tensor):
         put_hints((*value.shape, *value.stride()), numbers)
