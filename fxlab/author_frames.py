@@ -19,7 +19,7 @@ _PACKAGES = os.sep + "site-packages" + os.sep
 _CELL = re.compile(r"ipykernel_\d+[/\\]\d+\.py$|^<ipython-input-")
 """How Jupyter names the files of cells."""
 _MOST_FRAMES = 40
-"""Of one stretch of a traceback that is told: a recursion has thousands."""
+"""Frames shown of one stretch of a traceback: a recursion has thousands."""
 
 
 @dataclass(frozen=True)

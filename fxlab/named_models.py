@@ -61,7 +61,7 @@ class _NotNamedError(ValueError):
 
 
 def _imported(code: str) -> ModuleType:
-    """Import a module as a script beside it would; its later imports are found as well."""
+    """Import a module as a script in its folder would; its later imports are found as well."""
     file = Path(code) if code.endswith(".py") else None
     if file is not None and not file.is_file():
         raise _NotNamedError(f"{code}: there is no such file.")
@@ -111,7 +111,7 @@ def model_class(names: Iterable[str]) -> Any:
 
 
 def has_weights(path: Path) -> bool:
-    """Whether a folder has weights beside its configuration, in a form that transformers loads."""
+    """Whether a folder has weights and a configuration, in a form that transformers loads."""
     return path.is_dir() and any(any(path.glob(name)) for name in _WEIGHTS)
 
 

@@ -38,7 +38,7 @@ _WRITTEN = {
 }  # fmt: skip
 """Modules that code does not write as a function's ``__module__`` does."""
 _PRIVATE = {"torch._C._nn": "F", "torch._C._VariableFunctions": "torch"}
-"""Modules of functions that have a public one of the same name beside them."""
+"""Modules of functions for which a public module has one of the same name."""
 _KINDS_OF_STATE = ("parameter", "buffer", "state", "number", "ParamAOTInput", "BufferAOTInput")
 """Of inputs: those of :class:`fxlab.models.step_record.StepInput`, and names of classes of torch."""
 _OF_TORCH = "_VariableFunctionsClass."
@@ -391,7 +391,7 @@ def _value_rows(value: Any) -> list[tuple[str, str]]:
 
 
 def _items(value: Any) -> Iterator[Any] | None:
-    """Return the values inside another, or ``None`` if it is none that holds others."""
+    """Return the values inside another, or ``None`` if it does not hold others."""
     if isinstance(value, list | tuple):
         return iter(value)
     if isinstance(value, ObjectParts):

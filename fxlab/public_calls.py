@@ -56,7 +56,7 @@ def guided(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fitted(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function; arguments that do not fit are given by the names that it has for them."""
+    """Call a function; arguments that do not fit are passed by the function's own names for them."""
     try:
         return function(*args, **kwargs)
     except TypeError:
@@ -110,7 +110,7 @@ def own_arguments(
 
 
 def _names_of_inputs(model: Any) -> Iterable[str]:
-    """Return the names that a model has for its inputs, which are no other names of options."""
+    """Return the names that a model has for its inputs, without other names of options."""
     model = _original(model)
     try:
         return inspect.signature(getattr(model, "forward", model)).parameters
@@ -168,7 +168,7 @@ def _by_kind(
 
     Several tensors are the inputs of one call: ``trace(f, x, y)``. A path is the file to write:
     ``draw(model, x, "a.svg")``. A model with inputs stands for a session: ``export(model, x, "a.pt2")``. A
-    text beside a function is its name: ``register("halve", function)``.
+    text next to a function is its name: ``register("halve", function)``.
     """
     names = [each.name for each in positional]
     first, more = args[:1], [*args[1:]]

@@ -1,6 +1,6 @@
 """The forms in which a model is given: a module, a graph, a session, an exported program, a file of one.
 
-Only here the rest of fxlab comes to the tracer, and only for a model that is no graph yet.
+Only here the rest of fxlab comes to the tracer, and only for a model that is not a graph yet.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def inputs_or_examples(inputs: Inputs | None, original: torch.nn.Module) -> Inpu
 
 
 def is_session(value: Any) -> TypeGuard[SessionLike]:
-    """Tell whether a value is a session; classes are none."""
+    """Tell whether a value is a session, and not a class."""
     # Not asked of the object itself: reading a stage may build it.
     known = {*dir(type(value)), *getattr(value, "__dict__", ())}
     return not isinstance(value, type) and known.issuperset(_MEMBERS)

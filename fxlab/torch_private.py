@@ -1,7 +1,7 @@
 """Private and experimental names of torch that the core uses: each is looked up here, once.
 
-None of them is needed to read, transform and draw a graph. A torch that has lost one costs the words that
-stand beside it, and ``fxlab doctor`` says so. Names that tracing needs are in
+None of them is needed to read, transform and draw a graph. A torch that has lost one loses the feature named
+next to it, and ``fxlab doctor`` says so. Names that tracing needs are in
 :mod:`fxlab.tracing.torch_private`, those of the compiler in the files ``hooks.py`` of ``fxlab/compiler``.
 """
 

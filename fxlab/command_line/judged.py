@@ -73,7 +73,7 @@ def write_page(session: Session, path: str, title: str = "") -> None:
 
 
 def _first_that_differs(session: Session) -> Transformation:
-    """Return the lowest pass of the stack with which the model is another one."""
+    """Return the lowest pass of the stack with which the model differs."""
     from fxlab.validation import Reference, Status
 
     reference = Reference(session.original, session.inputs)

@@ -274,7 +274,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 _OPTIONS = dict.fromkeys(("shape", "shapes", "input_shape", "input_shapes", "input_size", "sizes"), "inputs")
-"""Options that are no arguments in Python."""
+"""Options that are not arguments in Python."""
 
 
 class _Joined(argparse.Action):

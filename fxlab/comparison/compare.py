@@ -56,7 +56,7 @@ def compare(
     reference, candidate
         A module or function, which is traced; a graph module, exported program, file of one, or session. A
         session alone is compared with its own original. Or runs that :func:`fxlab.record_run` recorded,
-        or their files; a model beside one is recorded here as well, on ``inputs``.
+        or their files; a model compared with a run is recorded here, on ``inputs``.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.
@@ -80,7 +80,7 @@ def compare(
     Raises
     ------
     TypeError
-        If one of the two is no model, or ``inputs`` or ``outputs`` are not of these forms.
+        If one of the two is not a model, or ``inputs`` or ``outputs`` are not of these forms.
     ValueError
         If a model has no weights, does not run on its inputs, or has no such output; or if a node draws
         random numbers that cannot be given to a float64 run.

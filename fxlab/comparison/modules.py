@@ -15,7 +15,7 @@ _MOST = 0.9
 
 @dataclass(frozen=True)
 class Module:
-    """A module of the candidate that computes something, beside that of the reference."""
+    """A module of the candidate that computes something, and its counterpart in the reference."""
 
     candidate: str
     reference: str

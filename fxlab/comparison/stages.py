@@ -43,7 +43,7 @@ class Candidate(Transformation):
 
 @dataclass(frozen=True)
 class Compared:
-    """A candidate beside the reference that it was compared with."""
+    """A candidate and the reference that it was compared with."""
 
     alignment: Alignment
     parted: Collection[Node]

@@ -24,7 +24,7 @@ SAME = "equal", "transposed", "reshaped", "merged", "part"
 WITHIN = "within one shape"
 """The detail of a square weight that is transposed, which nobody has to notice."""
 WRONG = "reordered", "scaled", "wrong layer", "other values"
-"""Forms in which a weight is another one."""
+"""Forms in which a weight may equal another one."""
 ODD = (*WRONG, "permuted", "rounded", "not tied", "only in the candidate", "only in the reference")
 """Forms that a port has to account for."""
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
@@ -41,7 +41,7 @@ _ROUNDINGS = 4
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter or buffer of the candidate beside its counterpart in the reference."""
+    """A parameter or buffer of the candidate, and its counterpart in the reference."""
 
     candidate: str
     """Its name; empty if the candidate has none for those of the reference."""
@@ -238,7 +238,7 @@ def compare_weights(
 
 
 def _forms(values: torch.Tensor, other: torch.Tensor) -> Iterator[str]:
-    """Yield the form in which one weight is another, if it is."""
+    """Yield the form in which one weight equals another, if it does."""
     if 1 < values.dim() == other.dim() <= _MOST_PERMUTED:
         for order in itertools.permutations(range(values.dim())):
             turned = other.permute(order)
@@ -294,7 +294,7 @@ def _place_of(name: str, places: Mapping[str, tuple[str, tuple[int, ...]]]) -> s
 
 
 def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
-    """Describe a weight without an equal beside the one at its place."""
+    """Describe a weight without an equal, compared with the one at its place."""
     values = tensor.values
     if (multiple := ours.multiple_of(tensor)) is not None:
         return Weight(tensor.name, (multiple[0].name,), "scaled", f"{multiple[1]:.6g} times as large")

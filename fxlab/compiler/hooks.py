@@ -68,12 +68,12 @@ class _Around:
 
     @property
     def _is_heard(self) -> bool:
-        """Whether passes are told: not those over a graph inside of another."""
+        """Whether passes are reported: not those over a graph inside another."""
         return threading.get_ident() == self._thread and self._phases == 1
 
     @property
     def is_in_pass(self) -> bool:
-        """Whether a pass runs that is told."""
+        """Whether a pass runs that is reported."""
         return self._is_heard and self._passes > 0
 
     def phase(self, phase: str, call: Call) -> Any:
@@ -134,7 +134,7 @@ class _Around:
 
     @contextmanager
     def _one_pass(self, name: str, graph_module: GraphModule) -> Iterator[bool]:
-        """Tell whether a pass may run, which is told to the listener unless it runs inside another."""
+        """Tell whether a pass may run, and report it to the listener unless it runs inside another."""
         is_told = self._is_heard and not self._passes
         may_run = self._listener.begin_pass(name, graph_module, can_skip=True) if is_told else True
         self._passes += is_told

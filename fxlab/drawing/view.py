@@ -17,16 +17,16 @@ from fxlab.drawing.hierarchy.hierarchy import Group, Hierarchy, Leaf
 FIRST_BUDGET = 40
 """Most boxes of a first picture, unless the top level has more."""
 MOST_ROWS, MOST_COLUMNS = 13.0, 8
-"""Boxes below and beside one another in a first picture, which is to be read without zooming."""
+"""Rows and columns of boxes in a first picture, which should be readable without zooming."""
 MOST_BESIDE = 5
-"""Boxes beside one another in all columns of a training step, between which lines say bytes."""
+"""Boxes side by side in all columns of a training step, whose lines show bytes."""
 HEADING_ROWS, CHIP_ROWS = 0.7, 0.3
 """Room that the heading of an opened group takes, and a row of chips, in rows of boxes."""
 MOST_TRIES = 5
 BUDGET = 150
 """Boxes of a picture that somebody asked to see more in."""
 CHIP_READERS = 5
-"""A value read by this many visible boxes has a line to the first of them, and a chip beside the others."""
+"""A value read by this many visible boxes has a line to the first of them, and a chip at the others."""
 CHIP_CLUSTERS, CHIP_SPAN = 3, 40
 """So has one that is read in this many opened groups, the last of which is more than this many boxes away."""
 
@@ -36,7 +36,7 @@ _Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A value made far away, named beside the box that reads it."""
+    """A value made far away, named at the box that reads it."""
 
     source: Leaf
     """The node that makes the value."""

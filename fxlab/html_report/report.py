@@ -116,7 +116,7 @@ def report(
         session, which has its own.
     ValueError
         If ``path`` does not end in ``.html``, there is no session in a mapping, or ``SOURCE_DATE_EPOCH`` is
-        set and no number.
+        set and not a number.
     OSError
         If the file cannot be written, for example because its folder does not exist.
     RuntimeError
@@ -200,7 +200,7 @@ def _checked(sessions: Mapping[str, Session]) -> Iterator[tuple[str, Session]]:
 
 @dataclass(frozen=True)
 class _Colours:
-    """The overlays that a report is given, and the one that it shows at first."""
+    """The overlays of a report, and the one that it shows at first."""
 
     first: str = ""
     own: tuple[Overlay, ...] = ()

@@ -1,4 +1,4 @@
-"""A session on the screen: its graphs as data, the passes and tables, anew whenever something changes."""
+"""A session on the screen: its graphs as data, the passes and tables, written again at each change."""
 
 from __future__ import annotations
 

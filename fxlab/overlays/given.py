@@ -142,7 +142,7 @@ def from_profiler(profile: Any, *, name: str = "profile", device: bool | None = 
     Raises
     ------
     TypeError
-        If it is no profile.
+        If it is not a profile.
     ValueError
         If it has no ranges.
     """

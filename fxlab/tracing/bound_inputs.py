@@ -38,8 +38,8 @@ class Argument:
     def placeholder_default(self) -> tuple[Any, ...]:
         """Return the model's own default as the ``args`` of a placeholder, empty if a graph cannot have it.
 
-        The held value is never the default: a call that leaves it out would compute another function. There
-        is none for a tensor either, as the nodes were recorded for one.
+        The held value is never the default, as a call without it would compute another function. A tensor
+        has no default either, as the nodes were recorded for one.
         """
         return (self.default,) if self.is_constant and _is_constant(self.default) else ()
 

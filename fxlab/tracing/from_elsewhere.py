@@ -22,7 +22,7 @@ from fxlab.tracing.torch_private import FakeTensor
 
 
 def graph_from_elsewhere(model: object, name: str) -> tuple[GraphModule, Inputs | None]:
-    """Return the graph of an argument that is no module, and the inputs that come with it.
+    """Return the graph of an argument that is not a module, and the inputs that come with it.
 
     Raises TypeError if it is neither a program, the path of one, nor a captured graph; OSError or ValueError
     if the file cannot be read, is broken, or could run code when it is loaded.

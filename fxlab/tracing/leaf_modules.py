@@ -45,7 +45,7 @@ class LeafModules:
             raise ValueError(f"leaf_modules: the model has no module {', '.join(sorted(unknown))}")
 
     def is_leaf(self, module: nn.Module, path: str) -> bool:
-        """Tell whether the module at a path is a leaf; the model itself, at the empty path, is none."""
+        """Tell whether the module at a path is a leaf, which the model itself, at the empty path, is not."""
         if not path:
             return False
         if self.is_named(module, path):

@@ -18,7 +18,7 @@ from fxlab.view_model.wire import clip, to_json
 MOST_CELLS = 128
 """Of a map, in each direction: at most 87 KB, or twice that of numbers that float32 does not hold."""
 MOST_SMALL, MOST_SMALL_CELLS = 32, 20
-"""Small maps beside each other, and their cells in each direction: at most 68 KB, or twice that."""
+"""Small maps side by side, and their cells in each direction: at most 68 KB, or twice that."""
 MOST_TENSORS = 60
 _OF_NODE = ("value", "original", "difference")
 

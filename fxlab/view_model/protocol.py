@@ -486,7 +486,7 @@ class WrittenPair(TypedDict):
     looks: tuple[dict[int, int], dict[int, int]]
     """Of each: place in its tree -> the look of a box with the marks of the two."""
     counterparts: dict[int, list[int]]
-    """Position of a node -> those of the nodes it stands for beside, if not the one of its name alone."""
+    """Position of a node -> those of its counterparts side by side, if not only the one of its name."""
 
 
 class OverlayData(TypedDict):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RUNNERS = (os.path.abspath(__file__), "<frozen runpy>")
-"""Whose frames are no part of a traceback of the script."""
+"""Files whose frames do not belong to a traceback of the script."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def run_script(script: str, arguments: Sequence[str], *, is_module: bool) -> Scr
 
 @contextmanager
 def _as_main_program(script: str, arguments: Sequence[str], *, is_module: bool) -> Iterator[None]:
-    """Let a script find its arguments, and modules beside it."""
+    """Let a script find its arguments, and modules in its folder."""
     folder = os.getcwd() if is_module else os.path.dirname(os.path.abspath(script))
     argv, sys.argv = sys.argv, [script, *arguments]
     if not sys.flags.safe_path:

@@ -161,7 +161,7 @@ def compare_recorded(
     weights: bool,
     gradients: bool,
 ) -> Comparison:
-    """Compare two runs by their fingerprints; a model that is no run is recorded here, on the inputs."""
+    """Compare two runs by their fingerprints; a model in place of a run is recorded here, on the inputs."""
     others = inputs if candidate_inputs is None else candidate_inputs
     runs = _run(reference, inputs, gradients), _run(candidate, others, gradients)
     ours, theirs = map(side_of, runs)

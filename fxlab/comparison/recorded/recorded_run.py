@@ -31,7 +31,7 @@ class Value:
     fingerprint: Fingerprint | None
     """``None`` for memory that holds no values yet, and for layouts that have none."""
     moved: float | None = None
-    """How far rounding each result anew has moved it, relative to the largest element."""
+    """How far rounding each result again has moved it, relative to the largest element."""
 
 
 @dataclass

@@ -74,7 +74,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes each operation of a run, in one thread and on its backward passes, into a :class:`RecordedRun`.
 
     ``modules``: those whose calls are noted. ``state``: saves parameters that are about to be written.
-    ``first``: the same run, recorded before. Each result is then rounded anew, and the distance of values is
+    ``first``: the same run, recorded before. Each result is then rounded again, and the distance of values is
     written into the first run.
     """
 
@@ -233,7 +233,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def given(self, name: str, tensor: torch.Tensor) -> None:
-        """Note a tensor that the run is given."""
+        """Note an input tensor of the run."""
         key = key_of(tensor)
         if key is not None and key not in self._weights and key[0] not in self._memory:
             with undisturbed():
@@ -402,7 +402,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return True
 
     def _value_of_first(self, step: int) -> Value | None:
-        """Return the value of the first run that the last value of a step is beside."""
+        """Return the value of the first run that corresponds to the last value of a step."""
         first, own = self._first, self.run.steps[step]
         if first is None or self._is_astray:
             return None

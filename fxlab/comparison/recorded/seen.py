@@ -1,4 +1,4 @@
-"""Tensors and operators as a recording sees them; results that are rounded anew."""
+"""Tensors and operators as a recording sees them; results that are rounded again."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -79,7 +79,7 @@ def is_unseen(func: Any) -> bool:
 
 
 def has_values(func: Any) -> bool:
-    """Tell whether the results of an operator are there when it returns, and are no fresh memory."""
+    """Tell whether the results of an operator have values when it returns, unlike fresh memory."""
     if not isinstance(func, OpOverload):
         return True
     name = func._schema.name.partition("::")[2]
@@ -111,14 +111,14 @@ _LESS_EXACT = {"high": 2.0**-10, "medium": 2.0**-8}
 
 
 class Rounding:
-    """Rounds the results of operators anew."""
+    """Rounds the results of operators once more."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[torch.device, torch.dtype, float], torch.Tensor] = {}
         self._count = 0
 
     def round(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> None:
-        """Round results anew: each element times one plus a random share of the last place."""
+        """Round results once more: each element times one plus a random share of the last place."""
         self._count += 1
         keys = (key_of(tensor) for _, tensor in tensors_inside([args, kwargs]))
         given = {key[0] for key in keys if key is not None}

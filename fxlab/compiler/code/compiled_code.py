@@ -32,7 +32,7 @@ class CompiledCode:
         Raises
         ------
         ValueError
-            If an argument is none that the code was generated for, or gradients are asked for that it does
+            If the code was not generated for an argument, or gradients are asked for that it does
             not compute.
         """
         for place, (value, given) in enumerate(zip(values, self._given, strict=True)):

@@ -1,4 +1,4 @@
-"""Decompositions of operators, each judged beside the operator itself, on the values of a run."""
+"""Decompositions of operators, each judged against the operator itself, on the values of a run."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def judged(self, call: _Call) -> str:
-        """Return why a decomposition is another function than its operator; empty if it is none."""
+        """Return why a decomposition computes another function than its operator; empty if it does not."""
         leaves, spec = pytree.tree_flatten((call.args, dict(call.kwargs)))
         tensors = tensor_leaves(leaves)
 

@@ -1,4 +1,4 @@
-"""Lowerings of Inductor judged one by one: the generated code of each call beside ATen's kernel for it."""
+"""Lowerings of Inductor judged one by one: the generated code of each call against ATen's kernel for it."""
 
 import math
 import operator
@@ -29,7 +29,7 @@ _MOST_ROUNDS = 32
 
 @dataclass(frozen=True)
 class Lowering:
-    """The generated code of one call beside ATen's kernel, both on the values that the graph computes."""
+    """The generated code of one call and ATen's kernel, both on the values that the graph computes."""
 
     node: Node
     judgement: Judgement
@@ -56,7 +56,7 @@ class Fault:
     """The cause of a mistake in generated code."""
 
     nodes: tuple[Node, ...]
-    """The first call of each operator whose lowering is wrong; none if it is no lowering."""
+    """The first call of each operator whose lowering is wrong; none if no lowering is."""
     words: str
 
 

@@ -168,7 +168,7 @@ def _if_there(module: Any, name: str, graph_module: GraphModule) -> None:
 
 @contextmanager
 def _caches_kept() -> Iterator[None]:
-    """Compile anew, and leave nothing behind of it: no entries of caches, counters or observed sizes."""
+    """Compile again, and leave nothing behind: no entries of caches, counters or observed sizes."""
     from torch._dynamo import config, convert_frame, output_graph, utils
 
     entries = _Entries()

@@ -105,7 +105,7 @@ def _shares(result: Any, read: Mapping[str, torch.Tensor], declared: set[str]) -
 
 
 def _differ(told: Any, came: Any) -> bool:
-    """Tell whether known numbers are others; a symbol may be any."""
+    """Tell whether known numbers differ; a symbol may be any."""
     if len(told) != len(came):
         return True
     return any(isinstance(a, int) and a != b for a, b in zip(told, came, strict=True))

@@ -65,7 +65,7 @@ def modules_read_by(function: Callable[..., Any], given: Mapping[str, Any]) -> d
 
 
 def plain_function(function: Callable[..., Any]) -> types.FunctionType:
-    """Return the Python function that an object calls; ``TypeError`` if it is none of Python."""
+    """Return the Python function that an object calls; ``TypeError`` if it is not written in Python."""
     known: Any = getattr(function, "__func__", function)
     if not isinstance(known, types.FunctionType):
         known = vars(type(known)).get("__call__")

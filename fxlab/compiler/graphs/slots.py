@@ -1,6 +1,6 @@
 """Placeholders of a flat graph: inputs, parameters and buffers.
 
-They are told by identity: the values that Dynamo's graph ran with are the model's parameters, or copies of
+They are found by identity: the values that Dynamo's graph ran with are the model's parameters, or copies of
 the inputs. Descriptors of AOTAutograd lead from there to later graphs.
 """
 

@@ -19,7 +19,7 @@ _FILES = {phase: f"{phase}{'_graph' * (phase == 'joint')}.py" for phase in PHASE
 _CONFIGS = ("config", "inductor_config", "torch._inductor.config")
 _ROOTS = {name.partition(".")[0] for name in _CONFIGS}
 _ELSEWHERE = {"freezing": "Dynamo reads it too. Set torch._inductor.config.freezing before the compile"}
-"""Options that more than passes read, and why they are no switches."""
+"""Options that not only passes read, and why they cannot be switched."""
 
 
 OF_AUTOGRAD = ("activation_memory_budget",)

@@ -85,7 +85,7 @@ class _Around:
         return self._one("run_decompositions", attribute_of(program, "graph_module"), call, program)
 
     def _told(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a pass that is a function, which is told of when it is called."""
+        """Return a wrapper of a pass that is a function, which reports its calls."""
         is_function = inspect.isfunction(function)
         name = function.__name__ if is_function else type(function).__name__
 

@@ -85,7 +85,7 @@ def record_passes(
     Raises
     ------
     TypeError
-        If ``inputs`` are nothing that a model can be called with, or one of ``functions`` is no function
+        If no model can be called with ``inputs``, or one of ``functions`` is not a function
         that is written in Python.
     RuntimeError
         If another record is being made in this process.

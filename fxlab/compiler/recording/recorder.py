@@ -51,7 +51,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Crash:
-    """A pass that has raised, or has left a graph that is none."""
+    """A pass that has raised, or has left a graph that cannot run."""
 
     graph: tuple[int, str]
     """The number of the graph, and the kind of the stack."""
@@ -90,7 +90,7 @@ class Step:
 
     @property
     def is_change(self) -> bool:
-        """Whether the graph is another one after it."""
+        """Whether it has changed the graph."""
         return self.before is not self.after
 
 

@@ -116,7 +116,7 @@ def _copied(
 ) -> dict[Node, Node] | None:
     """Copy the nodes of a part into a graph; each that is not the call of its name before gets a suffix.
 
-    A value may be computed in both parts, and the compiler numbers nodes anew.
+    A value may be computed in both parts, and the compiler numbers nodes again.
     """
     taken = {node.name for node in graph.nodes}
     copies: dict[Node, Node] = {}

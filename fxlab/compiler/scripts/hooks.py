@@ -100,7 +100,7 @@ class _AroundScript:
         return self._noted(compiled, note)
 
     def parts(self, call: Call) -> Any:
-        """Hear of a graph that AOTAutograd is given: Dynamo's, or a part that a backend made of it."""
+        """Hear of a graph that AOTAutograd receives: Dynamo's, or a part that a backend made of it."""
         compile_part = call()
 
         @functools.wraps(compile_part, assigned=())

@@ -69,7 +69,7 @@ class CompileRecord(OtherNames, Told):
                 The function was captured and compiled; a recompile names the value that has changed, both its
                 values, and the line that reads it.
             ``discard``
-                A capture was thrown away and begun anew.
+                A capture was thrown away and begun again.
             ``break``, ``skip``, ``limit``, ``error``
                 A graph ends at a line; the function is left to Python; it has been compiled too often; its
                 compile has raised an error.
@@ -120,7 +120,7 @@ class CompileRecord(OtherNames, Told):
         return pd.DataFrame(rows, columns=columns)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
-        """Write it as a folder of texts, which ``diff -r`` compares with another one, beside a report.
+        """Write it as a folder of texts, which ``diff -r`` can compare with another, and a report.
 
         The folder has ``report.html``, tables (``graphs.csv``, ``story.csv``, ``guards.csv``) and
         ``remarks.txt``. For each stack of passes there is a folder with each stage (a line for each node,

@@ -139,7 +139,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
     def custom_operators(self) -> pd.DataFrame:
         """List custom operators that do something else than their fake results and schemas say.
 
-        The graph runs on the inputs of the session, and each operator that is none of torch's is compared
+        The graph runs on the inputs of the session, and each operator that is not torch's own is compared
         with its ``register_fake`` and its ``mutates_args``. Inductor generates code according to these.
 
         Returns
@@ -233,7 +233,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         Raises
         ------
         TypeError
-            If ``node`` or ``pattern`` is no name.
+            If ``node`` or ``pattern`` is not a name.
         ValueError
             If no stage has the node, or there is no such pattern or pass.
         """
@@ -312,7 +312,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         Raises
         ------
         TypeError
-            If ``rounds`` is no integer.
+            If ``rounds`` is not an integer.
         ValueError
             If it is not positive, or no code was generated: see :meth:`generate_code`.
         """
@@ -343,7 +343,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def lowerings(self) -> pd.DataFrame:
-        """Judge the generated code of each operator by itself, beside ATen's kernel for it.
+        """Judge the generated code of each operator by itself, against ATen's kernel for it.
 
         Both run on the values that ATen's kernels compute, so that no mistake is passed on. The calls become
         one graph whose code is generated once; passes do not run again. Where ``compiled code`` is different,

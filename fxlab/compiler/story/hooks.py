@@ -42,7 +42,7 @@ _FRAMES = "torch._dynamo.convert_frame"
 
 
 def hear_story(patches: Patches, story: Story, of_other_thread: Callable[[str], None] | None = None) -> None:
-    """Write down Dynamo's events of functions, in any thread; compiles of others are told as well."""
+    """Write down Dynamo's events of functions, in any thread; compiles of other threads are reported too."""
     heard = _StoryHeard(story, of_other_thread)
     patches.around(f"{_FRAMES}:_compile", heard.compiled, "Compiles and recompiles are not told")
     lost = "Reasons of recompiles are not told"
@@ -163,7 +163,7 @@ class _StoryHeard:
         return call()
 
     def restarted(self, call: Call) -> Any:
-        """Hear of a capture that is begun anew; after a graph break that is part of the break."""
+        """Hear of a capture that is begun again; after a graph break that is part of the break."""
         error, result = call.given(0), call()
         event = self._compile_of(current_compile())
         if event is not None and not type(error).__name__.startswith("Speculation"):
@@ -174,7 +174,7 @@ class _StoryHeard:
         return result
 
     def replaced(self, call: Call) -> Any:
-        """Hear of a symbolic size that is given a number."""
+        """Hear of a symbolic size that becomes a number."""
         environment, symbol, value = call.given(0), call.given(1), call.given(2)
         known = getattr(environment, "replacements", {}).get(symbol)
         result = call()

@@ -51,7 +51,7 @@ _CONTENT = 8
 """Of the numbers in such an input, not only of comparisons of them."""
 _CONDITION = 16
 _ANGLE = 32
-"""Of a sine or cosine, by which positions are told apart."""
+"""Of a sine or cosine, which positions are encoded by."""
 _TOUCHED = 64
 """Of parameters, or of data."""
 _DATA = 128

@@ -1,4 +1,4 @@
-"""The columns of a training step: forward down, backward up beside it, the optimizer behind."""
+"""The columns of a training step: forward down, backward up next to it, the optimizer behind."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -16,7 +16,7 @@ FEWEST_LOOSE = 6
 
 
 def columns_of(root: Draft, backward: AbstractSet[fx.Node]) -> tuple[int, ...]:
-    """Return the column of each child of the root; none for a graph that is no step."""
+    """Return the column of each child of the root; none for a graph that is not a step."""
     if not backward:
         return ()
     place = {node: number for number, child in enumerate(root.children) for node in nodes_in(child)}
@@ -74,7 +74,7 @@ def _is_loose(root: Draft, child: Draft | fx.Node) -> bool:
 
 
 def _passes(place: dict[fx.Node, int], backward: AbstractSet[fx.Node]) -> dict[fx.Node, int]:
-    """Return the pass of each node; the optimizer's depends on the backward pass and is none of it."""
+    """Return the pass of each node; nodes of the optimizer depend on the backward pass, but are not in it."""
     passes: dict[fx.Node, int] = {}
     for node in next(iter(place)).graph.nodes:
         if node not in place:

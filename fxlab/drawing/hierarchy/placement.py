@@ -178,7 +178,7 @@ class Placement:
         return chain
 
     def _call(self, key: str, value: Any) -> ModuleCall | None:
-        """Return the call that an entry of a stack of module calls stands for; the root is none."""
+        """Return the call that an entry of a stack of module calls stands for, which the root has not."""
         path, owner = stack_entry(key, value)
         entry = key, path
         if entry not in self._calls:

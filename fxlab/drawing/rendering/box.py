@@ -24,7 +24,7 @@ SHEET = 4.0
 """Between the borders of a box that stands for several blocks."""
 TOGGLE_ROOM = 18.0
 CLUSTER_MARGIN = 30.0
-"""Room beside a cluster's title for its sign and its rounded corner."""
+"""Room next to a cluster's title for its sign and its rounded corner."""
 LONGEST_TITLE, LONGEST_LINE, LONGEST_CHIP = 32, 40, 22
 WIDEST_JOINED = 250.0
 """Two lines under a title are one if that is no wider: pictures are higher than windows are."""
@@ -120,7 +120,7 @@ def with_line(box: Box, words: str) -> Box:
 
 
 def _joined(lines: Sequence[str]) -> tuple[str, ...]:
-    """Join lines where they have room beside one another."""
+    """Join lines where they have room side by side."""
     joined: list[str] = []
     for line in lines:
         longer = f"{joined[-1]} · {line}" if joined else ""

@@ -100,7 +100,7 @@ def to_dot(
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A view beside others in one drawing."""
+    """One of several views in a drawing."""
 
     name: str
     """The heading."""

@@ -80,7 +80,7 @@ _ESCAPES = str.maketrans({c: f"&#{ord(c)};" for c in "&<>\"'\t\n\r"})
 def safe_svg(graphviz_svg: bytes, tooltips: Mapping[str, str]) -> str:
     """Return an SVG of Graphviz as one that is safe anywhere; its sizes are in CSS pixels.
 
-    Words are placed anew by the metrics of one font, as the reader has other fonts than Graphviz.
+    Words are placed again by the metrics of one font, as the reader has other fonts than Graphviz.
     ``tooltips``: id of a box, cluster or edge -> words about it.
     """
     root = ET.fromstring(graphviz_svg)

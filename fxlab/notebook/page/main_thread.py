@@ -60,7 +60,7 @@ def _interruptible(action: Callable[[], object], then: Callable[[], object]) -> 
 
 
 def _loop_of_main_thread() -> Any:
-    """Return the event loop of the kernel that this is, or ``None`` if this is none."""
+    """Return the event loop of this kernel, or ``None`` if this process is not a kernel."""
     from IPython import get_ipython
 
     return getattr(getattr(get_ipython(), "kernel", None), "io_loop", None)

@@ -1,4 +1,4 @@
-"""A backend of ``torch.compile`` that keeps the graphs it is given."""
+"""A backend of ``torch.compile`` that keeps the graphs it receives."""
 
 from __future__ import annotations
 

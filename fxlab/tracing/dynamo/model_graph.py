@@ -184,7 +184,7 @@ class _Rewritten:
         self._copies[node] = copy
 
     def _hold(self, path: str, value: Any) -> str:
-        """Keep an attribute under a path, or one beside it if another has that already."""
+        """Keep an attribute under a path, or under one like it if another attribute has that already."""
         number, free = 1, path
         while free in self._held and self._held[free] is not value:
             number, free = number + 1, f"{path}_{number}"

@@ -42,7 +42,7 @@ def from_exported(program: ExportedProgram) -> GraphModule:
     Raises
     ------
     TypeError
-        If ``program`` is no exported program.
+        If ``program`` is not an exported program.
 
     Examples
     --------

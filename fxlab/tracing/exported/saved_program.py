@@ -26,7 +26,7 @@ _PICKLES = re.compile(r"data/(sample_inputs|weights|constants)/\w+\.pt")
 _TABLES = re.compile(r"(models|data/weights|data/constants)/\w+\.json")
 _WITHOUT_CODE = re.compile(r"archive_format|archive_version|byteorder|\.data/\w+|version|extra/.*")
 _OLDER = "version"
-"""A record that archives of torch 2.7 and older have beside the others, which are read in another way."""
+"""A further record in archives of torch 2.7 and older, which are read in another way."""
 _ARITHMETIC = {
     "add", "sub", "mul", "floordiv", "truediv", "mod", "pow", "neg", "pos", "abs", "eq", "ne", "lt", "le",
     "gt", "ge", "and_", "or_", "xor", "not_", "invert", "lshift", "rshift", "getitem",
@@ -204,7 +204,7 @@ def _is_plain(node: ast.AST) -> bool:
 
 
 def _is_operator(target: str) -> bool:
-    """Tell whether the target of a call is an operator; ``torch.ops.load_library`` is none."""
+    """Tell whether the target of a call is an operator, which ``torch.ops.load_library`` is not."""
     if target.startswith("_operator."):
         return target.removeprefix("_operator.") in _ARITHMETIC
     if _ON_SIZES.fullmatch(target):

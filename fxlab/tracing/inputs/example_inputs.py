@@ -59,7 +59,7 @@ def example_inputs(
     Raises
     ------
     TypeError
-        If ``model`` is no module.
+        If ``model`` is not a module.
     ValueError
         If the model has no configuration, or something it needs cannot be guessed; the message names it.
 

@@ -23,7 +23,7 @@ SAMPLES = 8000
 GRID = 4
 """The patches of an image, down and across."""
 FRAMES_OF_VIDEO = 2
-"""The frames of a video, where they are told with it."""
+"""The frames of a video, for models that take their number with it."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Derivative:
         return self.name
 
     def __call__(self, *given: Any) -> Any:
-        """Differentiate the graph at the first of the arguments; it is given the others as well."""
+        """Differentiate the graph at the first of the arguments; the others are its further inputs."""
         if self.name in LINEAR:
             output, _, *others = self.taken(*given)
             return (output, *others)

@@ -363,7 +363,7 @@ class Recording:
         return self._get_attr(name)
 
     def module_node(self, module: nn.Module) -> Node:
-        """Return a ``get_attr`` node of a module that is handed to a call as it is."""
+        """Return a ``get_attr`` node of a module that is itself an argument of a call."""
         node = self._get_attr(self._paths[module])
         self.describe_place(node)
         return node

@@ -128,7 +128,7 @@ def _object_node(value: Any, graph: Graph, build: Callable[[Any], Any]) -> Any:
 
 
 def _given(value: Any) -> list[str]:
-    """Return the fields of a dataclass that its constructor is given."""
+    """Return the fields of a dataclass that its constructor takes."""
     return [field.name for field in dataclasses.fields(value) if field.init]
 
 

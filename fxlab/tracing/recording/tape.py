@@ -16,7 +16,7 @@ _PLAIN = (
     *(int, float, complex, bool, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format),
     *(MethodType, BuiltinMethodType, MethodWrapperType),
 )
-"""The types of values, and of functions that are made anew each time that they are looked up."""
+"""The types of values, and of functions that are made again at each look-up."""
 
 
 class Tape:
@@ -79,7 +79,7 @@ class Replay:
         return result
 
     def spoil(self) -> NoReturn:
-        """Raise: the call is another one than before."""
+        """Raise the error that the call has changed."""
         self.is_over = True
         raise OtherRecordingError("The call is not the one that was made before.")
 

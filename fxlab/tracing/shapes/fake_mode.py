@@ -42,7 +42,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         self.of_shape = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Make a call; one that is given functions, by the rule that torch has for its own class of modes."""
+        """Make a call; one that takes functions, by the rule that torch has for its own class of modes."""
         if func is torch.ops.aten._efficientzerotensor.default:
             # Of one that holds no numbers C++ asks sizes as plain numbers, when a derivative is added to it.
             func = torch.ops.aten.zeros.default
@@ -54,7 +54,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return rule(self, *args, **(kwargs or {}))
 
     def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Make each view anew if asked to, and an alias without asking about sizes."""
+        """Make each view again if asked to, and an alias without asking about sizes."""
         if func is torch.ops.aten.alias.default and _is_plain(args[0]):
             with in_kernel_invocation_manager(self):
                 return FakeTensor(self, args[0].data, args[0].fake_device)

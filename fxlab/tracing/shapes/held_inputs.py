@@ -109,7 +109,7 @@ def _name(node: Node, path: tuple[Any, ...], dim: int) -> sympy.Symbol:
 
 
 def _range(allowed: Any, name: sympy.Symbol) -> list[Any]:
-    """Return the conditions on a size; that it is no 0 or 1 is none, as for ``torch.export`` itself."""
+    """Return the conditions on a size, except that it is neither 0 nor 1, as ``torch.export`` does."""
     if allowed is None:
         return []
     conditions = []

@@ -64,7 +64,7 @@ def _merged(changes: Iterable[Mapping[sympy.Symbol, int]]) -> dict[sympy.Symbol,
 def larger_batch(fakes: FakeInputs) -> dict[Size, int]:
     """Return the first dimensions of all inputs for one more item in a batch.
 
-    An input may have several rows for each item, as the patches of images do beside a text.
+    An input may have several rows for each item, as the patches of images next to a text.
     """
     rows = {size: number for size, number in fakes.given.items() if size[-1] == 0}
     batch = math.gcd(*rows.values())

@@ -17,7 +17,7 @@ from fxlab.validation.verdicts.runs import Runs
 from fxlab.values.nested import Path, tensors_inside
 
 _TRIES = 2
-"""How often weights that only one graph has are rounded anew."""
+"""How often weights that only one graph has are rounded again."""
 _ROUNDINGS = 4
 """How many times as far as that does two values may be apart: merges round at each step."""
 _AROUND = 8

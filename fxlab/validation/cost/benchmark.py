@@ -250,7 +250,7 @@ def benchmark(
     Raises
     ------
     TypeError
-        If one of the models is none, or ``inputs`` nothing that a model can be called with.
+        If one of the models is not a model, or it cannot be called with ``inputs``.
     ValueError
         If a name is not that of a pass, a pass fails, there are too many passes to combine, or the model does
         not run.

@@ -379,7 +379,7 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def restart(self) -> None:
-        """Count anew: from here on only tensors that are made from here on."""
+        """Start again, with the tensors that are made from here on."""
         self.peak = 0
         self._alive.clear()
 

@@ -152,7 +152,7 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
     Raises
     ------
     TypeError
-        If ``model`` is no module or session, or ``inputs`` nothing that a model can be called with.
+        If ``model`` is neither a module nor a session, or no model can be called with ``inputs``.
     ValueError
         If it does not run on the inputs, has no weights (the meta device), or ``rounds`` is not positive.
 

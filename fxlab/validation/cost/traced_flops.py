@@ -41,7 +41,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return math.nan if self.unknown else float(self.known)
 
     def restart(self) -> None:
-        """Count anew."""
+        """Start again at zero."""
         self.known = 0
         self.unknown = {}
 

@@ -16,7 +16,7 @@ from fxlab.values.tensors import bits_of, tensor_leaves
 
 
 def check_batch(batch: Any, number: int) -> None:
-    """Raise the ``TypeError`` that says that a batch is none."""
+    """Raise the ``TypeError`` for a value that is not a batch."""
     if not isinstance(batch, Mapping | tuple | list | torch.Tensor):
         raise TypeError(
             f"batches: expected mappings, tuples, lists or tensors, got "

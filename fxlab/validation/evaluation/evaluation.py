@@ -82,7 +82,7 @@ class Evaluation(Judged):
     verdict: Verdict
     """The verdict over all batches: that on the worst, with words on the others."""
     worst: tuple[WorstBatch, ...]
-    """The worst batches, the worst first: by their status, then by their error beside the rounding."""
+    """The worst batches, the worst first: by their status, then by their error relative to the rounding."""
     rows: tuple[Row, ...] = field(repr=False)
     """The numbers kept of each batch, in their order; :attr:`batches` is the table of them."""
     total: int | None = None
@@ -138,7 +138,7 @@ class Evaluation(Judged):
 
         Intervals are at 95%: of shares after Wilson, of means (over batches, weighted by their elements)
         normal; a perplexity's is that of the mean loss, exponentiated. ``n`` counts decisions, batches or
-        tokens. Measures that are no estimates, such as the largest difference, have no interval.
+        tokens. Measures that are not estimates, such as the largest difference, have no interval.
         """
         compared = [row for row in self.rows if row.status in _ORDER]
         same = sum(row.status == Status.SAME_BITS for row in compared)

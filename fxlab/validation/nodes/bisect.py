@@ -87,7 +87,7 @@ def bisect(
     Raises
     ------
     TypeError
-        If ``model`` is none, ``inputs`` are nothing that a model can be called with, or ``passes`` are given
+        If ``model`` is not a model, cannot be called with ``inputs``, or ``passes`` are given
         with a session, which has its own.
     ValueError
         If the original does not run on the inputs, or cannot be judged (see :func:`verdict`), or its outputs
@@ -96,7 +96,7 @@ def bisect(
     Notes
     -----
     Rewrites are told apart for each ``RewritePass``, as those of fxlab are: the
-    pass is applied anew, limited to some of its candidates (:meth:`Transformation.only`).
+    pass is applied again, limited to some of its candidates (:meth:`Transformation.only`).
 
     Examples
     --------

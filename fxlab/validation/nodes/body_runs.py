@@ -59,7 +59,7 @@ class BodyPair:
     original: Body
     transformed: Body
     inputs: dict[Node, Node]
-    """The inputs of the transformed one that are given the same as one of the original, and those."""
+    """Input of the transformed one -> the input of the original that receives the same value."""
 
 
 def matching_bodies(

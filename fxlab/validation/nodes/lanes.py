@@ -41,7 +41,7 @@ class Lane:
         self.drawn: dict[Node, list[Draw]] = {}
         """The random numbers that nodes have drawn, or were given."""
         self.to_draw: Mapping[str, list[Draw]] = {}
-        """By name of a node, the random numbers that it is given."""
+        """Name of a node -> its random numbers."""
         self._name = name
         own = with_own_state(module)
         self._interpreter = Interpreter(own, garbage_collect_values=False, graph=module.graph)
@@ -129,7 +129,7 @@ class ExactLanes:
         self._transformed = _exact_interpreter(second, transformed)
         self._rounding = _exact_interpreter(second, transformed, rounded_anew)
         self._kept: dict[Node, list[Any]] = {}
-        """Of nodes without a match: the value, and those with new values rounded anew."""
+        """Of nodes without a match: the value, and those with new values rounded again."""
         self._rounded: set[Node] = set()
         """Nodes whose values come from nodes that have no float64."""
 
@@ -142,7 +142,7 @@ class ExactLanes:
         return self._run(self._original, node, start, 0)
 
     def transformed(self, node: Node, start: Callable[[Node], Any]) -> list[Any]:
-        """Run one of the transformed graph, and again with new values rounded anew, if it has any."""
+        """Run one of the transformed graph, and again with new values rounded once more, if it has any."""
         exact = self._run(self._transformed, node, start, 0)
         inputs = [self._kept.get(value, ()) for value in node.all_input_nodes if start(value) is NOT_THERE]
         if not self._holds_new_values(node) and all(len(values) < 2 for values in inputs):

@@ -1,4 +1,4 @@
-"""Running two graphs in step, each node of one beside the node of the other that it matches."""
+"""Running two graphs in step, each node next to its match in the other graph."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ class Exact:
     original: Any
     transformed: Any
     rounded_anew: list[Any]
-    """The transformed one with new values rounded anew; empty if there are none."""
+    """The transformed one with new values rounded again; empty if there are none."""
     is_rounded: tuple[bool, bool]
     """Whether the node of the original, and the other, has no float64, or an unmatched node before it."""
 
@@ -267,7 +267,7 @@ class SideBySide:
             return Exact(exact, transformed[0], transformed[1:], is_rounded)
 
     def _is_boundary(self, node: Node) -> bool:
-        """Tell whether runs on the original's values start anew at a node of either graph."""
+        """Tell whether runs on the original's values start again at a node of either graph."""
         return node not in self._incomparable and (node in self._partners or node in self._matching.originals)
 
     def _value_again(self, node: Node) -> Any:

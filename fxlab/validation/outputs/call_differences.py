@@ -1,4 +1,4 @@
-"""Differences of two calls that are none of the numbers in their outputs."""
+"""Differences of two calls other than the numbers in their outputs."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names of one model for inputs and tensors of another, so that both are told of in the same words."""
+"""Names of one model for inputs and tensors of another, so that tables use the same names for both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

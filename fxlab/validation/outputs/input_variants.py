@@ -79,7 +79,7 @@ def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str
         By these names; ``as given`` is the first. Others are there only where they differ from it:
 
         ``other values``
-            Floating-point numbers are drawn anew with the same mean and deviation, the integers of each
+            Floating-point numbers are drawn again with the same mean and deviation, the integers of each
             tensor change places (so they stay in range). Masks, of zeros and ones, stay.
         ``other tokens``
             Token ids drawn from the whole ``vocabulary``, its first and last among them.
@@ -94,7 +94,7 @@ def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str
             Of images, which are floating-point tensors of four or five dimensions: the half, one more, and
             both twice less one, so that there are odd and even sizes.
         ``half masked``, ``left half masked``, ``masked by row``
-            The second half of each mask is zero; the first half; and ends that are others in each row.
+            The second half of each mask is zero; the first half; and another end in each row.
         ``large values``, ``very large values``, ``zeros``, ``a NaN``
             Floating-point numbers times 100, times 10,000, none, and one of each tensor NaN.
 
@@ -127,7 +127,7 @@ def input_variants(inputs: Inputs, *, vocabulary: int | None = None) -> dict[str
 def vocabulary_of(model: torch.nn.Module) -> int | None:
     """Return how many token ids a graph takes: the rows of the embedding that an input is looked up in.
 
-    ``None`` if there is no such embedding, or the model is no graph; the least if there are several.
+    ``None`` if there is no such embedding, or the model is not a graph; the least if there are several.
     """
     if not isinstance(model, GraphModule):
         return None

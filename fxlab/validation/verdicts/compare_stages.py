@@ -53,7 +53,7 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     Raises
     ------
     TypeError
-        If ``session`` is none.
+        If ``session`` is not a session.
 
     Examples
     --------

@@ -167,7 +167,7 @@ class NothingReturnedError(ValueError):
 
 
 class RunsCompared:
-    """Another model beside an original, each with its runs on the same inputs."""
+    """An original and another model, each with its runs on the same inputs."""
 
     def __init__(self, original: Runs, transformed: Runs) -> None:
         self._random_numbers = random_numbers(original, transformed)
@@ -197,7 +197,7 @@ class RunsCompared:
 
     @property
     def runs(self) -> tuple[Runs, Runs]:
-        """The runs of both, with the random numbers that they are given."""
+        """The runs of both, with their random numbers."""
         return self._original, self._transformed
 
     @property
@@ -420,7 +420,7 @@ class RunsCompared:
 
     @cached_property
     def _moved(self) -> list[_Tries]:
-        """The distances by which float64 runs move if all numbers that are not exact are rounded anew.
+        """The distances by which float64 runs move if all numbers that are not exact are rounded again.
 
         These are all numbers of models whose outputs are in float64, as no wider dtype shows the effect of
         their rounding, and results of nodes that have no float64, unless both models compute the same ones in

@@ -75,7 +75,7 @@ class Decisions:
         return replaced
 
     def differ_from(self, other: "Decisions") -> bool:
-        """Tell whether any decision is another one."""
+        """Tell whether any decision differs."""
         return self.taken.keys() != other.taken.keys() or any(
             len(ours) != len(other.taken[key]) or any(map(_unequal, ours, other.taken[key]))
             for key, ours in self.taken.items()

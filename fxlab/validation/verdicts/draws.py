@@ -22,14 +22,14 @@ _NAMES = {
 """Operators by the kind of numbers they draw; others go by torch's name."""
 
 _STANDARD: dict[str, tuple[float, float]] = {"uniform": (0.0, 1.0), "normal": (0.0, 1.0)}
-"""The numbers that say so, where an operator is given none."""
+"""The parameters of an operator that is called without any."""
 
 _OF_NUMBERS = frozenset({"uniform", "normal", "exponential", "geometric", "cauchy", "log_normal"})
 _OF_NUMBERS |= {"bernoulli", "random", "randint", "randperm"}
 """Distributions that numbers tell, if no tensors do."""
 
 _OF_TENSORS = frozenset({"bernoulli", "multinomial", "poisson", "binomial", "rrelu_with_noise"})
-"""Operators that make choices by the tensors that they are given."""
+"""Operators that make choices by the tensors among their arguments."""
 
 _AROUND = ("around computed means",)
 
@@ -182,7 +182,7 @@ class DrawsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def given_draws(drawn: Sequence[Draw] | None) -> AbstractContextManager[Any]:
-    """Return a context in which operators are given random numbers, if there are any to give."""
+    """Return a context in which operators use the given random numbers, if there are any."""
     return nullcontext() if drawn is None else DrawsMode(Draws(drawn))
 
 
@@ -370,6 +370,6 @@ def _dtype(func: OpOverload, named: dict[str, Any], default: torch.dtype) -> tor
 
 
 def _normal(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:
-    """Return the means and deviations that a call is given."""
+    """Return the means and deviations of a call."""
     named = {"mean": 0.0, "std": 1.0} | _named(func, args, kwargs)
     return iter((named["mean"], named["std"]))

@@ -62,7 +62,7 @@ class Settings(TypedDict, total=False):
     everywhere: bool
     """Whether that is taken for inputs as well, and for each result of an operator."""
     drawn: Sequence[Draw]
-    """The random numbers that operators are given."""
+    """The random numbers for operators."""
 
 
 def run_in_float64(
@@ -85,7 +85,7 @@ def run_in_float64(
 
     ``own``: the same graph on the same inputs as it is; left out, it is run if a node has no float64.
     ``written``: inputs, buffers and parameters that the graph writes. ``visit``: called with each node and
-    its result. Raises ValueError if a node draws other random numbers than those that are given, or runs
+    its result. Raises ValueError if a node draws other random numbers than the given ones, or runs
     neither in float64 nor in its own dtypes.
     """
     args, kwargs = wide_arguments(inputs, settings.get("move") if settings.get("everywhere") else None)

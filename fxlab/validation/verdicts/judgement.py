@@ -57,9 +57,9 @@ class Versions:
     exact_original: torch.Tensor
     exact_transformed: torch.Tensor
     rounded_anew: Sequence[torch.Tensor] = ()
-    """The transformed one in float64 with its new values rounded anew, as often as that was tried."""
+    """The transformed one in float64 with its new values rounded again, as often as that was tried."""
     replaced_anew: Sequence[torch.Tensor] = ()
-    """The original in float64 with the vectors rounded anew that the transformed one does not have."""
+    """The original in float64 with those vectors rounded again that the transformed one does not have."""
     moved: Sequence[Sequence[torch.Tensor]] = ()
     """How far a float64 run moves if values that are inexact even there are rounded again: a few tries."""
     decided: torch.Tensor | None = None
@@ -105,7 +105,7 @@ class Errors:
     transformed: float
     """Of the transformed."""
     function: float
-    """Of the transformed when it runs in float64 as well: the rest is no rounding of activations."""
+    """Of the transformed when it runs in float64 as well, where activations are not rounded."""
     new_values: float
     """The part of ``function`` that rounding new weights and constants once explains."""
     replaced: float

@@ -23,7 +23,7 @@ _BLOCK = 2**20
 """How many numbers are moved at once."""
 
 TRIES = 3
-"""How often new values are rounded anew: their effect is random, and this is to average over."""
+"""How often new values are rounded again: the effect is random, and this averages over it."""
 
 
 class NewValues:
@@ -149,7 +149,7 @@ class _NewParts:
     def of(
         cls, tensor: torch.Tensor, parts: set[int], vectors: Iterable[tuple[torch.dtype, bytes]]
     ) -> "_NewParts":
-        """Find them, beside the parts and the vectors that are known."""
+        """Find them, besides the known parts and vectors."""
         if tensor.dim() < 2:
             return cls(tuple(tensor.shape), (_new_elements(tensor, vectors).reshape(-1),))
         flags = [

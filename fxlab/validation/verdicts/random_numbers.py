@@ -1,4 +1,4 @@
-"""Random numbers of two models: whether both draw the same, and which ones are given to the second."""
+"""Random numbers of two models: whether both draw the same, and which ones the second gets."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ def random_numbers(original: Runs, transformed: Runs) -> RandomNumbers:
     """Compare the random numbers that two models draw from the same seed.
 
     A model that draws in the same way, in the same order and shapes and from the same distributions, may get
-    other numbers for all that: of other dtypes, or in another order of memory. Then it is given those of the
+    other numbers nevertheless, in other dtypes or another order of memory. Then it gets those of the
     original, so that the rest can be compared.
     """
     ours, theirs = original.observed.record, transformed.observed.record

@@ -132,13 +132,13 @@ class Runs:
         self._replayed = drawn
 
     def given(self, drawn: Sequence[Draw]) -> "Runs":
-        """Return the runs of the same graph with random numbers that its operators are given."""
+        """Return the runs of the same graph with given random numbers for its operators."""
         own = self._name, self.inputs, self._parameters, self._beside, self._weights, self.names
         return Runs(self.graph_module, *own, drawn)
 
     @property
     def draws(self) -> Draws:
-        """The random numbers that its operators draw, or are given."""
+        """The random numbers that its operators draw or receive."""
         is_known = self._given is None and not self._observed.record.draws
         return Draws() if is_known else self._own.noted.draws
 
@@ -237,7 +237,7 @@ class Runs:
 
     @property
     def decides_otherwise(self) -> int:
-        """The number of its decisions that are others than those of float64 in the same place."""
+        """The number of its decisions that differ from those of float64 in the same place."""
         return self._with_own_decisions[1].otherwise
 
     @property

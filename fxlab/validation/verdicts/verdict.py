@@ -84,7 +84,7 @@ def verdict(
         inputs. Those that the original refuses are not compared, and the answer says so.
     gradients
         Whether to compare gradients as well, of inputs and of the parameters that both have. They are judged
-        as outputs are, against those of the float64 run. Parameters that a pass has made anew (merged or
+        as outputs are, against those of the float64 run. Parameters that a pass has created (merged or
         folded weights) have no counterpart: ``without_gradients`` names them. One that trains in one of the
         two only, and an output from which gradients flow in one only, is a difference.
 
@@ -97,7 +97,7 @@ def verdict(
     Raises
     ------
     TypeError
-        If one of the two is no module or session, or ``inputs`` nothing that a model can be called with.
+        If one of the two is neither a module nor a session, or no model can be called with ``inputs``.
     ValueError
         If one of them does not run on the inputs, or returns no tensors, or has no weights (the meta device),
         or if the original draws random numbers that cannot be given to a float64 run, and bits do not tell.
@@ -105,7 +105,7 @@ def verdict(
     Notes
     -----
     Where a model compares or picks (``>``, ``argmax``, routing to experts, rounding to integers), a rounding
-    error may lead to another decision. Decisions of a model that are others in its own dtype than in float64
+    error may lead to another decision. Decisions of a model that differ between its own dtype and float64
     are given to another float64 run, so that only rounding is left of its error, in all elements. They may be
     about as frequent as the original's. Integers and booleans in its outputs have to be equal nevertheless.
 

@@ -89,7 +89,7 @@ class GraphData:
         self._written: dict[int, _Written] = {}
         self._layouts: dict[str, str] = {}
         self._plain: dict[int, dict[str, tuple[int, int]]] = {}
-        """Of each graph, the looks of boxes without marks, closed and opened: alike beside all others."""
+        """Of each graph, the looks of boxes without marks, closed and opened: the same in every pair."""
 
     def add(self, shown: ShownGraph, model: ModelDetails) -> int:
         """Add a graph and return its number."""
@@ -261,7 +261,7 @@ class GraphData:
         return self._written[number]
 
     def _other_looks(self, number: int, marks: Marks, signatures: tuple[str, ...]) -> dict[int, int]:
-        """Return the looks of a graph that are others under these marks, by their place in the tree."""
+        """Return the looks of a graph that differ under these marks, by their place in the tree."""
         written = self._of(number)
         shown = ShownGraph(written.shown.stage, written.shown.graph, marks, signatures)
         writer = _TreeWriter(self, written.hierarchy, shown, number)

@@ -15,12 +15,12 @@ from fxlab.view_model.session_state import changes_text, model_name, stage_names
 from fxlab.view_model.wire import clip
 
 MOST_FORGOTTEN = 64
-"""Graphs that a page may have of stages that are gone, before everything is written anew."""
+"""Graphs that a page may have of stages that are gone, before everything is written again."""
 _KINDS = ("alone", "merged", "pairs", "codes", "codeDifferences")
 
 
 class SessionGraphs:
-    """Numbers the graphs of a session, until :meth:`reset` looks at its stages anew."""
+    """Numbers the graphs of a session, until :meth:`reset` looks at its stages again."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

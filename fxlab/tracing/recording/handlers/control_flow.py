@@ -1,4 +1,4 @@
-"""Operators of torch that are given functions: branches and loops, each function as a graph of its own."""
+"""Operators of torch that take functions: branches and loops, each function as a graph of its own."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _loops_exchanged(instead: Callable[..., Any]) -> AbstractContextManager[None
 
 
 def record_control_flow(run: Run, call: TorchCall) -> Any:
-    """Record a call of an operator that is given functions, or refuse it.
+    """Record a call of an operator that takes functions, or refuse it.
 
     Torch hands flat functions and flat tensors to these operators, so that ``scan`` along another dimension
     is one along the first. The model gets results in the structure in which its function gives them. Numbers
@@ -211,7 +211,7 @@ class _Bodies:
         return Obstacle.FUNCTION_GIVEN(operator=self._operator.__name__, reason=reason)
 
     def require_same(self, results: Sequence[Any], carried: Sequence[Any]) -> None:
-        """Refuse a function of a loop that gives other tensors than it is given."""
+        """Refuse a function of a loop that returns other tensors than it takes."""
         if not _same_kinds(results, carried):
             raise self.refused("gives tensors of other shapes or dtypes than it is given")
 

@@ -23,7 +23,7 @@ _KINDS = ("_parameters", "_buffers", "_modules")
 
 
 class NeedsModuleError(Exception):
-    """A method reads or writes more of its module than it is given."""
+    """A method reads or writes more of its module than it has here."""
 
 
 @dataclass(frozen=True, eq=False)

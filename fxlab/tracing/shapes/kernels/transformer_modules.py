@@ -1,6 +1,6 @@
 """Transformer and recurrent modules of torch on fake tensors, which torch would fix to the sizes of a run.
 
-Such a module is one node, so each call of the graph decides anew. Only the shape of its result is needed.
+Such a module is one node, and decides by itself in each call. Only the shape of its result is needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ACTIVATIONS = (functional.relu, functional.gelu)
 def transformer_result(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return a tensor of the shape that ``torch.nn`` documents for a transformer module, or ``None``.
 
-    ``module``: any module; for one that is no transformer, or changed by its user, there is no answer.
+    ``module``: any module; for one that is not a transformer, or changed by its user, there is no answer.
     """
     names = _STREAMS.get(type(module), ())
     if not names or not all(map(_is_torchs_own, module.modules())):
