@@ -7,7 +7,9 @@ exchanges it.
 """
 
 import builtins
+import ctypes
 import functools
+import gc
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -119,12 +121,25 @@ def instead(value: Any) -> Make:
     return lambda _: value
 
 
+_IMMUTABLE = 1 << 8
+"""The flag of a class that only C writes, such as ``torch.Size``."""
+
+
 def set_name(owner: Any, name: str, value: Any) -> None:
     """Write a name of a module or class, also one whose own way to write it would do more."""
-    if isinstance(owner, ModuleType):
-        names = object.__getattribute__(owner, "__dict__")
+    is_immutable = isinstance(owner, type) and bool(owner.__flags__ & _IMMUTABLE)
+    if is_immutable or isinstance(owner, ModuleType):
+        names = object.__getattribute__(owner, "__dict__") if not is_immutable else _names_in_c(owner)
         names.pop(name, None) if value is ABSENT else names.__setitem__(name, value)
+        if is_immutable:
+            ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
     elif value is ABSENT:
         type.__delattr__(owner, name)
     else:
         type.__setattr__(owner, name, value)
+
+
+def _names_in_c(cls: type) -> dict[str, Any]:
+    """Return the names of an immutable class, behind the view of them that Python has."""
+    (names,) = gc.get_referents(type.__getattribute__(cls, "__dict__"))
+    return names  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
 """Functions of classes are exchanged for a while; class methods are told their class."""
 
 import pytest
+import torch
 
 from fxlab.exchanged import exchanged, exchanged_names
 
@@ -27,3 +28,15 @@ def test_class_methods_are_told_their_class(owner):
         assert Inner.fromkeys("a") == (Inner, {"a": None})
     assert type(Inner.fromkeys("a")) is Inner
     assert exchanged_names() == []
+
+
+def test_a_method_of_an_immutable_class_is_exchanged_and_put_back():
+    original = vars(torch.Size)["numel"]
+
+    def numel():
+        return torch.Size([2, 3]).numel()
+
+    with exchanged(torch.Size, {"numel": lambda own: lambda size: own(size) + 1}):
+        assert [numel() for _ in range(20)] == [7] * 20  # also where Python remembers what it has found
+    assert numel() == 6
+    assert vars(torch.Size)["numel"] is original

@@ -1,7 +1,8 @@
 """Python's own functions that would turn symbolic numbers into plain ones while a model is recorded.
 
-In the files of a model ``len``, ``range``, ``divmod``, ``int``, ``float`` and ``math.sqrt`` follow symbols.
-Questions about sizes that are asked in this file are taken to be the model's.
+In the files of a model ``len``, ``range``, ``divmod``, ``int``, ``float`` and ``math.sqrt`` follow symbols,
+and so does ``torch.Size.numel``. Questions about sizes that are asked in this file are taken to be the
+model's.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def sizes_in_builtins(model: nn.Module) -> Iterator[None]:
     seeing = (
         exchanged(file, {n: instead(v) for n, v in _own_names(file).items()}) for file in files_of(model)
     )
-    with RestoringStack(exchanged(functional, {_ATTENTION.__name__: instead(_attention)}), *seeing):
+    of_torch = (
+        exchanged(functional, {_ATTENTION.__name__: instead(_attention)}),
+        exchanged(torch.Size, {"numel": instead(math.prod)}),
+    )
+    with RestoringStack(*of_torch, *seeing):
         yield
 
 

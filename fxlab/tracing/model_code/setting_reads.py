@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -23,6 +24,7 @@ from fxlab.interrupts import RestoringStack
 from fxlab.models.settings import GRADIENTS, Setting, of_environment
 from fxlab.tracing.model_code.model_files import files_of, names_in
 from fxlab.tracing.model_code.source_lines import is_model_code, is_of_modules, where_asked
+from fxlab.values.containers import is_a
 
 _READS_A_SETTING = re.compile(
     r"(is|are)_\w*enabled|\w+_sdp_enabled|get_(autocast|default|deterministic|fastpath|float32|num)_\w+"
@@ -136,7 +138,14 @@ def _name_in(owner: type, value: Any) -> str:
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
 _PYTHONS = {os.path.dirname(file) for file in (os.__file__, logging.__file__)}
 """The folders of Python's own code, such as loggers, which say when it is."""
-_PASSING_ON = (exchanged_file, os.__file__, "<frozen ")
+_PASSING_ON = (exchanged_file, os.__file__, contextlib.__file__, "<frozen ")
+_SEEDING = ("manual_seed", "seed", "set_state", "graphsafe_set_state", "set_offset")
+"""The methods by which each way to seed a generator, or to put it back, ends in torch's own."""
+_OF_RANDOM = tuple(
+    os.path.join(os.path.dirname(torch.__file__), *path.split("/"))
+    for path in ("random.py", "_compile.py", "_dynamo/", "cuda/", "xpu/", "mps/", "mtia/")
+)
+"""Where torch comes by to seed a generator, other than for a checkpoint."""
 
 
 class OutsideReads:
@@ -160,19 +169,17 @@ class OutsideReads:
         noted = {id(read): self._noted(name, read, self.numbers) for name, read in functions.items()}
         # From anybody: `random`, `uuid` and `secrets` ask the system on behalf of the model.
         noted[id(os.urandom)] = self._noted("os.urandom", os.urandom, self.numbers, of_anybody=True)
-        seeding: dict[str, Callable[..., Any]] = {
-            "torch.manual_seed": torch.manual_seed,
-            "torch.seed": torch.seed,
-        }
-        noted |= {id(seed): self._noted(name, seed, self.seeds) for name, seed in seeding.items()}
         reads = (
             exchanged(
                 owner, {name: instead(noted[id(v)]) for name, v in names_in(owner).items() if id(v) in noted}
             )
-            for owner in (time, os, random, torch, torch.random, *self._files)
+            for owner in (time, os, random, *self._files)
         )
         variables = exchanged(type(os.environ), {"__getitem__": self._variable})
-        with RestoringStack(*reads, variables):
+        named = {name: f"torch.Generator.{name}" for name in _SEEDING}
+        seeds = {name: functools.partial(self._noted, full, known=self.seeds) for name, full in named.items()}
+        seeds["initial_seed"] = functools.partial(self._noted, "initial_seed", known=self.numbers)
+        with RestoringStack(*reads, variables, exchanged(torch._C.Generator, seeds)):
             yield
 
     def _noted(
@@ -180,8 +187,9 @@ class OutsideReads:
     ) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if f"{name}()" not in known and self._is_seen() and (of_anybody or _is_asked_by_model()):
-                known[f"{name}()"] = where_asked()
+            is_apart = bool(args) and is_a(args[0], torch.Generator) and not _is_of_torch(args[0])
+            if not is_apart and self._is_seen() and (of_anybody or _is_asked_by_model()):
+                known.setdefault(f"{_name_of_call(name)}()", where_asked())
             return function(*args, **kwargs)
 
         return call
@@ -202,9 +210,27 @@ class OutsideReads:
         return read
 
 
+def _is_of_torch(generator: torch.Generator) -> bool:
+    """Tell whether a generator is one that torch draws from if nobody names another."""
+    if generator.device.type == "cpu":
+        return generator is torch.default_generator
+    of_device = torch.get_device_module(generator.device)
+    return any(generator is own for own in getattr(of_device, "default_generators", (generator,)))
+
+
+def _name_of_call(name: str) -> str:
+    """Return a name, or that of torch's function by which the model has come to a method of a generator."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith((*_PASSING_ON, *_OF_RANDOM)):
+        if frame.f_code.co_filename == torch.random.__file__:
+            name = f"torch.{frame.f_code.co_name}"
+        frame = frame.f_back
+    return name
+
+
 def _is_asked_by_model() -> bool:
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PASSING_ON):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((*_PASSING_ON, *_OF_RANDOM)):
         frame = frame.f_back
     file = frame.f_code.co_filename
     return is_model_code(file) and os.path.dirname(file) not in _PYTHONS
