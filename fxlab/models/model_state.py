@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import pickle
 import random
 import sys
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from types import BuiltinMethodType, CellType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,15 @@ from fxlab.models.settings import function_modes_hidden
 from fxlab.operators import Operator, is_in_place, operator_for, written_values
 from fxlab.operators.python_functions import MEMORY
 from fxlab.torch_private import FakeTensor, modes_disabled
-from fxlab.values.containers import contents, holds_attributes, is_a, namespace_of, put_back, slots_of
+from fxlab.values.containers import (
+    cells_of,
+    contents,
+    holds_attributes,
+    is_a,
+    namespace_of,
+    put_back,
+    slots_of,
+)
 from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves
 
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
@@ -102,6 +112,7 @@ class ModelState:
         self._namespaces: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[Any, Any]] = []
         self._slots: list[tuple[Any, Any, Any]] = []
+        self._cells: list[tuple[CellType, Any]] = []
         self._generators: list[Callable[[], object]] = []
         self._arrays: list[tuple[str, Any, Any]] = []
         self._saved: dict[int, _Saved] = {}
@@ -173,6 +184,8 @@ class ModelState:
             _put_back_namespace(namespace, before)
         for slot, owner, value in self._slots:
             slot.__set__(owner, value)
+        for cell, value in self._cells:
+            cell.cell_contents = value
         for container, before in self._containers:
             put_back(container, before)
         for _, array, values in self._changed_arrays():
@@ -262,6 +275,16 @@ class ModelState:
             self._keep_container(value)
             for key, item in items if is_a(value, dict) else enumerate(items):
                 self._keep(f"{name}.{key}", item)
+        elif is_a(value, functools.partial):
+            for part in (*value.args, *value.keywords.values()):
+                self._keep_container(part)
+            self._keep(name, value.func)
+        elif is_a(value, *METHODS):
+            self._keep(name, value.__self__)
+        elif is_a(value, FunctionType):
+            for cell, item in cells_of(value).values():
+                self._cells.append((cell, item))
+                self._keep_container(item)
         elif holds_attributes(value):
             self._keep_slots(name, value)
             own = namespace_of(value)
@@ -270,6 +293,7 @@ class ModelState:
                 self._keep(f"{name}.{attribute}", item)
 
 
+METHODS: tuple[type[Any], ...] = (MethodType, BuiltinMethodType, MethodWrapperType)
 _ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))), type(iter("")))
 
 
@@ -355,6 +379,29 @@ def value_at(model: nn.Module, name: str) -> Any:
 def is_generator(value: Any) -> bool:
     """Tell whether a value gives new numbers each time, from a state of its own, as iterators do too."""
     return _state_of_generator(value) is not None
+
+
+def is_used_up(value: Any) -> bool:
+    """Tell whether reading from a value uses it up, and nothing can copy it or put it back.
+
+    That is a generator, an iterator that is written in C, such as ``itertools.count()``, and a file.
+    """
+    cls: Any = type(value)
+    if not _is_iterator(cls) or is_a(value, *_ITERATORS):
+        return False
+    if holds_attributes(value) and (cls.__dictoffset__ or any(True for _ in slots_of(value))):
+        return False  # it is copied as other objects are
+    if not is_a(value, io.IOBase):
+        return True
+    try:
+        return value.readable()
+    except Exception:  # it is closed, or of a class of the model's own
+        return False
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_iterator(cls: Any) -> bool:
+    return any("__next__" in type.__getattribute__(base, "__dict__") for base in cls.__mro__)
 
 
 def copy_of_generator(value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.values.containers import contents, is_a, namespace_of, slots_of
+from fxlab.values.containers import cells_of, contents, is_a, namespace_of, slots_of
 
 _OF_OTHERS = frozenset({"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"})
 """Packages whose Python belongs to no model."""
@@ -131,11 +131,7 @@ class _Walk:
         around = function.__globals__
         read = ((f"{function.__module__}.{name}", around[name], True) for name in named if name in around)
         self.ahead.extend(read)
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                self.ahead.append((f"{path}.{name}", cell.cell_contents, True))
-            except ValueError:  # the variable has not been assigned yet
-                continue
+        self.ahead += ((f"{path}.{name}", value, True) for name, (_, value) in cells_of(function).items())
         defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
         self.ahead.extend((f"{path}()", value, True) for value in defaults)
 

@@ -79,7 +79,7 @@ class Obstacle(Coded):
         "graph would draw without seeding. Seed them before the call, or give the model the random numbers."
     )
     GENERATOR = (
-        "The model goes on with a generator ({name}), at {where}, which cannot be copied, and gives each run "
+        "The model goes on with {called}, at {where}, which cannot be copied, and gives each run "
         "other values. Give the model the values as inputs."
     )
     WRITTEN_UNSEEN = "Something else than torch, numpy maybe, writes into a tensor of the model"

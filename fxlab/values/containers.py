@@ -7,8 +7,9 @@ is an object asked for its class, since its answer may be wrong.
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import starmap
-from types import MemberDescriptorType, SimpleNamespace
+from types import CellType, FunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any, TypeGuard, TypeVar
 
 from torch import nn
@@ -109,6 +110,15 @@ def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
                     yield slot, slot.__get__(value)
                 except AttributeError:  # nothing was assigned to it
                     continue
+
+
+def cells_of(function: FunctionType) -> dict[str, tuple[CellType, Any]]:
+    """Return the variables around a function that have been assigned, and what is in them."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # not assigned yet
+            found[name] = cell, cell.cell_contents
+    return found
 
 
 def _built_in(value: Any) -> type[Any] | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CellType, GeneratorType
 from typing import Any
@@ -20,10 +21,10 @@ from fxlab.interrupts import RestoringStack
 from fxlab.tracing.model_code.created_tensors import TensorsMade
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
 from fxlab.tracing.model_code.source_lines import where_asked
-from fxlab.tracing.model_code.surroundings import Surroundings, put_name
+from fxlab.tracing.model_code.surroundings import Cached, Surroundings, put_name
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.torch_private import disable_current_modes
-from fxlab.values.containers import is_a
+from fxlab.values.containers import is_a, replace_item
 
 _OF_RUNS: tuple[type[Any], ...] = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, nn.Module)
 """Classes of arguments for which a result may be a tensor of the run, or which no cache can look up."""
@@ -44,10 +45,10 @@ def caches_bypassed(
     with RestoringStack() as stack:
         for holder, key, function in around.caches:
             stack.callback(_put, holder, key, function)
-            if is_a(function, GeneratorType):
-                _put(holder, key, UnusedGenerator(function))
-            else:
+            if is_a(function, Cached):
                 _put(holder, key, _uncached(function, always=function.__module__ in names))
+            else:
+                _put(holder, key, Unused(function))
         for owner in (owner for owner in around.owners if is_a(owner, type) and file_of(owner) in names):
             for key, value in names_in(owner).items():
                 if is_a(value, functools.cached_property):
@@ -56,34 +57,28 @@ def caches_bypassed(
         yield
 
 
-class UnusedGenerator:
-    """Stands for a generator of the model, which goes on once, and cannot be copied or put back."""
+class Unused:
+    """Stands for a generator, iterator or file of the model, which a run would use up for good."""
 
     def __init__(self, own: Any) -> None:
         self._own, self._thread = own, threading.get_ident()
 
     def _used(self) -> Any:
         if threading.get_ident() == self._thread:
-            raise Obstacle.GENERATOR(name=self._own.__qualname__, where=where_asked())
+            called = f"an iterator or file ({type(self._own).__qualname__})"
+            if is_a(self._own, GeneratorType):
+                called = f"a generator ({self._own.__qualname__})"
+            raise Obstacle.GENERATOR(called=called, where=where_asked())
         return self._own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._used(), name)
 
     def __iter__(self) -> Any:
         return self._used()
 
     def __next__(self) -> Any:
         return next(self._used())
-
-    def send(self, value: Any) -> Any:
-        """Go on with a value."""
-        return self._used().send(value)
-
-    def throw(self, *args: Any) -> Any:
-        """Go on with an error."""
-        return self._used().throw(*args)
-
-    def close(self) -> None:
-        """End it."""
-        self._used().close()
 
 
 class _RememberedForOneRun:
@@ -121,13 +116,11 @@ class _RememberedForOneRun:
         return value
 
 
-NOT_TO_BE_USED: Mapping[type, Callable[[Any], Any]] = {GeneratorType: UnusedGenerator}
-"""Class of objects that a run may not use -> makes their stand-ins."""
-
-
 def _put(holder: Any, key: Any, function: Any) -> None:
     if is_a(holder, CellType):
         holder.cell_contents = function
+    elif is_a(holder, dict, list, deque):
+        replace_item(holder, key, function)
     else:
         put_name(holder, key, function)
 

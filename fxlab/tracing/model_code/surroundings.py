@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import is_
-from types import CellType, FunctionType, GeneratorType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torch import nn
 
 from fxlab.author_frames import is_installed
 from fxlab.exchanged import ABSENT, set_name
+from fxlab.models.model_state import is_generator, is_used_up
 from fxlab.models.python_read import classes_of
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
 from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
@@ -112,7 +113,7 @@ class _Snapshot:
 
     A class that no file names, such as one of a function, is found by its objects. ``apart_from``: files and
     classes that another snapshot has. ``owners``: those that this one has. ``caches``: functions with a
-    cache, and generators, neither of which a run may use: the holder, the name there, and the object.
+    cache, and iterators, neither of which a run may use: the holder, the name there, and the object.
     """
 
     def __init__(self, owners: Iterable[Any], apart_from: Iterable[Any] = ()) -> None:
@@ -130,7 +131,7 @@ class _Snapshot:
             if is_a(owner, type):
                 self._own([*type.__getattribute__(owner, "__mro__"), type(owner), *names.values()])
             for key, value in names.items():
-                if is_a(value, Cached, GeneratorType):
+                if is_a(value, Cached) or _goes_on(value):
                     self.caches.append((owner, key, value))
                 kind = type(value)
                 if kind is FunctionType and _holds_nothing(value):
@@ -201,9 +202,12 @@ class _Snapshot:
 
     def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
         before = dict(_contents_of(holder))
-        if is_a(holder, CellType):
+        is_cell = is_a(holder, CellType)
+        if is_cell or is_a(holder, dict, list, deque):
             self.caches += [
-                (holder, key, value) for key, value in before.items() if is_a(value, Cached, GeneratorType)
+                (holder, key, value)
+                for key, value in before.items()
+                if _goes_on(value) or (is_cell and is_a(value, Cached))
             ]
         self._held.append((name, holder, before))
         ahead.extend(
@@ -271,6 +275,11 @@ def _is_installed(owner: Any) -> bool:
     file = owner if is_a(owner, ModuleType) else sys.modules.get(file_of(owner))
     path = names_in(file).get("__file__") if is_a(file, ModuleType) else None
     return type(path) is str and is_installed(path)
+
+
+def _goes_on(value: Any) -> bool:
+    """Tell whether a value gives something else each time; a graph refuses torch's generators by itself."""
+    return is_used_up(value) or (is_generator(value) and not is_a(value, torch.Generator))
 
 
 def _is_as_it_was(now: dict[Any, Any], before: dict[Any, Any]) -> bool:

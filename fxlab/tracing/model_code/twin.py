@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
-from types import CellType, FunctionType, MappingProxyType, MethodType, SimpleNamespace
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
-from fxlab.models.model_state import copy_of_generator, generator_state, is_generator
+from fxlab.models.model_state import METHODS, copy_of_generator, generator_state, is_generator, is_used_up
 from fxlab.values.containers import contents, fill, holds_attributes, is_a, is_same, namespace_of, slots_of
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
@@ -30,8 +31,8 @@ class Twin:
     partial functions, closures and weak references lead to the copies. Everything else is shared: contents of
     extensions in C, locks, classes, functions without such variables. ``replacement``: returns the stand-in
     of a tensor that a module holds, as attribute or in a list or dict; it is called once per tensor. Tensors
-    that lie deeper are shared. ``stand_ins``: class of values that can neither be copied nor shared -> makes
-    their stand-ins. ``model``: the twin. ``shared``: the path and value of each object of the model that
+    that lie deeper are shared. ``stand_in``: makes the stand-in of an iterator or file, which can neither be
+    copied nor shared. ``model``: the twin. ``shared``: the path and value of each object of the model that
     could not be copied.
     """
 
@@ -39,9 +40,9 @@ class Twin:
         self,
         model: nn.Module,
         replacement: Callable[[torch.Tensor], torch.Tensor],
-        stand_ins: Mapping[type, Callable[[Any], Any]] = MappingProxyType({}),
+        stand_in: Callable[[Any], Any] = lambda value: value,
     ) -> None:
-        self._replacement, self._stand_ins = replacement, stand_ins
+        self._replacement, self._stand_in = replacement, stand_in
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         # By identity; copied values are held, so that no other object takes their identity.
         self._copies: dict[int, tuple[Any, Any]] = {}
@@ -80,8 +81,8 @@ class Twin:
         for value, twin in [*self._copies.values()]:
             if (
                 twin is value
-                or type(value) in self._stand_ins
-                or is_a(twin, tuple, MethodType, functools.partial, FunctionType, CellType)
+                or is_used_up(value)
+                or is_a(twin, tuple, functools.partial, FunctionType, *METHODS)
             ):
                 continue
             holder, key = self._places.get(id(value), (None, None))
@@ -94,7 +95,7 @@ class Twin:
             names = [name for name in {**before, **now} if not self._is_same(before, now, name)]
             if names:
                 path = self._path(value)
-                is_container = is_a(value, *_CONTAINERS)
+                is_container = is_a(value, CellType, *_CONTAINERS)
                 found += [path] if is_container else [_joined(path, name, False) for name in names]
         return sorted(filter(None, found))
 
@@ -111,7 +112,8 @@ class Twin:
             return ""
         holder, key = self._places[id(value)]
         is_of_modules = self._places.get(id(holder), ("", ""))[1] == "_modules"
-        return _joined(self._path(holder), key, is_a(holder, *_CONTAINERS) and not is_of_modules)
+        is_item = is_a(holder, tuple, *_CONTAINERS) and not is_of_modules
+        return _joined(self._path(holder), key, is_item)
 
     def _item(self, value: Any, is_held: bool, place: tuple[Any, Any]) -> Any:
         is_tensor = is_held and is_a(value, torch.Tensor)
@@ -136,8 +138,8 @@ class Twin:
         return self._tensors[id(tensor)][1]
 
     def _copy(self, value: Any, is_held: bool) -> Any:
-        if (stand_in := self._stand_ins.get(type(value))) is not None:
-            return stand_in(value)
+        if is_used_up(value):
+            return self._stand_in(value)
         if is_a(value, nn.Module):
             return self._of_object(value, holds_tensors=True)
         if is_a(value, *_CONTAINERS):
@@ -145,8 +147,12 @@ class Twin:
         if is_a(value, tuple):
             return self._of_tuple(value)
         if is_a(value, MethodType):
-            owner = self._copied(value.__self__)
+            owner = self._copied(value.__self__, place=(value, "__self__"))
             return value if owner is value.__self__ else MethodType(self._copied(value.__func__), owner)
+        if is_a(value, *METHODS):  # of C
+            is_function = is_a(value.__self__, ModuleType)
+            owner = value.__self__ if is_function else self._copied(value.__self__, place=(value, "__self__"))
+            return value if owner is value.__self__ else getattr(owner, value.__name__)
         if is_a(value, functools.partial):
             return self._of_partial(value)
         if is_a(value, FunctionType):
@@ -187,7 +193,7 @@ class Twin:
         except Exception:  # its class may ask for more than there is to give
             return value
         if is_a(value, defaultdict):
-            twin.default_factory = value.default_factory
+            twin.default_factory = self._copied(value.default_factory, place=(value, "default_factory"))
         self._copies[id(value)] = value, twin
         if kind in (dict, OrderedDict, set, list) and not value:  # most of those that a module has
             return twin
@@ -209,22 +215,27 @@ class Twin:
         return twin
 
     def _of_tuple(self, value: Any) -> Any:
-        items = [self._copied(item) for item in tuple.__iter__(value)]
+        items = [self._copied(item, place=(value, at)) for at, item in enumerate(tuple.__iter__(value))]
         is_same = all(map(_is, items, tuple.__iter__(value)))
         return value if is_same else tuple.__new__(type(value), items)
 
     def _of_partial(self, value: functools.partial[Any]) -> Any:
         before = value.func, *value.args, *value.keywords.values()
-        func, *given = map(self._copied, before)
+        names = "func", *(f"args[{at}]" for at in range(len(value.args))), *value.keywords
+        parts = zip(names, before, strict=True)
+        func, *given = (self._copied(item, place=(value, name)) for name, item in parts)
         if all(map(_is, (func, *given), before)):
             return value
         args, keywords = given[: len(value.args)], given[len(value.args) :]
         return functools.partial(func, *args, **dict(zip(value.keywords, keywords, strict=True)))
 
     def _of_function(self, value: FunctionType) -> Any:
-        """Copy a function if its variables from outside, or its attributes, lead to copied values."""
-        cells = value.__closure__ or ()
-        around = [self._cell(cell) for cell in cells]
+        """Copy a function if it assigns variables from outside, or these or its attributes are copied."""
+        cells, written = value.__closure__ or (), _written_variables(value.__code__)
+        around = [
+            self._cell(cell, (value, name), name in written)
+            for name, cell in zip(value.__code__.co_freevars, cells, strict=True)
+        ]
         if all(map(_is, around, cells)) and not vars(value):
             return value
         own = {name: self._copied(item) for name, item in vars(value).items()}
@@ -237,16 +248,19 @@ class Twin:
         vars(twin).update(own)
         return twin
 
-    def _cell(self, cell: CellType) -> CellType:
+    def _cell(self, cell: CellType, place: tuple[Any, str], is_written: bool) -> CellType:
         try:
             before = cell.cell_contents
         except ValueError:  # the variable has not been assigned yet
             return cell
         if id(cell) not in self._copies:
+            self._places[id(cell)] = place
             self._copies[id(cell)] = cell, cell
-            now = self._copied(before)
+            now = self._copied(before, place=place)
             if now is not before:
                 self._copies[id(cell)] = cell, CellType(now)
+        if is_written and self._copies[id(cell)][1] is cell:
+            self._copies[id(cell)] = cell, CellType(before)
         copied: CellType = self._copies[id(cell)][1]
         return copied
 
@@ -258,8 +272,20 @@ class Twin:
         return value if twin is target else weakref.ref(twin)
 
 
+@functools.lru_cache(maxsize=4096)
+def _written_variables(code: CodeType) -> frozenset[str]:
+    """Return the variables around a function that it, or a function in it, assigns."""
+    if not code.co_freevars:
+        return frozenset()
+    inner = (_written_variables(part) for part in code.co_consts if is_a(part, CodeType))
+    own = (step.argval for step in dis.get_instructions(code) if step.opname == "STORE_DEREF")
+    return frozenset(own).union(*inner).intersection(code.co_freevars)
+
+
 def _held_by(value: Any) -> dict[Any, Any]:
-    """Return the items of a container, the attributes of an object or module."""
+    """Return the items of a container, the attributes of an object or module, the value of a variable."""
+    if is_a(value, CellType):
+        return {"": value.cell_contents}
     if is_a(value, *_CONTAINERS):
         items = contents(value)
         return dict(items if is_a(value, dict) else enumerate(items))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fxlab.operators.python_functions import ADDRESSES
-from fxlab.tracing.model_code.caches import NOT_TO_BE_USED
+from fxlab.tracing.model_code.caches import Unused
 from fxlab.tracing.model_code.threads import OneThread
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.recording.torch_calls import is_part_of_sparse, name_of
@@ -78,7 +78,7 @@ class RealTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._watched.append(weakref.ref(alias))
             return alias
 
-        return Twin(model, watched, NOT_TO_BE_USED)
+        return Twin(model, watched, Unused)
 
     def by_shapes(self, func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Any:
         """Return the result of a call as far as the shapes of its arguments tell: fakes and numbers."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.tracing.model_code.caches import NOT_TO_BE_USED
+from fxlab.tracing.model_code.caches import Unused
 from fxlab.tracing.model_code.mode_reads import set_modes
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.torch_private import (
@@ -80,7 +80,7 @@ def fake_twin(model: nn.Module, mode: FakeTensorMode, training: bool | None = No
             give_data(fake, value.detach().clone())  # torch leaves out the data of parameters
         return fake
 
-    twin = Twin(model, fake_of, NOT_TO_BE_USED)
+    twin = Twin(model, fake_of, Unused)
     if training is not None:
         set_modes(twin.model, training)
     return twin

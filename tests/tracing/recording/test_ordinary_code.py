@@ -1,6 +1,9 @@
 """Code of every day that computes nothing, watches gradients or gives other weights is traced."""
 
 import functools
+import io
+import itertools
+import random
 
 import numpy as np
 import pytest
@@ -161,6 +164,92 @@ def test_a_generator_of_the_model_is_refused_in_words_and_left_as_it_was(kept):
     assert torch.equal(model(X), X * (10 if kept == "global variable" else 1))
 
 
+class Advances(nn.Module):
+    """Has something that goes on when it runs."""
+
+    def __init__(self, kept, advance):
+        super().__init__()
+        self.kept, self.advance = kept, advance
+
+    def forward(self, x):
+        return x * self.advance(self.kept)
+
+
+def variable_around():
+    calls = 0
+
+    def advance(kept):
+        nonlocal calls
+        calls += 1
+        return calls
+
+    return advance
+
+
+USED_UP = {
+    "count": (lambda: itertools.count(2), next),
+    "in a tuple": (lambda: (0, [itertools.cycle([2.0, 3.0])]), lambda kept: next(kept[1][0])),
+    "zip": (lambda: zip([2.0, 3.0], "ab", strict=True), lambda kept: next(kept)[0]),
+    "dict": (lambda: iter({2.0: 0, 3.0: 0}), next),
+    "array": (lambda: np.arange(2.0, 9.0).flat, next),
+    "method": (lambda: itertools.count(2).__next__, lambda kept: kept()),
+    "partial": (lambda: functools.partial(next, itertools.count(2)), lambda kept: kept()),
+    "file": (lambda: io.StringIO("234"), lambda kept: float(kept.read(1))),
+}
+
+
+@pytest.mark.parametrize(("make", "advance"), USED_UP.values(), ids=[*USED_UP])
+def test_an_iterator_that_nothing_can_copy_is_refused_before_it_goes_on(make, advance):
+    model = Advances(make(), advance)
+    with pytest.raises(
+        fxlab.TraceError, match=r"goes on with an iterator or file \(\w+\), at .*ordinary"
+    ) as error:
+        fxlab.symbolic_trace(model, X)
+    assert error.value.code == "generator"
+    assert torch.equal(model(X), X * 2)
+
+
+COUNT, DRAWN = itertools.count(2), random.Random(3)
+
+
+@pytest.mark.parametrize(("advance", "first"), [(lambda _: next(COUNT), 2), (lambda _: DRAWN.random(), None)])
+def test_iterators_in_a_file_are_refused_before_they_go_on(advance, first):
+    model = Advances(None, advance)
+    with pytest.raises(fxlab.TraceError, match="goes on with"):
+        fxlab.symbolic_trace(model, X)
+    assert torch.equal(model(X), X * (first or random.Random(3).random()))
+
+
+def test_an_iterator_that_is_not_read_is_nobodys_business(tmp_path):
+    with (tmp_path / "log").open("w") as log:
+        model = Advances([itertools.count(), log], lambda kept: kept[1].write("two"))
+        assert torch.equal(fxlab.symbolic_trace(model, X)(X), X * 3)
+
+
+COPIED = {
+    "variable around": (None, variable_around(), "advance.calls"),
+    "partial": (
+        functools.partial(lambda seen: seen.append(1) or len(seen), []),
+        lambda k: k(),
+        "kept.args[0]",
+    ),
+    "method of a list": ([].append, lambda kept: kept(1) or len(kept.__self__), "kept.__self__"),
+    "list in a tuple": (([],), lambda kept: kept[0].append(1) or len(kept[0]), "kept[0]"),
+    "method of a generator": (random.Random(3).random, lambda kept: kept(), "kept.__self__"),
+}
+
+
+@pytest.mark.parametrize(("kept", "advance", "path"), COPIED.values(), ids=[*COPIED])
+def test_what_python_advances_is_as_it_was_and_told_to_change(kept, advance, path):
+    model = Advances(kept, advance)
+    with pytest.warns(fxlab.TraceWarning, match="a second run the model has changed"):
+        traced = fxlab.symbolic_trace(model, X)
+    assert {found.what for found in traced.meta["trace"].of_kind("attribute")} == {path}
+    expected = traced(X)
+    assert torch.equal(model(X), expected)
+    assert not torch.equal(model(X), expected)
+
+
 class Seeds(nn.Module):
     def __init__(self, seeds, draws):
         super().__init__()
@@ -176,7 +265,22 @@ def seed_apart():
         torch.manual_seed(3)
 
 
-@pytest.mark.parametrize("seeds", [lambda: torch.manual_seed(0), lambda: torch.seed(), seed_apart])
+def put_back():
+    state = torch.get_rng_state()
+    torch.rand(2)
+    torch.set_rng_state(state)
+
+
+SEEDING = (
+    lambda: torch.manual_seed(0), lambda: torch.seed(), lambda: torch.random.manual_seed(0),
+    seed_apart, put_back,
+    lambda: torch.default_generator.manual_seed(0), lambda: torch.default_generator.set_state(STATE),
+    lambda: torch.random.set_rng_state(STATE), lambda: torch.random.fork_rng().__enter__(),
+)  # fmt: skip
+STATE = torch.get_rng_state()
+
+
+@pytest.mark.parametrize("seeds", SEEDING)
 def test_a_model_that_seeds_and_draws_is_refused(seeds):
     with pytest.raises(fxlab.TraceError, match="seeds torch's random number generators"):
         fxlab.symbolic_trace(Seeds(seeds, draws=True), X)
