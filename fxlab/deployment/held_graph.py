@@ -135,7 +135,7 @@ class HeldGraph:
             if is_new or (self._module is not None and self._is_stale(values)):
                 try:
                     self._make(values)
-                except Exception as error:  # passes are anybody's, and so are models
+                except Exception as error:  # passes and models may raise anything
                     self._leave_off(_words(error))
             return self._module
 

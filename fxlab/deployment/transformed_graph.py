@@ -80,7 +80,7 @@ def transformed(
     for pass_ in passes:
         try:
             stage = changed_copy(module, pass_, writes_tensors=not pass_.copies_on_write)
-        except Exception as error:  # somebody's own pass may raise anything
+        except Exception as error:  # a foreign pass may raise anything
             notes.append(f"{pass_.name} raised {type(error).__name__}: {str(error)[:200]}")
             continue
         if trains and any(id(tensor) not in own for _, _, _, tensor in _held(stage)):

@@ -118,7 +118,7 @@ def _exchanged(
 ) -> dict[int, Any]:
     """Return the result of a collective for each rank."""
     node = collective.start
-    # One that is written in place, and functions of Python, which return a handle.
+    # In-place collectives, and functions of Python, which return a handle, are not computed.
     is_operator = isinstance(node.target, OpOverload | OpOverloadPacket)
     if not is_operator or _name(node).endswith(("_", "_out")) or not node.args or node.kwargs:
         raise _unknown(node)

@@ -236,10 +236,11 @@ def _unboxed(value: Any) -> Any:
 
 def _waits(start: fx.Node, position: dict[fx.Node, int]) -> tuple[fx.Node, ...]:
     called = _called(start)
-    if called is None or called.is_python:  # which has waited when it returns
+    if called is None or called.is_python:  # which returns after the wait
         return ()
     waits, readers = set[fx.Node](), set[fx.Node]()
     pending = [start]
+    # A collective in place is waited for by the tensor that it writes.
     if called.writes:
         pending += start.all_input_nodes
     seen = set(pending)

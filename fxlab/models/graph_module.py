@@ -192,7 +192,7 @@ def changed_copy(
     changed graph waits until the module is called, or its code read; for a change that makes no graph without
     code. Returns the result of ``change``.
     """
-    with deferred():  # weights that are made of those in files wait until they are used
+    with deferred():  # weights made from those in files are computed on use
         if writes_tensors:
             return _written_copy(graph_module, change)
         with _code_when_asked(True):

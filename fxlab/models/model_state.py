@@ -430,7 +430,7 @@ def _state_of_generator(value: Any) -> tuple[Any, Callable[[Any], object]] | Non
     if is_a(value, random.Random):
         return value.getstate(), value.setstate
     if is_a(value, *_ITERATORS) and len(state := value.__reduce__()) == 3:
-        return state[2], value.__setstate__  # one that is at its end has none
+        return state[2], value.__setstate__  # an exhausted one has none
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None and is_a(value, numpy_random.RandomState):
         return value.get_state(), value.set_state

@@ -79,6 +79,7 @@ class _Walk:
 
         ``is_of_module``: whether it is the class of a module, all of which is read, as ``getattr`` may do.
         """
+        # Past a metaclass or __getattribute__ of the model, whose code must not run here.
         read = type.__getattribute__ if is_a(owner, type) else object.__getattribute__
         own = read(owner, "__dict__")
         written_in = own.get("__module__" if is_a(owner, type) else "__name__")
@@ -116,6 +117,7 @@ class _Walk:
         elif is_a(value, type, ModuleType):
             self.names_of(value)
         elif is_a(value, *_AROUND_FUNCTIONS):
+            # Each keeps its functions under other names, some in C alone.
             self.ahead.extend((path, part, False) for part in gc.get_referents(value))
         elif not is_a(value, nn.Module):
             kind = type(value)

@@ -215,7 +215,7 @@ def given_arguments(inputs: Inputs, *, copied: bool = False) -> tuple[tuple[Any,
 def named_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments by their names in a model or function; by their positions if it has none."""
     if isinstance(model, torch.fx.GraphModule):
-        _ = model.code  # Dynamo's are compiled when they are needed, and have a signature from then on
+        _ = model.code  # a graph of Dynamo gets its signature when its code is generated
     try:
         places = inspect.signature(getattr(model, "forward", model)).bind_partial(*args).arguments
     except (TypeError, ValueError):

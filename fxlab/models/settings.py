@@ -91,7 +91,7 @@ def function_modes_hidden(*plain: type) -> Iterator[None]:
 
     def question(name: str, before: Callable[..., bool]) -> Callable[..., bool]:
         def ask(*values: Any) -> bool:
-            if not _chooses_a_path(sys._getframe(2)):  # past what asks for the thread
+            if not _chooses_a_path(sys._getframe(2)):  # past the wrapper that checks the thread
                 return before(*values)
             return any(map(is_overridden, values[0] if name == "has_torch_function" else values))
 
@@ -144,7 +144,7 @@ class NumericSettings:
         """Return the present ones."""
         found = dict(_settings())
         functions = (mode for mode in function_modes() if not isinstance(mode, DeviceContext))
-        modes = (*functions, *dispatch_modes())  # that of torch.set_default_device is a setting like others
+        modes = (*functions, *dispatch_modes())  # the mode of torch.set_default_device counts as a setting
         unusual = (f"{name} = {found[name]}" for name in _USUAL if _is_unusual(name, found.get(name)))
         named = (f"the mode {type(mode).__name__}" for mode in modes)
         return cls(tuple((name, str(value)) for name, value in found.items()), (*unusual, *named), modes)
@@ -160,7 +160,7 @@ def _settings() -> Iterator[tuple[str, Any]]:
     for name in _getters():
         try:
             yield name, getattr(torch._C, f"_get_{name}")()
-        except RuntimeError:  # the precisions that are asked for below are no one value
+        except RuntimeError:  # the precisions below differ, so there is no single value
             yield name, "mixed"
     for name in _PRECISIONS:
         yield f"{name}_fp32_precision", torch._C._get_fp32_precision_getter(*name.split("_"))

@@ -67,7 +67,7 @@ class StepRecord:
         key: object,
     ) -> None:
         self.outputs, self.autocast, self.key = outputs, autocast, key
-        # In a closure, so that a copy of the graph does not come to the tensors.
+        # In a closure, so that copying the graph does not copy the tensors.
         self._of: Callable[[], _Objects] = lambda: _Objects(dict(inputs), model, loss, optimizer)
 
     @property

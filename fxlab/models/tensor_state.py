@@ -133,7 +133,7 @@ def _still_read(path: str, before: tuple[object, ...], now: tuple[object, ...]) 
     """Tell whether all values under a path are still there; additions do not matter."""
     if before == now:
         return True
-    # Registries of an installed package grow by what others import.
+    # Registries of an installed package grow when others import more of it.
     package = sys.modules.get(path.partition(".")[0])
     may_grow = is_installed(getattr(package, "__file__", None) or "")
     left = [*now]
@@ -157,7 +157,7 @@ def _different(before: dict[str, object], now: dict[str, object]) -> list[str]:
 
 def _settings(module: nn.Module) -> dict[str, object]:
     """Return the mode, the attributes and the hooks of each module, and its class's ``forward``."""
-    known: dict[int, object] = {}  # a configuration is an attribute of many
+    known: dict[int, object] = {}  # a configuration is an attribute of many modules
 
     def noted(value: Any) -> object:
         if id(value) not in known:
@@ -167,7 +167,7 @@ def _settings(module: nn.Module) -> dict[str, object]:
     found: dict[str, object] = {}
     for path, child in module.named_modules():
         start = f"{path}." if path else ""
-        if not is_a(child, GraphModule):  # torch makes that of a graph anew
+        if not is_a(child, GraphModule):  # torch generates that of a graph again
             found[f"{start}forward()"] = type(child).forward
         ignored = _OF_GRAPHS if is_a(child, GraphModule) else _REGISTRIES
         for name, value in vars(child).items():

@@ -211,7 +211,7 @@ def _as_pretrained(model: Any, in_files: Mapping[str, torch.Tensor], path: Path)
                 config=model.config,
                 state_dict=dict(in_files),
                 dtype=model.dtype,
-                ignore_mismatched_sizes=True,  # an error here, in the words of all others
+                ignore_mismatched_sizes=True,  # reported below, like other errors
                 output_loading_info=True,
             )
     except (RuntimeError, KeyError) as error:

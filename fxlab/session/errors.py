@@ -58,7 +58,7 @@ def _node_at_hand(error: BaseException) -> str:
         if isinstance(value, Node):
             return value.name
         nodes: object = value
-        with suppress(Exception):  # of an object of the author's
+        with suppress(Exception):  # the author's objects may raise anything
             nodes = value if isinstance(value, tuple) else vars(value).get("nodes")
         if isinstance(nodes, tuple) and nodes and all(isinstance(each, Node) for each in nodes):
             return str(nodes[-1].name)

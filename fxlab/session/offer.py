@@ -103,7 +103,7 @@ class Offer:
         if given in switches.offered and (given == pass_ or self._passes[given] is pass_):
             return given
         signature = pass_ if isinstance(pass_, str) else pass_.signature
-        # Passes of one signature have one name, so that others are not digested.
+        # Equal passes have equal names, so passes of other names need no digest.
         for name in [given] if given in switches.offered else switches.offered:
             limited = self.limited(name, switches.excluded_from(name))
             if signature in (self._passes[name].signature, limited.signature):

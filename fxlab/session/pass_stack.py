@@ -428,7 +428,7 @@ class PassStack:
         inside = {node.name for graph in stages for node in nodes_at(graph, name)} - {name}
         chosen: set[Candidate] = set()
         for node in sorted(inside):
-            with suppress(ValueError):  # of those that are neither
+            with suppress(ValueError):  # nodes that are neither changed nor candidates
                 chosen |= found(node)
         return chosen or found(name)
 
@@ -613,7 +613,9 @@ class PassStack:
 
     def _settle(self, history: History) -> None:
         """Build the stages of a history's entry and make it the present one, or change nothing."""
+        # First, so that a pass that raises leaves the session as it was.
         stages = self._stages.built(history.now.stack())
+        # Ctrl-C in between would leave a history with the stages of another entry.
         with InterruptsHeld():
             self._history = history
             self._stages.keep(stages)

@@ -421,7 +421,7 @@ class Session(Shortcuts, PassStack):
             raise ValueError("Passes of a compiler run inside of it, and cannot be tested alone.")
         name, (at,) = self._find(pass_), node_names((node,))
         below = self._stages.of(self._stack)[self._switches.stack(below=name)]
-        # It makes sessions, and so is above this file.
+        # That file makes sessions, so it is above this one.
         text: str = import_module("fxlab.session.written_test").written_test(
             self._offer.limited(name, ()), below, at
         )

@@ -24,7 +24,7 @@ def session_of(
     Inputs are also given by name, as ``arguments``. Raises TypeError if ``model`` is neither, or ``inputs``
     or ``passes`` are given with a session, which has its own.
     """
-    if isinstance(model, tuple):  # a room above, found when it is asked for
+    if isinstance(model, tuple):  # in a room above, so imported on demand
         model = import_module("fxlab.comparison.compare").session_of_models(model, inputs)
         inputs = None
     if isinstance(found := getattr(model, "session", None), Session):  # of a comparison, or an inspector

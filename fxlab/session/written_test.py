@@ -164,7 +164,7 @@ def _alone(pass_: Transformation, below: GraphModule, names: set[str], code: str
             with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return _tried(pass_, _case(graph_module, nodes), code)
-        except Exception as error:  # the nodes are run, and the pass is somebody's
+        except Exception as error:  # nodes and foreign passes may raise anything
             why = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
         around = {other for each in nodes for other in (*each.all_input_nodes, *each.users)}
         nodes = nodes | {each for each in around if each.op.startswith("call_")}

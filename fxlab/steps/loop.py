@@ -87,6 +87,7 @@ class StepLoop:
             if update is not None and not update.has_numbers(held.record.outputs.fixed):
                 continue
             try:
+                # A refused run must not use up random numbers, as another graph draws them again.
                 with generators_kept(after_errors_alone=True):
                     return self._run(held, batch)
             except GuardError:

@@ -295,7 +295,7 @@ def check_step(
         if again is None and not communicates(step):  # another rank may not run it again
             again = _eager(forward, passes, update)
         is_repeated = again is None or same_bits(again[name].detach(), value.detach())
-        if is_repeated:  # else no two eager steps are the same
+        if is_repeated:  # otherwise eager steps differ among themselves
             raise TraceError(
                 f"{name} of the recorded step is not that of an eager one. The model or the optimizer "
                 "computes it by what a graph does not see: a write of an operator that does not declare it, "

@@ -122,7 +122,7 @@ class Update:
     ) -> dict[Slot, torch.Tensor]:
         """Write updated values into parameters, as the optimizer does; return the state after the step."""
         copy = object.__new__(type(self._optimizer))
-        # A scheduler puts its own step there, which is of the optimizer itself.
+        # A scheduler sets a bound step there, which belongs to the user's optimizer.
         vars(copy).update({name: value for name, value in vars(self._optimizer).items() if name != "step"})
         held: defaultdict[torch.Tensor, Any] = defaultdict(dict)
         for (key, name), value in state.items():

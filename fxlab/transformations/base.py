@@ -110,7 +110,7 @@ class Transformation(ABC):
 
     def __or__(self, other: Any) -> "Transformation":
         """Compose both, this one first: ``fxlab.compose(self, other)``."""
-        # A file above this one, found when it is asked for.
+        # In a file above this one, so imported on demand.
         both: Transformation = import_module("fxlab.transformations").compose(self, other)
         return both
 
@@ -305,7 +305,7 @@ class Transformation(ABC):
         while it runs do not change it.
         """
         held_for, signature = vars(self).get(HELD, (None, ""))
-        if held_for == id(self):  # it is running; a copy made by now is not
+        if held_for == id(self):  # it is running; a copy is not
             return str(signature)
         now = self._digest()
         return str(signature) if held_for == now else now

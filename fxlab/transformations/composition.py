@@ -105,6 +105,7 @@ class Composition(Transformation):
         if not self.inplace:
             graph_module = deep_copy(graph_module)
         with restored_on_failure(graph_module):
+            # Checked and compiled once, after all parts.
             for part in parts:
                 if reverse:
                     graph_module = part(graph_module, lint_and_recompile=False, reverse=True)

@@ -134,6 +134,7 @@ def _written(value: object, around: dict[int, int]) -> bytes:
             parts = [_written(part, around) for part in content]
             parts = sorted(parts) if isinstance(content, set | frozenset) else parts
         kind = f"<{_qualified_name(type(value))} ".encode()
+        # Lengths keep ("ab", "c") and ("a", "bc") apart.
         return kind + b"".join(b"%d:%s" % (len(part), part) for part in parts) + b">"
     finally:
         del around[id(value)]
@@ -164,6 +165,7 @@ def _content(value: Any) -> str | bytes | Iterable[object]:
         own = name, value.__code__, (value.__defaults__, value.__kwdefaults__), cells
         return (*own, called) if called else own
     if isinstance(value, types.CodeType):
+        # Without line numbers: a function that only moves in its file stays the same.
         return value.co_code, (value.co_consts, value.co_names, value.co_varnames)
     if isinstance(value, types.MethodType):
         return value.__func__, value.__self__

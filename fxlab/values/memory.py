@@ -63,6 +63,7 @@ def _clusters(found: Iterable[tuple[K, _Extent]]) -> Iterator[list[tuple[K, _Ext
 
 def _in_common(cluster: list[tuple[K, _Extent]]) -> list[tuple[K, _Extent]]:
     """Return those that share an element with any other: of a thousand columns, none."""
+    # The elements of a pair are compared afterwards anyway.
     if len(cluster) < 3:
         return cluster
     picture = _Picture([extent for _, extent in cluster])

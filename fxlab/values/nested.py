@@ -92,7 +92,7 @@ def tensors_inside(value: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Te
 def texts_inside(value: Any, inside: frozenset[int] = frozenset()) -> Iterator[str]:
     """Yield each text inside nested lists, tuples, mappings and objects, with keys and attributes."""
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return  # it leads to all that is known of sizes, which takes seconds to walk through
+        return  # it leads to torch's whole knowledge of sizes, which takes seconds to walk
     inside |= {id(value)}
     parts: Iterable[Any] = ()
     if isinstance(value, str):

@@ -177,7 +177,7 @@ def stored_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
             scale = torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64, device="cpu")
             return [tensor.int_repr(), scale.to(tensor.device)]
         return [tensor.int_repr(), tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
-    if tensor.layout is torch.strided:  # most are, and a run of a graph asks of each
+    if tensor.layout is torch.strided:  # most tensors are, and every run asks each
         return [tensor]
     return sparse_parts(tensor) or [tensor.to_dense() if tensor.is_mkldnn else tensor]
 

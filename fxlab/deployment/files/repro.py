@@ -150,6 +150,7 @@ def _held(graph_module: GraphModule) -> nn.Module:
 def _imports(names: Mapping[str, Any], code: str) -> Iterator[str]:
     """Yield lines that define the names of generated code in a script."""
     yield "import torch"
+    # The import registers these operators.
     if "torch.ops.prims.inductor" in code:
         yield "import torch._inductor.inductor_prims"
     for name, value in sorted(names.items()):

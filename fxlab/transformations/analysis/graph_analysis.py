@@ -202,7 +202,7 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first byte of a tensor in its storage, and the one after its last."""
-    if tensor.numel() == 0:  # as if it were one byte, so that it can be told who else holds it
+    if tensor.numel() == 0:  # as if of one byte, so that its other holders are found
         return 0, 1
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     first = tensor.storage_offset()

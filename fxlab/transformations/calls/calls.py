@@ -182,7 +182,7 @@ class Calls:
             elif self.is_pattern and not isinstance(value, Weight):
                 continue
             given[RENAMED.get(name, name)] = value
-        # Such modules pad by a call of its own before the convolution.
+        # Such modules pad in a separate call before the convolution.
         if called.computes.startswith("conv") and getattr(module, "padding_mode", "zeros") != "zeros":
             return None
         # The rank decides the dimension then.

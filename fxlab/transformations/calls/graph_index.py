@@ -19,7 +19,7 @@ class GraphIndex:
 
     def __init__(self, facts: GraphFacts, *, only_casts: bool = False) -> None:
         self.facts = facts
-        # Where casts alone are seen through, nobody asks which copies are written.
+        # If only casts are seen through, written copies do not matter.
         is_written = (lambda node: False) if only_casts else (lambda node: facts.writes.is_written(node))
         self.calls = Calls(self._plain_module, is_written, only_casts=only_casts)
         self.position = {node: place for place, node in enumerate(facts.graph_module.graph.nodes)}

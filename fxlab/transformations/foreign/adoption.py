@@ -86,7 +86,7 @@ class _Adoption:
             return tensor
         if same_bits(original, tensor):
             return original if self._takes(original, tensor) else tensor
-        if tensor.is_leaf and same_bits(original.detach(), tensor.detach()):  # it is only frozen, or freed
+        if tensor.is_leaf and same_bits(original.detach(), tensor.detach()):  # only requires_grad has changed
             shared = original.detach()
             is_parameter = isinstance(tensor, nn.Parameter)
             return (nn.Parameter(shared) if is_parameter else shared).requires_grad_(tensor.requires_grad)

@@ -52,7 +52,7 @@ class CallableTransformation(JournaledTransformation):
         journal = copy.copy(Journal.of(graph_module))
         journal.note_order_of_nodes(graph_module)
         snapshot, copies = Snapshot(graph_module), dict[int, Any]()
-        with deferred():  # weights that are made of those in files wait until they are used
+        with deferred():  # weights made from those in files are computed on use
             copied = share_tensors_copy(
                 graph_module, own=lambda tensor: self.writes_tensors and tensor.is_leaf, memo=copies
             )

@@ -104,7 +104,7 @@ class Asking:
             copied.pattern = _Told(entry.pattern, functools.partial(self._match, pattern, entry.pattern))
             copied.extra_check = functools.partial(self._check, entry.extra_check)
             copied.apply = functools.partial(self._apply, entry)
-        except (AttributeError, TypeError):  # an entry of a class of somebody's own
+        except (AttributeError, TypeError):  # an entry of a foreign class
             return entry
         return copied
 
@@ -169,7 +169,7 @@ def patterns_heard(name: str) -> Iterator[Tried]:
     """Hear the patterns that a pass tries in this thread within the block, outside of a compile."""
     patterns, attempts = list[Pattern](), list[Attempt]()
     with LOCK, RestoringStack() as stack:
-        if _MATCHER in sys.modules:  # else there is no pattern
+        if _MATCHER in sys.modules:  # otherwise there are no patterns
             Asking(patterns.extend, attempts.append, lambda: True).hear(Patches(stack))
         yield Tried(name, patterns, attempts, tuple)
 
@@ -232,7 +232,7 @@ class _Trial:
         if found:
             self._pass(pattern, node)
             return
-        wrapped = found.args[-1] if found.args else None  # that of an item, in that of a list
+        wrapped = found.args[-1] if found.args else None  # the failure of an item inside that of a list
         is_passed_on = self._known is not None and (found is self._known or wrapped is self._known)
         if not is_passed_on and (self.failure is None or len(self._passed) > len(self.reached)):
             self.failure, self.reached = self._words.failure(pattern, node, found), self.nodes
@@ -301,7 +301,7 @@ class _Words:
         """Return the operators that a part of a pattern takes, in words."""
         known = self._operators.get(id(pattern))
         if known is None:
-            # Held, so that no other one gets its identity.
+            # Held, so that no other pattern gets its id.
             known = self._operators[id(pattern)] = pattern, any_of(names_of(pattern))
         return known[1]
 

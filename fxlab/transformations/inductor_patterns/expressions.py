@@ -66,7 +66,7 @@ def written(pattern: Any) -> str:
     try:
         run: Any = import_module("torch._inductor.pattern_matcher").PatternPrettyPrinter.run
         return str(getattr(run, "__wrapped__", run)(pattern))
-    except Exception:  # of a pattern that has no such text
+    except Exception:  # some patterns have no such text
         return repr(pattern)
 
 
@@ -108,7 +108,7 @@ def graph_of(pattern: Any, title: str) -> GraphModule:
             return [value(part.pattern)]
         args, kwargs = (value(getattr(part, kind, empty)) for kind, empty in (("args", ()), ("kwargs", {})))
         target = next(iter(part.fns))
-        if inspect.ismethod(target):  # for which a graph finds no name to import
+        if inspect.ismethod(target):  # a graph cannot import it by name
             target = _Operator(names_of(part)[0])
         op = "call_method" if part.op == "call_method" else "call_function"
         name = getattr(getattr(target, "overloadpacket", target), "__name__", None)

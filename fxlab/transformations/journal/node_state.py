@@ -104,7 +104,7 @@ class NodeState:
     def restore(self, node: Node, nodes: dict[str, Node]) -> None:
         """Restore a node to this state; names are looked up in ``nodes``. Its ``meta`` stays."""
         args, kwargs = self._arguments(nodes)
-        if node.op != self.op:  # each assignment indexes the node anew
+        if node.op != self.op:  # each assignment re-indexes the node
             node.op = self.op
         if node.target is not self.target:
             node.target = self.target

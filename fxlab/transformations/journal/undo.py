@@ -233,7 +233,7 @@ class _Undoing:
     def _carry(self, signature: str, current: torch.nn.Module, change: ModuleChange) -> None:
         now = ModulePrint.of(current, change.made.tensors)
         if now.requires_grad.keys() != change.made.requires_grad.keys():
-            return  # another module stands there by now
+            return  # another module has replaced it
         if now.tensors != change.made.tensors:
             self._journal.transformations[signature].update_originals(current, change.seen)
             for path, original in change.originals.items():

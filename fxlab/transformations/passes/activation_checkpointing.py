@@ -229,7 +229,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
 
         for node in again:
             meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path_of(node)}
-            # The tag says forward.
+            # It says that the node belongs to the forward pass.
             meta.pop("partitioner_tag", None)
             copies[node] = edit.insert_before(
                 first[node], node.op, node.target, copied(node.args), copied(node.kwargs), meta=meta

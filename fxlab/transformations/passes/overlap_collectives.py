@@ -95,6 +95,7 @@ class OverlapCollectives(RewritePass[Shift]):
         found = collectives_of(facts.graph_module.graph)
         line = _Line(found, facts, self)
         gathers = (one for one in found if one.kind == "all_gather")
+        # Last first: a wait stops at that for a later collective, which has then moved down.
         reductions = (one for one in reversed(found) if one.kind in _LATER)
         waits = ((one, wait) for one in reductions for wait in one.waits if is_wait(wait))
         for shift in chain(map(line.start_earlier, gathers), starmap(line.wait_later, waits)):

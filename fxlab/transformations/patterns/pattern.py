@@ -238,7 +238,7 @@ def read_pattern(function: Callable[..., Any]) -> list[Pattern]:
         for absent in itertools.combinations(optional, count):
             try:
                 traced, root, nodes = trace(function, [c.name for c in captures], dict.fromkeys(absent))
-            except Exception as error:  # a function that cannot be without this argument
+            except Exception as error:  # the function needs this argument
                 failed = failed or error
                 continue
             by_name = {capture.name: capture for capture in captures}

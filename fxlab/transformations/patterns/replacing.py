@@ -256,5 +256,5 @@ def run_fake(
                 held = {name: mode.from_tensor(value) for name, value in module.state_dict().items()}
                 return torch.func.functional_call(module, held, given, named)
             return run(op, target, given, named)
-    except Exception:  # shapes that do not fit are said when the replacement is confirmed
+    except Exception:  # misfitting shapes are reported when the replacement is confirmed
         return None

@@ -96,7 +96,7 @@ class Editor:
         """Change the call of a node; its name and place stay, and its ``meta`` except given entries."""
         before = NodeState.of(node)
         self._note_readings(node)
-        if op is not None and op != node.op:  # each assignment indexes the node anew
+        if op is not None and op != node.op:  # each assignment re-indexes the node
             node.op = op
         if target is not None and target is not node.target:
             node.target = target

@@ -215,6 +215,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         if not facts.writes.same_state(first, last):
             return Reason.MODE_CHANGES_IN_BETWEEN(first=first.name, last=last.name)
         value, writes, call = candidate.norm.input, facts.writes, candidate.norm.call
+        # The layer then reads the input of the batch norm, and later than that did.
         if candidate.norm_first and writes.epoch(value, call) != writes.epoch(value, last):
             return Reason.WRITTEN_IN_BETWEEN(value=value.name, first=first.name, last=last.name)
         are_finite = all(each.is_meta or bool(each.isfinite().all()) for each in candidate.folded)
@@ -255,6 +256,7 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
         affine = ScaleAndShift.of(norm)
         weight, bias = map(precise, now)
         carry = _carry_before if norm_first else _carry_after
+        # A scale of zero cannot be divided out.
         if not bool((affine.scale != 0).all()) or not carry(layer, norm, affine, weight, bias):
             super().update_originals(replacement, originals)
 
