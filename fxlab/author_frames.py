@@ -78,7 +78,7 @@ def is_author_code(filename: str) -> bool:
 
 
 def is_installed(filename: str) -> bool:
-    """Tell whether a file is of a package that is installed, and nobody's who works here."""
+    """Tell whether a file is of an installed package, and not of a person's own code."""
     return filename.startswith(_INSTALLED)
 
 

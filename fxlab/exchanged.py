@@ -48,7 +48,7 @@ class _Exchange:
             set_name(self.owner, self.name, self._asking())
 
     def pop(self) -> bool:
-        """Take it away again, and tell whether nobody has exchanged the name any more."""
+        """Remove the latest value, and tell whether the name is no longer exchanged."""
         values = self.by_thread[threading.get_ident()]
         values.pop()
         if not values:

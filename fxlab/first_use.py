@@ -14,7 +14,7 @@ def on_first_use(package: str) -> tuple[list[str], Callable[[str], Any]]:
     """Return the ``__all__`` of a package and its ``__getattr__``, by its imports for type checkers.
 
     The file of the package begins with ``if TYPE_CHECKING:`` and imports. None of the names may be that of a
-    module of the package, since Python puts the module there as soon as anybody imports it.
+    module of the package, since Python puts the module there as soon as it is imported.
     """
     # Not the file, which is no file in an archive.
     tree = ast.parse(get_data(package, "__init__.py") or b"")
@@ -44,7 +44,7 @@ def found_in(
 
 
 class _Later:
-    """A module that is imported when something of it is asked for."""
+    """A module that is imported when one of its attributes is read."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -9,7 +9,7 @@ _OF_PYTHON = 1_000
 
 
 def is_frozen() -> bool:
-    """Tell whether somebody has put objects aside by :func:`gc.freeze`, who is to find them there."""
+    """Tell whether other code has put objects aside by :func:`gc.freeze`, and expects them there."""
     return gc.get_freeze_count() > _OF_PYTHON
 
 

@@ -19,7 +19,7 @@ LOCK = threading.RLock()
 
 
 class UnknownCallError(Exception):
-    """A call is not of the form that fxlab knows, so that nobody hears of it."""
+    """A call is not of the form that fxlab knows, so that it is not heard."""
 
 
 class Call:
@@ -66,7 +66,7 @@ class Call:
         return value
 
     def give(self, place: int, value: Any) -> None:
-        """Put another argument in the place of one that was given."""
+        """Replace an argument that was given."""
         if place < len(self._args):
             self._args[place] = value
         else:
@@ -96,7 +96,7 @@ def held_by_closure(function: Any) -> dict[str, Any]:
 def heard(
     original: Callable[..., Any], hear: Callable[[Call], Any], lost: str, remarks: list[str]
 ) -> Callable[..., Any]:
-    """Return a replacement of a function that lets somebody hear of its calls.
+    """Return a replacement of a function that lets a listener hear of its calls.
 
     ``hear``: receives each call, makes it, and returns its result. If it raises something itself, the
     function runs as without it, and ``remarks`` say what is ``lost``.
@@ -142,7 +142,7 @@ class Patches:
         self.remarks: list[str] = []
 
     def around(self, place: str, hear: Callable[[Call], Any], lost: str) -> None:
-        """Let somebody hear of the calls of a function, given as ``module:Class.name``; see :func:`heard`."""
+        """Report the calls of a function to a listener, given as ``module:Class.name``; see :func:`heard`."""
         module, _, path = place.partition(":")
         *outer, name = path.split(".")
         try:

@@ -422,7 +422,7 @@ def only_input(node: fx.Node) -> fx.Node | None:
 
 
 def upstream(*nodes: fx.Node, within: Callable[[fx.Node], bool] = lambda node: True) -> dict[fx.Node, None]:
-    """Return nodes and all that they are computed of, as far as ``within`` tells, in no order."""
+    """Return nodes and those upstream of them, as far as ``within`` tells, in no order."""
     found = dict.fromkeys(filter(within, nodes))
     pending = [*found]
     while pending:

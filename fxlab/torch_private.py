@@ -92,7 +92,7 @@ def _qualified_name(function: Any) -> str:
 
 qualified_name: Callable[[Any], str] = found("torch.fx.node._get_qualified_name", _CODE, _qualified_name)
 can_write_code = _CODE not in MISSING.values()
-"""Whether all that code of graphs is written with is there."""
+"""Whether torch has every name that writing the code of graphs needs."""
 
 modes_disabled: Callable[[], Any] = found(
     "torch.utils._python_dispatch._disable_current_modes",

@@ -22,7 +22,7 @@ from fxlab.values.tensors import is_plain, row_digests, to_float64
 SAME = "equal", "transposed", "reshaped", "merged", "part"
 """Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""
 WITHIN = "within one shape"
-"""The detail of a square weight that is transposed, which nobody has to notice."""
+"""The detail of a square weight that is transposed, which no shape reveals."""
 WRONG = "reordered", "scaled", "wrong layer", "other values"
 """Forms in which a weight may equal another one."""
 ODD = (*WRONG, "permuted", "rounded", "not tied", "only in the candidate", "only in the reference")

@@ -24,7 +24,7 @@ HEADING_ROWS, CHIP_ROWS = 0.7, 0.3
 """Room that the heading of an opened group takes, and a row of chips, in rows of boxes."""
 MOST_TRIES = 5
 BUDGET = 150
-"""Boxes of a picture that somebody asked to see more in."""
+"""Boxes of a picture in which a person asked to see more."""
 CHIP_READERS = 5
 """A value read by this many visible boxes has a line to the first of them, and a chip at the others."""
 CHIP_CLUSTERS, CHIP_SPAN = 3, 40

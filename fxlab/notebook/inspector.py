@@ -350,7 +350,7 @@ class Inspector(StackScreen):
         """Show the picture, and the page that takes its place.
 
         One output for both would be a page alone: Jupyter shows the kind that it likes best, also where a
-        notebook is opened without the kernel, and then there is an error in the place of the page.
+        notebook is opened without the kernel, and then an error takes the place of the page.
         """
         from IPython.display import publish_display_data
 

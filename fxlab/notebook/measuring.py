@@ -1,4 +1,4 @@
-"""Tables that are measured when somebody asks for them."""
+"""Tables that are measured on demand."""
 
 from __future__ import annotations
 

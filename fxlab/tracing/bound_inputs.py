@@ -115,7 +115,7 @@ def inputs_of(arguments: tuple[Argument, ...], values: Mapping[str, Any]) -> dic
 def mapped_tensors(
     arguments: tuple[Argument, ...], change: Callable[[str, Path, torch.Tensor], Any]
 ) -> dict[str, Any]:
-    """Return the values of arguments, by name, with something else in the place of each tensor.
+    """Return the values of arguments, by name, with a replacement of each tensor.
 
     ``change``: given the name of the argument, the way to the tensor inside, and the tensor.
     """

@@ -377,7 +377,7 @@ def _inputs_for(model: nn.Module, inputs: Any, names: tuple[str, ...] | None) ->
 
 
 def _require_over(kept: list[TensorKeptError]) -> None:
-    """Raise if a fake tensor that a run has left behind is still there, which no other run made good."""
+    """Raise if a fake tensor that a run has left behind is still there, and no other run has replaced it."""
     for error in kept:
         if not error.is_over:
             raise error
@@ -410,7 +410,7 @@ def _closed_modules(graph_module: GraphModule) -> Iterator[Finding]:
 
 @contextmanager
 def _recursion_as_deep_as(model: nn.Module) -> Iterator[None]:
-    """Allow more calls inside of calls where modules are nested deeply: each has more of them than alone."""
+    """Allow more nested calls for deeply nested modules: a recorded module takes more than a plain one."""
     before = sys.getrecursionlimit()
     depth = max(path.count(".") for path, _ in model.named_modules())
     sys.setrecursionlimit(before + _CALLS_PER_MODULE * depth)

@@ -35,7 +35,7 @@ _MOST_PERMUTED = 3
 
 @functools.cache
 def torch_functions() -> dict[str, str]:
-    """Return the functions that may be put in the place of a match, by the names that a person enters.
+    """Return the functions that may replace a match, by the names that a person enters.
 
     They are those of ``torch`` and ``torch.nn.functional`` that compute with tensors, as torch itself lists
     them; none of them writes its arguments.
@@ -54,7 +54,7 @@ def torch_functions() -> dict[str, str]:
 
 
 class Replacing(NamedTuple):
-    """A pass that puts a function of torch in the place of some nodes."""
+    """A pass that replaces some nodes by a function of torch."""
 
     pass_: PatternPass
     source: str
@@ -143,7 +143,7 @@ class Others:
         return find_matches(self.graph_module, compiled(self.pattern, "pattern"))
 
     def replaced(self, name: str) -> Replacing:
-        """Return a pass that puts a function of torch in the place of the matches.
+        """Return a pass that replaces the matches by a function of torch.
 
         It promises to preserve the computation. Of the orders of its arguments it takes the first that is
         confirmed, or the one of the pattern. Raises ValueError if torch has no such function.

@@ -61,7 +61,7 @@ def explain_unchanged(session: Session) -> dict[str, pd.DataFrame | str]:
 def explain(session: Session, p: Transformation) -> pd.DataFrame | str:
     """Return a pass's explanation of its candidates, or in words why there is none.
 
-    A function that can only be run to be explained may do anything; it is run when somebody asks for it.
+    A function that can only be run to be explained may do anything; it is run on demand.
     """
     try:
         if p.explains_by_running:
@@ -79,7 +79,7 @@ def _changed_by(session: Session, p: Transformation) -> pd.DataFrame:
 
 
 def _checked(frame: object) -> pd.DataFrame:
-    """Return a frame of candidates; a pass may be anybody's."""
+    """Return a frame of candidates from a pass, which may be foreign code."""
     columns = ["matched", "reason"]
     if not isinstance(frame, pd.DataFrame) or not {*columns} <= {*frame.columns} or "node" in frame:
         came = list(frame.columns) if isinstance(frame, pd.DataFrame) else type(frame).__name__

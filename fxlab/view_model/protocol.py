@@ -74,7 +74,7 @@ class Outputs(TypedDict):
     isSettled: NotRequired[bool]
     """There is a verdict, so that there is nothing to ask."""
     isFinal: NotRequired[bool]
-    """There is nobody to ask."""
+    """There is no kernel to ask."""
     judgement: NotRequired[Judgement | None]
 
 
@@ -99,7 +99,7 @@ class Tables(TypedDict):
 
 
 class Measured(TypedDict):
-    """A table that is made when somebody asks for it."""
+    """A table that is made on demand."""
 
     name: str
     title: str
@@ -760,7 +760,7 @@ class NodeValue(TypedDict):
     notes: list[str]
     """Missing parts, and the reasons."""
     inputs: InputChoices | None
-    """Null where there is nobody to ask for others."""
+    """Null where there is no kernel to ask for others."""
     firstNan: str | None
     """The first nodes upstream that hold NaN and infinite elements."""
     firstInf: str | None

@@ -29,7 +29,7 @@ from fxlab.validation.verdicts.judgement import Judgement, Status
 ROUNDINGS = 4
 """How many times as far as rounding has moved a value two equal runs may be apart."""
 _LARGEST = 0.05
-"""The largest relative difference that rounding is taken for."""
+"""The largest relative difference that counts as rounding."""
 _OPERATOR = re.compile(r"(\w+)\.(\w+)\.(\w+)")
 _PATH = re.compile(r"\w+(\.\w+)*", re.ASCII)
 

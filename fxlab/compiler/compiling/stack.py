@@ -56,7 +56,7 @@ class CompilerStack:
         has_code = number < len(compiler.frames) and self.recorded.code is not None
         self._with_code = [compiler.first] if has_code else []
         self.options: Mapping[str, Any] = {}
-        """Those that are other than at first, for all that is asked from now on."""
+        """Those that differ from the first ones, for every question from now on."""
         self._names = new_naming()
         self._order: list[str] = []
         self._changing: dict[str, Step] = {}

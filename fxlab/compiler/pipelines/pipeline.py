@@ -90,7 +90,7 @@ class _Values:
     def __init__(self, remarks: Sequence[str] = ()) -> None:
         self.remarks = [*remarks]
         self._copies: dict[int, tuple[Any, Any]] = {}
-        """By ``id``: the value, so that no other one is taken for it, and its last copy."""
+        """By ``id``: the value, held so that no other gets its ``id``, and its last copy."""
 
     def kept(self, path: str, value: Any) -> Any:
         """Return a copy of a tensor or a module as it is now; the last one if it has not changed."""

@@ -1,4 +1,4 @@
-"""Records the passes of a pipeline inside of unchanged code."""
+"""Records the passes of a pipeline inside unchanged code."""
 
 from __future__ import annotations
 

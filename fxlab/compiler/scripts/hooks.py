@@ -26,7 +26,7 @@ from fxlab.interrupts import RestoringStack
 _COMPILED = "__compiled_fn"
 """The beginning of the names of graphs in the code that Dynamo makes."""
 _FUNCTIONS = types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, nn.Module
-"""The callables that Dynamo takes for functions."""
+"""The callables that Dynamo treats as functions."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ class _AroundScript:
     def __init__(self, listener: ScriptRecorder, story: Story) -> None:
         self._listener, self._story, self._thread = listener, story, threading.get_ident()
         self._compiling = 0
-        """How many compiles of parts are going on, one inside of another."""
+        """How many nested compiles of parts are going on."""
         self.is_over = False
 
     @property

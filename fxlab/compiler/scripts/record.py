@@ -74,7 +74,7 @@ class CompileRecord(OtherNames, Told):
                 A graph ends at a line; the function is left to Python; it has been compiled too often; its
                 compile has raised an error.
             ``symbol``, ``specialise``
-                A size is a symbol, in a range or under a condition; a symbol was taken for a number.
+                A size is a symbol, in a range or under a condition; a symbol was fixed to a number.
 
         Examples
         --------

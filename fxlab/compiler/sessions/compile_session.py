@@ -196,7 +196,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         """Return patterns as graphs, to be drawn by :func:`fxlab.draw`: inputs, operators and constants.
 
         An operator that may be one of several is the first of them, a list of any length has one element, and
-        a value that nobody asks for is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
+        an unused value is ``...``; ``patterns()["code"]`` tells all. No such graph can run.
         ``pattern``: the name of a pattern (see :meth:`patterns`). Left out, all. ``pass_``: one pass. Left
         out, all passes that have run. Raises TypeError if ``pattern`` is no name; ValueError if there is no
         such pattern or pass. Returns one for each row of :meth:`patterns` that has the name, in their order.

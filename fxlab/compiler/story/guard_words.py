@@ -50,7 +50,7 @@ class Guard:
 
     @classmethod
     def of(cls, text: str) -> Guard:
-        """Read a guard with the comment that Dynamo writes behind it."""
+        """Read a guard with the comment that Dynamo writes after it."""
         text = _HINT.sub("", text.strip())
         found = _COMMENT.search(text)
         if found is None:
@@ -167,7 +167,7 @@ def _value(expression: str, scope: Mapping[str, Any]) -> str:
 
 
 def value_of(expression: str, scope: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of Dynamo; ``None`` if it takes code of somebody else to know it."""
+    """Return the value of an expression of Dynamo; ``None`` if that would run foreign code."""
     value = _evaluated(expression, scope)
     return None if value is _UNKNOWN else value
 
@@ -180,7 +180,7 @@ def _evaluated(expression: str, scope: Mapping[str, Any]) -> Any:
 
 
 def _found(tree: ast.expr, scope: Mapping[str, Any]) -> Any:
-    """Return the value of an expression; ``_UNKNOWN`` if that takes code of somebody else."""
+    """Return the value of an expression; ``_UNKNOWN`` if that would run foreign code."""
     if isinstance(tree, ast.Name):
         return scope.get(tree.id, _UNKNOWN)
     if isinstance(tree, ast.Subscript) and isinstance(tree.slice, ast.Constant):

@@ -216,7 +216,7 @@ class Hierarchy:
         return self.names[self.name_starts[item.start] : self.name_starts[item.stop]]
 
     def only_serves(self, group: Group) -> bool:
-        """Return whether all that is in a group only serves others."""
+        """Return whether all nodes in a group only serve others."""
         return all(self.leaves[position].bookkeeping for position in range(group.start, group.stop))
 
     def ancestors(self, node_name: str) -> list[str]:

@@ -262,7 +262,7 @@ C = TypeVar("C")
 def backward_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
     """Return the nodes of the backward pass of a step: those that are noted, or else by its order.
 
-    Autograd begins with a gradient of one, of the shape of a returned loss; all that follows is backward.
+    Autograd begins with a gradient of one, of the shape of a returned loss; every later node is backward.
     """
     nodes = list(graph.nodes)
     if noted := frozenset(filter(is_backward, nodes)):

@@ -1,4 +1,4 @@
-"""Functions that Dynamo compiles for one owner: with guards on all that it read, and reasons for the rest.
+"""Functions that Dynamo compiles for one owner: with guards on every value read, and reasons for the rest.
 
 All private parts of Dynamo by which this is done are in this file.
 """
@@ -95,7 +95,7 @@ _ACTIONS: Any = types_of_dynamo
 
 
 def why_not_compiled() -> str:
-    """Tell why Dynamo would not look at a call now, or would take the mode of somebody else for its own."""
+    """Tell why Dynamo would not look at a call now, or would mistake another mode for its own."""
     if config.disable:
         return "torch._dynamo.config.disable is set"
     if torch._C._len_torch_dispatch_stack():
@@ -241,7 +241,7 @@ def _words(error: Exception, code: types.CodeType) -> str:
 def _guarding(is_held: Callable[[str, int], bool]) -> Iterator[None]:
     """Make Dynamo guard on more than it does by itself, while it compiles one frame.
 
-    ``is_held``: tells of an integer of a module, by its place, whether it is a number in the graph.
+    ``is_held``: tells whether an integer of a module, by its place, is a number in the graph.
     """
 
     def holding(is_number: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -297,7 +297,7 @@ def _exchange(stack: ExitStack, owner: type, name: str, before: Callable[..., No
 
 
 def _guards_method(parent: Any, function: Any, args: Any) -> None:
-    """Guard on the method that the class of an object has, which Dynamo takes for granted."""
+    """Guard on the method that the class of an object has, which Dynamo assumes to stay."""
     owner, called = args[0] if args else None, getattr(function, "fn", None)
     if not isinstance(owner, UserDefinedObjectVariable) or owner.source is None or called is None:
         return

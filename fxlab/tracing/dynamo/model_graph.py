@@ -238,7 +238,7 @@ def _own_copy(value: Any) -> Any:
 
 
 def _tidied_bodies(graph_module: GraphModule) -> None:
-    """Give the graphs inside of higher-order operators copies of their own, without Dynamo's objects."""
+    """Give the graphs inside higher-order operators copies of their own, without Dynamo's objects."""
     for path, body in _bodies(graph_module):
         copy = GraphModule(body, protect(_tidied(body.graph)), class_name=type(body).__name__)
         _tidied_bodies(copy)

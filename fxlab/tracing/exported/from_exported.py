@@ -105,7 +105,7 @@ def _take_and_return_structures(graph: Graph) -> None:
 
 
 def _take(name: str, value: Any, graph: Graph) -> None:
-    """Make one placeholder of all that stand for parts of an input."""
+    """Make one placeholder of those that stand for parts of an input."""
     if isinstance(value, Node):
         value.target = name
         return

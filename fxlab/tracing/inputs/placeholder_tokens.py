@@ -137,4 +137,4 @@ def _count_of_features(result: Any) -> int | None:
 
 
 _PROBED = 2
-"""Tokens side by side: some models put all features of an image in the place of one alone."""
+"""Tokens side by side: some models put all features of an image in place of a single one."""

@@ -75,7 +75,7 @@ def traceable(model: nn.Module | Callable[..., Any]) -> nn.Module:
 
 
 def _check_hides_no_method(module: nn.Module, path: str) -> None:
-    """Raise if an attribute stands in the place of a method by which modules and tensors are found."""
+    """Raise if an attribute hides a method that finds modules or tensors."""
     for name in _FINDING.intersection((*vars(module), *module._modules.keys())):
         if not callable(value := getattr(module, name)) or isinstance(value, nn.Module):
             raise ValueError(

@@ -82,7 +82,7 @@ class Unused:
 
 
 class _RememberedForOneRun:
-    """Stands for a cached property; knows nothing of earlier runs, and nothing of it stays behind."""
+    """Stands for a cached property; it ignores earlier runs, and leaves nothing behind."""
 
     def __init__(self, own: functools.cached_property[Any], made: TensorsMade | None) -> None:
         self._own = own

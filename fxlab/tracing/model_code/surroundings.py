@@ -45,7 +45,7 @@ _OF_PYTHON_ITSELF = frozenset({"builtins", "functools"})
 _OF_IMPORTS = frozenset({"__builtins__", "__loader__", "__spec__"})
 """The attributes that the import system writes into a file. The loader of a test leads to all tests."""
 _MOST_SEARCHED = 20_000
-"""Objects inside of a value that are looked at."""
+"""The most objects inside a value that are searched."""
 
 Cached = functools._lru_cache_wrapper
 
@@ -271,7 +271,7 @@ def _snapshot_of_installed(owners: list[Any]) -> _Snapshot:
 
 
 def _is_installed(owner: Any) -> bool:
-    """Tell whether a file or class is of a package that is installed, and nobody's who works here."""
+    """Tell whether a file or class is of an installed package, and not of a person's own code."""
     file = owner if is_a(owner, ModuleType) else sys.modules.get(file_of(owner))
     path = names_in(file).get("__file__") if is_a(file, ModuleType) else None
     return type(path) is str and is_installed(path)

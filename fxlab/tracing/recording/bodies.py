@@ -1,4 +1,4 @@
-"""Graphs of functions that a model hands to torch, recorded inside of its own graph."""
+"""Graphs of functions that a model passes to torch, recorded inside its own graph."""
 
 from __future__ import annotations
 

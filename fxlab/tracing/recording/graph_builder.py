@@ -474,7 +474,7 @@ class Recording:
         return calls
 
     def put_numbers_for(self, symbols: Container[sympy.Symbol]) -> None:
-        """Put numbers in place of the nodes that compute sizes which have come to be fixed."""
+        """Replace nodes that compute sizes which have become fixed by numbers."""
         known: dict[Node, Any] = {}
         for node in self.graph.nodes:
             size = node.meta.get("val")

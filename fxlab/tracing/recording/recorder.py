@@ -65,7 +65,7 @@ HANDLERS: tuple[Handler, ...] = (
     read_state, read_one_number, refuse_memory, require_own_storages, read_address, leave_profiling,
     leave_backward_hooks, copy_array, hand_on_uncounted, join_uncounted,
 )  # fmt: skip
-"""Tried in this order on each call that torch shows; one that nobody answers is made and recorded."""
+"""Tried in this order on each call that torch shows; a call without an answer is made and recorded."""
 
 HIDDEN_CALLS: tuple[Callable[[Run], AbstractContextManager[None]], ...] = (
     modules_seen, functions_seen, autograd_functions_seen, vmap_seen, loops_seen,
@@ -191,7 +191,7 @@ def _make_placeholders(run: Run, arguments: tuple[Argument, ...], values: Mappin
 
 
 def _write_replaced_buffers(run: Run, buffers: Mapping[str, torch.Tensor]) -> None:
-    """Write the data of tensors that the model has put in the place of buffers into these buffers."""
+    """Copy tensors by which the model has replaced buffers into these buffers."""
     recording = run.recording
     for name, now in run.model.named_buffers():
         before = buffers.get(name)

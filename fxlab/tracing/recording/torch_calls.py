@@ -41,7 +41,7 @@ _OPERANDS = {"__invert__": 1, "neg": 1, "__setitem__": 3}
 
 
 RAISE_ON_DATA = frozenset({"cholesky", "inverse", "logdet", "slogdet", "lu_solve", "linalg_", "assert"})
-"""Parts of the names of calls that raise for some data, which may be all that they are called for."""
+"""Parts of the names of calls that raise for some data, which may be their only purpose."""
 
 LEAF_MAKERS = frozenset({"requires_grad_", "retain_grad"})
 """Calls that let a tensor have a gradient, in place."""

@@ -90,7 +90,7 @@ class ModelSizes(ShapeEnv):
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Raise :class:`NewQuestionError` for a while on all that has not been asked before."""
+        """Raise :class:`NewQuestionError` for a while on every question that has not been asked before."""
         before, held = (self.progress(), len(self.fixed)), {*self.held}
         self._is_closed = True
         try:

@@ -1,4 +1,4 @@
-"""The mode of torch that makes fake tensors, told of each operator on them."""
+"""The mode of torch that makes fake tensors, which notices each operator on them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Fake tensors. If data comes along, torch is not to compare the two, which would fix sizes."""
 
     one_thread: OneThread | None = None
-    """Is told of each operator on these tensors, in whichever thread."""
+    """Notices each operator on these tensors, in any thread."""
     of_shape: dict[Any, torch.Tensor]
     """A tensor for each dtype and shape of which one was made."""
     supports_higher_order_operators = True
     _is_writing = False
     remembers_views = True
     shares_storages = True
-    """Whether tensors of one shape may lie in one storage, as long as nobody asks."""
+    """Whether tensors of one shape may share a storage, as long as no model compares storages."""
 
     def __init__(self, **options: Any) -> None:
         # The number in an input of no dimensions is data. Without ``export`` it would be a symbol with a
@@ -66,12 +66,12 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         """Compare nothing: the check of the finished graph compares it with the model."""
 
     def can_run_unsafe_fallback(self, func: Any) -> bool:
-        """Let no number be computed of zeros, which torch puts in the place of data that a kernel needs."""
+        """Refuse numbers computed of zeros, with which torch replaces data that a kernel needs."""
         gives_tensors = all("Tensor" in str(returned.type) for returned in func._schema.returns)
         return gives_tensors and super().can_run_unsafe_fallback(func)
 
     def dispatch(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Make a call that has been told of."""
+        """Make a call after its thread and operator have been noticed."""
         if self.one_thread is not None and not self.one_thread.is_paused:
             self.one_thread.notice()
             assert isinstance(self.shape_env, ModelSizes)

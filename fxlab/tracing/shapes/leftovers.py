@@ -57,7 +57,7 @@ class TensorKeptError(TraceError):
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody holds these tensors any more."""
+        """Whether these tensors have no holder any more."""
         return _holder(self.tensors) is None
 
 
@@ -77,7 +77,7 @@ def still_there(references: list[weakref.ref[torch.Tensor]]) -> list[weakref.ref
 
 
 def require_gone(left: list[weakref.ref[torch.Tensor]]) -> None:
-    """Raise :class:`TensorKeptError` if somebody still holds a tensor of a run that has ended."""
+    """Raise :class:`TensorKeptError` if a tensor of a run that has ended still has a holder."""
     if left and (holder := _holder(left)) is not None:
         raise TensorKeptError(holder, left)
 

@@ -95,7 +95,7 @@ def _generality(condition: Any) -> tuple[bool, int, int]:
 
 
 def _other_sizes(fakes: FakeInputs) -> Iterator[tuple[Mapping[Size, int], Any]]:
-    """Yield sizes to try: together with all that each was found to equal, and alone, with that equality."""
+    """Yield sizes to try: together with those that each was found to equal, and alone, with that equality."""
     classes: dict[Any, list[Size]] = {}
     for size in fakes.symbols:
         expression = fakes.expression(size)

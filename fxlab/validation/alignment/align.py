@@ -65,7 +65,7 @@ class Alignment:
     def continued(self) -> dict[Node, tuple[Node, float]]:
         """Pair nodes without a partner that do the same with partners, and tell how far apart they are.
 
-        So it goes on behind the place where the graphs part. Each node of the original is taken once.
+        So it goes on after the place where the graphs part. Each node of the original is taken once.
         """
         ours, theirs = (modules_by_path(side.module) for side in (self.original, self.transformed))
         free: dict[Hashable, list[Node]] = defaultdict(list)

@@ -23,7 +23,7 @@ _ROUNDINGS = 4
 _AROUND = 8
 """Of a value that occurs at very many places, how many before and behind the expected one are looked at."""
 _LARGEST = 0.05
-"""The largest relative difference that rounding weights is taken for."""
+"""The largest relative difference that counts as rounding of weights."""
 
 
 Values = dict[Node, dict[Path, Fingerprint]]

@@ -1,4 +1,4 @@
-"""One run of a graph in which somebody looks at the values; origins of NaN and infinity in it."""
+"""One run of a graph that shows each value to a visitor; origins of NaN and infinity in it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def values_at(
 
 @dataclass(frozen=True)
 class FirstNonFinite:
-    """The first nodes that hold NaN and infinite elements, of a node and all that it is computed from.
+    """The first nodes that hold NaN and infinite elements, of a node and everything upstream of it.
 
     ``nan``, ``inf``: the name of the node; ``None`` if there is none.
     """

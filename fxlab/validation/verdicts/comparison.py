@@ -110,7 +110,7 @@ class Verdict(Judged):
 
     @property
     def max_abs_diff(self) -> float:
-        """The largest absolute difference of an element, over all that was compared on any inputs.
+        """The largest absolute difference of an element, over all tensors compared on any inputs.
 
         Infinite where one of the two has no such number; NaN if nothing was compared. It decides nothing: the
         verdict says whether it matters.

@@ -60,7 +60,7 @@ class Draw:
     is_computed: bool = False
     """Whether they depend on tensors, such as probabilities."""
     is_sized: bool = False
-    """Whether a size is all that was given, so that they lie in memory in the order of their dimensions."""
+    """Whether only a size was given, so that they lie in memory in the order of their dimensions."""
 
     def is_alike(self, other: Draw) -> bool:
         """Tell whether both are drawn in the same way, or one is the choice that the other leads to.
@@ -88,7 +88,7 @@ class Draw:
         return is_choice and (other.name, other.numbers) == ("uniform", _STANDARD["uniform"])
 
     def values_for(self, asked: Draw, dtype: torch.dtype) -> torch.Tensor:
-        """Return the values for a draw that is alike: in the place of choices numbers that lead to them."""
+        """Return the values for a draw that is alike: in place of choices, numbers that lead to them."""
         order = self._order_for(asked)
         values = self.values if order is None else self.values.permute(tuple(order))
         values = values.contiguous() if asked.is_sized else values
@@ -117,7 +117,7 @@ class Draws:
     drawn: list[Draw] = field(default_factory=list)
     """The values that were drawn, or given."""
     unseen: list[str] = field(default_factory=list)
-    """Nodes that have drawn random numbers inside of an operator that does more than that."""
+    """Nodes that have drawn random numbers inside an operator that does more than that."""
     has_seeds: bool = False
     """Whether operators of Inductor draw seeds of others, of which nothing is noted."""
     inside: str = ""

@@ -109,7 +109,7 @@ class ValueGradients(NamedTuple):
     """The gradients of everything that a graph computes, in float64."""
 
     values: dict[Node, dict[Path, torch.Tensor]]
-    """Of the tensors that nodes compute and nobody writes into, where they have one."""
+    """Of the tensors that nodes compute and no node writes into, where they have one."""
     leaves: dict[str, torch.Tensor]
     """Of inputs by name, and of parameters by path."""
 

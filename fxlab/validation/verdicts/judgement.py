@@ -115,7 +115,7 @@ class Errors:
     float64: float
     """Of the float64 runs themselves: of outputs in float64, and of nodes that have none."""
     lacks_float64: bool = False
-    """Whether there is no float64 run of one of the two: how well it rounds is then all that is known."""
+    """Whether there is no float64 run of one of the two: then only its rounding is known."""
 
     @classmethod
     def of(cls, versions: Versions) -> "Errors":
@@ -195,7 +195,7 @@ class Errors:
 
     @property
     def hidden(self) -> float:
-        """The largest mistake that would still be taken for rounding, relative as the errors are.
+        """The largest mistake that would still count as rounding, relative as the errors are.
 
         A mistake and the rounding error add up to ``function``, or cancel in part. So where ``function`` is
         within its limit, the mistake is no larger than ``function`` and that limit together.

@@ -36,7 +36,7 @@ from fxlab.values.tensors import dense, is_floating, tensors_by_path, to_float64
 class WideWeights:
     """Widens tensors that modules hold, each once while they are kept.
 
-    A copy that somebody has written into is not handed out again, nor that of a tensor that was written.
+    A copy that was written into is not reused, nor is the copy of a tensor that was written into.
     """
 
     def __init__(self) -> None:

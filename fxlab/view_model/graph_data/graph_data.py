@@ -52,7 +52,7 @@ MOST_AT_ONCE = 1_000
 
 
 class GoneGraphError(ValueError):
-    """A graph is asked for whose stage is gone: the question was late, and nobody waits for the answer."""
+    """A graph is asked for whose stage is gone: the question came too late, and needs no answer."""
 
 
 @dataclass

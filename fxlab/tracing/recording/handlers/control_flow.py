@@ -67,7 +67,7 @@ def record_control_flow(run: Run, call: TorchCall) -> Any:
 
     Torch hands flat functions and flat tensors to these operators, so that ``scan`` along another dimension
     is one along the first. The model gets results in the structure in which its function gives them. Numbers
-    that ``while_loop`` carries are symbols in its functions, and others behind it.
+    that ``while_loop`` carries are symbols in its functions, and other symbols after it.
     """
     if not isinstance(call.func, HigherOrderOperator):
         return PASSED_ON

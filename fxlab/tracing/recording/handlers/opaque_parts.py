@@ -57,7 +57,7 @@ class _Method:
     used: set[str] = field(default_factory=set)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it, with all that there is of the module."""
+        """Call it, with the whole state of the module."""
         state = {name: value for kind in self.target.state for name, value in vars(self.module)[kind].items()}
         return self.target.called(state, self.used, *args, **kwargs)
 
