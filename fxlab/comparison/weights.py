@@ -108,6 +108,7 @@ class _Weights:
         for name, tensor in named_tensors(model) if isinstance(model, nn.Module) else model.items():
             if not is_plain(tensor) or tensor.is_meta or not tensor.is_floating_point():
                 continue
+            # Empty tensors have no memory of their own, so that all would seem to be one.
             place = place_of(tensor) if tensor.numel() else id(tensor)
             if place in found:
                 found[place].names.append(name)
@@ -136,6 +137,7 @@ class _Weights:
     def equal_to(self, tensor: _Tensor) -> tuple[_Tensor, str] | None:
         """Return the weight with the same numbers, and in which form it is there."""
         same = (self.by_place.get(place_of(tensor.tensor)), self.by_name.get(tensor.name))
+        # The same memory or name is tried first, as a search among all weights costs more.
         known = next((other for other in same if other is not None and tensor.is_same(other)), None)
         if known is not None:
             return known, "equal"
@@ -157,6 +159,7 @@ class _Weights:
         """Return a weight of which another is a multiple, element by element, and how large."""
         for other in self._of_size(tensor):
             times = math.sqrt(tensor.measures[3] / other.measures[3])
+            # A weight that is one times another is an equal weight, which is found before.
             for factor in (-times,) if _is_near(times, 1.0) else (times, -times):
                 bounds = sorted(factor * bound for bound in other.measures[1:3])
                 is_near = all(map(_is_near, bounds, tensor.measures[1:3]))

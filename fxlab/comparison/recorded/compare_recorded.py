@@ -60,6 +60,7 @@ def _nodes(run: RecordedRun, graph: Graph) -> list[Node]:
     stacks: dict[int, dict[str, tuple[str, str]]] = {-1: {}}
     for at, (path, cls, around) in enumerate(run.calls):
         outside = stacks[around]
+        # A module may call itself, and a stack is a dictionary by path.
         key = path if path not in outside else f"{path}@{at}"
         stacks[at] = {**outside, key: (path, cls)}
     for at, (name, step) in enumerate(zip(run.names, run.steps, strict=True)):
@@ -136,6 +137,7 @@ def _tolerances(run: RecordedRun) -> Iterator[float]:
         if all(each is not None for each in moved):
             apart = max([unit, *(each for each in moved if each is not None)])
         else:
+            # Independent roundings add up like the steps of a random walk.
             apart = unit * math.sqrt(depth)
         yield min(ROUNDINGS * apart, _LARGEST)
 

@@ -67,6 +67,7 @@ def read_run(path: str | os.PathLike[str]) -> RecordedRun:
     name = os.path.basename(os.fspath(path))
     try:
         with zipfile.ZipFile(path) as members:
+            # The file may come from anybody, and a small archive may unpack to more than the memory.
             large = [one.filename for one in members.infolist() if one.file_size > _MOST_BYTES]
             if large:
                 raise ValueError(f"{large[0]} is larger than any run")
@@ -121,6 +122,7 @@ def _run_from_json(document: dict[str, Any], numbers: torch.Tensor) -> RecordedR
         if kind not in KINDS:
             raise ValueError(f"there is no kind of step {kind!r}")
         step = Step(kind, _text(target), args, _place(call, len(run.calls)), _place(line, len(run.lines)))
+        # Only in this order the run is a graph without circles.
         if not isinstance(args, list) or any(at >= len(run.steps) for at in steps_read(args)):
             raise ValueError("a step reads one that comes later")
         step.is_backward = bool(is_backward)

@@ -85,6 +85,7 @@ class LoweredGraph:
         kinds = list(alike.values())
         if not kinds:
             return []
+        # All kinds in one compile, which takes far longer than the calls.
         first = _Apart([nodes[0] for nodes in kinds], self._values)
         code = generated_for(first.module, first.values)
         found: dict[Node, Judgement] = {}
@@ -134,6 +135,7 @@ class LoweredGraph:
     @cached_property
     def _values(self) -> dict[Node, Any]:
         """The value of each node, by ATen's kernels."""
+        # Each call is judged on the values of ATen's kernels, so that mistakes do not add up.
         interpreter = Interpreter(self._module, garbage_collect_values=False)
         interpreter.extra_traceback = False
         with torch.no_grad(), generators_kept(), state_kept(self._module, watch=False):

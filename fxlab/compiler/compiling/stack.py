@@ -137,6 +137,7 @@ class CompilerStack:
         while (found := self._covering(entries)) is None:
             known = len(self._changing)
             self._compile(self._off_below(entries), _limits(entries))
+            # A compile that has revealed no further pass would only be repeated.
             if len(self._changing) == known and self._covering(entries) is None:
                 raise RuntimeError(f"{entries[-1][0]}: the compiler does not come to it as it is asked to.")
         return found, self._steps(found)[: self._end(found, entries)]

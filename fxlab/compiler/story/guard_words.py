@@ -201,10 +201,12 @@ def _found(tree: ast.expr, scope: Mapping[str, Any]) -> Any:
 def _called(tree: ast.Call, scope: Mapping[str, Any]) -> Any:
     if isinstance(tree.func, ast.Name) and tree.func.id == "len" and len(tree.args) == 1:
         held = _found(tree.args[0], scope)
+        # By exact type, as a subclass may have a `__len__` of its own.
         return len(held) if type(held) in (list, tuple, dict, set, str) else _UNKNOWN
     if isinstance(tree.func, ast.Attribute) and tree.func.attr in ("size", "stride") and not tree.args:
         tensor = _found(tree.func.value, scope)
         if isinstance(tensor, torch.Tensor):
+            # A subclass's `__torch_function__` would be foreign code.
             with torch._C.DisableTorchFunctionSubclass():
                 return tuple(tensor.shape) if tree.func.attr == "size" else tuple(tensor.stride())
     return _UNKNOWN
@@ -216,6 +218,7 @@ def _attribute(owner: Any, name: str) -> Any:
     if isinstance(owner, types.FunctionType) and name == "__code__":
         return owner.__code__
     try:
+        # The class's own `__getattribute__` and properties would be foreign code.
         own = object.__getattribute__(owner, "__dict__")
     except AttributeError:
         return _UNKNOWN

@@ -67,10 +67,12 @@ class Fingerprint:
             found = finite.isnan(), finite == math.inf, finite == -math.inf
             special = tuple(int(where.sum()) for where in found)  # type: ignore[assignment]
             finite = finite[finite.isfinite()]
+            # They are counted by kind; in sums they would hide all other elements.
             values = values.nan_to_num(0.0, 0.0, 0.0)
             low, high = (float(bound) for bound in finite.aminmax()) if len(finite) else (0.0, 0.0)
         scale = max(abs(low), abs(high))
         unit = scale or 1.0
+        # Few elements, or extreme ones, are scaled first; others in their sums, without a float64 copy.
         if values.numel() <= _AT_ONCE or not _SMALL < unit < 1 / _SMALL:
             finite, values = (each.to(torch.float64) / unit for each in (finite, values))
             low, high, unit = low / unit, high / unit, 1.0
@@ -100,6 +102,7 @@ class Fingerprint:
         flat, along = source.flat, source.along
         sizes = [size for size in view.shape if size > 1]
         is_turned = sorted(_steps(view.shape, view.stride())) == sorted(_steps(shape, stride))
+        # Two contiguous tensors of one memory have their elements in the same order.
         if not (view.is_contiguous() and _is_contiguous(shape, stride)):
             flat = _projected(values.reshape(-1), unit).cpu()
         if not is_turned:
@@ -218,6 +221,7 @@ def _measurable(tensor: torch.Tensor) -> torch.Tensor:
     values = real_numbers(tensor.detach())
     if values.dtype is torch.bool:
         values = values.to(torch.uint8)
+    # Torch computes little with 8-bit floating-point numbers.
     elif values.is_floating_point() and values.element_size() == 1:
         values = values.to(torch.float32)
     elif not values.is_floating_point() and values.dtype in _UNSIGNED:
@@ -307,6 +311,7 @@ def _mixed(block: torch.Tensor, unit: float) -> torch.Tensor:
 
 @lru_cache(maxsize=64)
 def _directions(size: int, device: torch.device) -> torch.Tensor:
+    # On the CPU for all devices, so that fingerprints from two devices compare.
     generator = torch.Generator().manual_seed(size)
     return torch.randn(_PROJECTIONS, size, generator=generator, dtype=torch.float64, device="cpu").to(device)
 

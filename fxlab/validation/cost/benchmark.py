@@ -99,6 +99,7 @@ def seconds_in_turns(
         for _ in range(rounds):
             for name in order:
                 seconds[name].append(timed[name].seconds(calls))
+            # The order turns, as a place in a round may favour a model.
             order = [*order[1:], order[0]]
         return seconds
 
@@ -337,6 +338,7 @@ def _that_change_something(
         if not graph_diff(stage, after).empty:
             stage = after
             yield pass_
+        # A pass below may have taken its candidates: it counts if it changes the original alone.
         elif stage is not original and not graph_diff(original, _applied(pass_, original)).empty:
             yield pass_
 

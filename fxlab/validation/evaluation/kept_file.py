@@ -62,6 +62,7 @@ class KeptFile:
             "torch": str(torch.__version__),
             "original": _model_print(original),
             "transformed": _model_print(transformed),
+            # With TF32, say, the same models compute other numbers.
             "settings": ", ".join(NumericSettings.now().unusual),
             "metrics": {name: _metric_print(metrics[name]) for name in sorted(metrics)},
         }
@@ -149,6 +150,7 @@ def _model_print(graph_module: GraphModule) -> str:
     for tensor in tensors_of(graph_module):
         add_to(found, tensor.detach())
     for name, module in graph_module.named_modules():
+        # Settings of modules, such as a dropout's probability, are neither in the code nor in tensors.
         found.update(f"{name}{module.extra_repr()}{module.training}".encode())
     return found.hexdigest()
 
@@ -161,6 +163,7 @@ def _metric_print(metric: Any) -> str:
     called = metric.func if isinstance(metric, functools.partial) else metric
     if not isinstance(called, types.FunctionType | types.MethodType):
         name = "forward" if isinstance(called, nn.Module) else "__call__"
+        # Statically, as looking it up may run the code of a descriptor.
         called = inspect.getattr_static(type(called), name, None)
     function = getattr(called, "__func__", called)
     read = {}

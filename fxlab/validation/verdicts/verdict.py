@@ -185,6 +185,7 @@ class Reference:
     def _runs(self) -> dict[str, Runs]:
         """The runs of the original on each of the inputs, as torch is set now: others are not kept."""
         now = NumericSettings.now()
+        # TF32 and the like change the original's own rounding.
         if self._settings != now:
             self._kept_runs = {name: self._runs_of(self.original, g) for name, g in self.inputs.items()}
             self._settings = now
@@ -234,6 +235,7 @@ class Reference:
             try:
                 found[name] = self._comparison(name, transformed).verdict()
             except ValueError as error:
+                # An error of the transformed model alone is a difference; any other is the caller's.
                 if not str(error).startswith("transformed:"):
                     raise
                 found[name] = Verdict(Status.DIFFERENT, str(error), None, {})
