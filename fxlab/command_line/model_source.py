@@ -112,6 +112,7 @@ def given_inputs(
         elif path.suffix == ".npz":
             import numpy as np
 
+            # Inputs may come from anybody, and a pickle may run code.
             with np.load(path, allow_pickle=False) as arrays:
                 inputs = {name: torch.from_numpy(array) for name, array in arrays.items()}
         else:
@@ -222,6 +223,7 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
         transformers.utils.logging.set_verbosity_error()
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     if not sys.stderr.isatty():
+        # A bar that is not on a terminal fills a log with lines.
         transformers.utils.logging.disable_progress_bar()
     is_local = path.exists()
     with ends_with(ExitCode.BAD_USAGE, OSError, ValueError, hint="" if is_local else f"({options.model})"):

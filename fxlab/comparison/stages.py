@@ -87,6 +87,7 @@ def session_of_all(candidates: Sequence[Compared], inputs: Inputs | None) -> Ses
             known, given = dict[str, str](), set[str]()
             for stage, found in zip(stages, pairs, strict=True):
                 for node, other in found.items():
+                    # Names are unique in a graph: two of its nodes may match one node in different stages.
                     if node not in known and (shared := stage.names[other]) not in given:
                         known[node] = shared
                         given.add(shared)
@@ -156,6 +157,7 @@ def _return(copy: GraphModule, side: Side, names: Mapping[str, str]) -> None:
     """Let a copy of a graph return some of its outputs by name, if nodes compute them as they are."""
     nodes = {node.name: node for node in copy.graph.nodes}
     found = {name: side.node_of_output(path) for path, name in names.items()}
+    # Such code flattens outputs by a fixed specification, which other outputs do not fit.
     if isinstance(copy.graph._codegen, PyTreeCodeGen) or None in found.values():
         return
     output = copy.graph.output_node()

@@ -114,6 +114,7 @@ class Drawing(OtherNames):
         if suffix == ".svg":
             data = self.svg.encode()
         elif suffix == ".dot":
+            # Names from a model may hold lone surrogates, which UTF-8 cannot encode.
             data = self.source.encode("utf-8", "replace")
         elif suffix in SUFFIXES:
             graph_module = self.view.hierarchy.leaves[0].node.graph.owning_module

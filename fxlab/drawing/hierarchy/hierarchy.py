@@ -243,6 +243,7 @@ def build_hierarchy(graph_module: fx.GraphModule, marks: Marks = MappingProxyTyp
     with without_collecting():
         placement = Placement(graph_module)
         root, folded = _plant(graph_module.graph, placement)
+        # First, as later steps count and compare the children of groups.
         hoist_single_nodes(root)
         found = Bookkeeping(graph_module, placement.modules)
         fold_bookkeeping(root, found)
@@ -301,6 +302,7 @@ def _plant(graph: fx.Graph, placement: Placement) -> tuple[Draft, dict[fx.Node, 
             for call in chain:
                 key = (*key, call.path)
                 if key not in drafts:
+                    # A module that is called twice has two groups, each with a path of its own.
                     number = taken[call.path] = taken.get(call.path, 0) + 1
                     path = call.path if number == 1 else f"{call.path}~{number}"
                     drafts[key] = Draft(path, "module", call.class_name, call.label)

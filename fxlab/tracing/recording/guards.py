@@ -211,6 +211,7 @@ class Conditions:
     def require_unwritten(self) -> None:
         """Raise :class:`TraceError` if code outside torch has written into memory that was handed out."""
         for tensor, version, data in self._handed_out:
+            # Torch counts its own writes in the version, but not those of numpy or C into shared memory.
             if tensor._version == version and not SameData()(tensor, data):
                 raise Obstacle.WRITTEN_UNSEEN()
 
@@ -305,6 +306,7 @@ class Conditions:
 
     def _assert(self, condition: Node, message: str) -> None:
         asked = [node for source in condition.all_input_nodes for node in (source, *source.all_input_nodes)]
+        # The graph around a mapped function cannot check values inside it.
         if any(node.graph is not self._graph for node in asked):
             raise Obstacle.READ_IN_VMAP(where=where(self._recording.frames()))
         self._recording.impure.add(self._graph.call_function(torch._assert, (condition, message)))

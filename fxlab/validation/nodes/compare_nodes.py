@@ -228,6 +228,7 @@ def _where_they_part(alignment: Alignment, inputs: Inputs) -> Divergence | None:
 
 def _judgements(pair: Pair) -> list[Judgement]:
     """Judge each tensor of a pair, if the node introduces anything."""
+    # The very object: the node is unchanged, and was not run again.
     if pair.introduced is pair.expected:
         return []
     ours, theirs = tensors_by_path(pair.expected), tensors_by_path(pair.introduced)

@@ -150,6 +150,7 @@ def _is_input(value: Any) -> bool:
 
 
 def _changes(tensors: list[torch.Tensor], vocabulary: int | None) -> Iterator[tuple[str, Change]]:
+    # The same variants each time, so that a verdict can be repeated.
     generator = torch.Generator().manual_seed(0)
     yield "other values", lambda tensor: _with_other_values(tensor, generator)
     if vocabulary is not None:
@@ -193,6 +194,7 @@ def _with_other_tokens(tensor: torch.Tensor, vocabulary: int, generator: torch.G
     if not _is_text(tensor) or _is_mask(tensor) or tensor.numel() < 2 or int(tensor.max()) >= vocabulary:
         return tensor
     drawn = torch.randint(vocabulary, tensor.shape, generator=generator, device="cpu")
+    # The ends of the vocabulary, where a wrong size of an embedding shows.
     drawn.view(-1)[0], drawn.view(-1)[-1] = vocabulary - 1, 0
     return drawn.to(tensor)
 
@@ -227,6 +229,7 @@ def _masked_by_row(tensor: torch.Tensor) -> torch.Tensor:
     if not _is_mask(tensor) or not _is_text(tensor) or not tensor.any():
         return tensor
     length = tensor.shape[1]
+    # At least one token of each row stays, as attention over none gives NaN.
     ends = 1 + torch.arange(tensor.shape[0], device="cpu") * 3 % length
     return tensor * (torch.arange(length, device="cpu") < ends[:, None]).to(tensor)
 

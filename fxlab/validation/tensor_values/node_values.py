@@ -232,6 +232,7 @@ def statistics_by_node(
         found[node.name] = []
         for tensor in tensors_by_path(value).values():
             try:
+                # Graphs of a stack share weights, whose statistics would be computed again for each.
                 key = _view_of(tensor, held)
                 statistics = known.get(key) if key else None
                 if statistics is None:
