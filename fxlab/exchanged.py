@@ -117,7 +117,7 @@ def exchanged_names() -> list[str]:
 
 
 def instead(value: Any) -> Make:
-    """Return a function that makes a value of any value of a name."""
+    """Return a function that gives one value for any value of a name."""
     return lambda _: value
 
 

@@ -93,6 +93,7 @@ def page(title: str, data: Mapping[str, Any]) -> str:
         f"style-src {_digest(css)}",
         "base-uri 'none'",
         "form-action 'none'",
+        # Graphviz runs in the page as WebAssembly.
         f"script-src {_digest(script)} 'wasm-unsafe-eval'",
         "worker-src blob:",
         "img-src blob: data:",
@@ -131,6 +132,7 @@ def _element(name: str, data: Mapping[str, Any]) -> str:
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     kind = "application/json"
     if len(text) > _LARGE:
+        # Without the time, so that the same report has the same bytes.
         kind, text = "application/gzip", base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return f'<script type="{kind}" id="{name}">{text}</script>'

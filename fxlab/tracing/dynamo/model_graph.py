@@ -72,7 +72,7 @@ class LiftedGraph:
         try:
             return share_tensors_copy(self._module)
         finally:
-            # The copy that is kept must not keep weights alive that the model has replaced.
+            # The module that is kept must not keep weights alive that the model has replaced.
             self._set_weights(dict.fromkeys(self._lifted))
 
     def _set_weights(self, weights: Mapping[str, Any]) -> None:

@@ -98,6 +98,7 @@ class Recorder(TorchFunctionMode):
             return run.computed(func, args, kwargs or {})
         # Torch itself asks all kinds of things of each tensor that it makes a fake one of.
         is_of_torch = is_asked_by_torch(sys._getframe(1))
+        # Questions inside a call are torch's own: the call asks them again when the graph runs.
         with run.sizes.asked(by_model=False):
             run.one_thread.require()
             call = TorchCall(func, args, kwargs or {}, is_told=not is_of_torch)
@@ -134,7 +135,7 @@ def record(
     outside = run.outside_reads
     reads = run.mode_reads.watched(), run.setting_reads.watched(), outside.watched(), run.overrides_hidden()
     watched = autocast.watched(), *reads, *(seen(run) for seen in HIDDEN_CALLS)
-    # Not torch.set_grad_enabled: it takes effect when made, and leaving inference_mode would undo it.
+    # Not torch.set_grad_enabled: it takes effect when made, and inference_mode would restore its value.
     grad_mode = torch.enable_grad() if gradients else torch.no_grad()
     entered = torch.inference_mode(False), grad_mode, *watched, Recorder(run)
     with RestoringStack(*entered, run.sizes.asked(by_model=True)):
@@ -169,6 +170,7 @@ def record(
     if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)
     conditions.require_kinds(run.dtypes_read, dimensions=run.reads_shapes)
+    # Before unused nodes go, as the model may use them in its other mode.
     if run.mode_reads.places:
         run.calls = recording.calls()
     recording.remove_unused()

@@ -49,7 +49,7 @@ class KeptFile:
     """The lines of an evaluation.
 
     ``path``: the file. If it is there, it is read and checked. ``original``, ``transformed``, ``metrics``:
-    those of the evaluation. Raises ValueError if the file is of another evaluation, or no such file.
+    those of the evaluation. Raises ValueError if the file is of another evaluation, or of none.
     """
 
     def __init__(

@@ -41,11 +41,11 @@ class Observed:
 
     @property
     def everything(self) -> dict[str, torch.Tensor]:
-        """Both."""
+        """The results and the written tensors."""
         return self.returned | self.written
 
     def beside(self, other: "Observed") -> dict[str, torch.Tensor]:
-        """Return the tensors of both runs: where only one has written, the other's unchanged ones."""
+        """Return everything, and the unchanged tensors of this run where another run has written."""
         there = {path: self.unwritten(path) for path in other.written if path not in self.written}
         return self.everything | {path: tensor for path, tensor in there.items() if tensor is not None}
 

@@ -375,7 +375,7 @@ class RunsCompared:
             )
             return {path: self._different(path, reason) for path in paths}
 
-        # A tensor that only one of the two writes has the same value in float64 as without the write.
+        # A tensor that only one of the two writes has no float64 value of the other: its own stands in.
         def judge(new: _Tries = (), replaced: _Tries = ()) -> dict[str, Judgement]:
             versions = {
                 path: Versions(
