@@ -126,7 +126,7 @@ class _Stage:
             name: [value.name for value in inputs_in_order(node)] for name, node in self.nodes.items()
         }
         self.became: dict[str, list[str]] = defaultdict(list)
-        """Nodes of the stage below -> what stands for them."""
+        """Nodes of the stage below -> their counterparts."""
         self.unchanged: frozenset[str] = frozenset()
         """The nodes that do the same as those of their names in the stage below."""
         if below is not None:

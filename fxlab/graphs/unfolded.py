@@ -88,7 +88,7 @@ def held_by(graph: Graph, graph_module: GraphModule) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Graph:
-    """A graph to copy, and where it lies."""
+    """A graph to copy, and its place."""
 
     module: GraphModule
     given: list[Any] = field(default_factory=list)

@@ -46,6 +46,7 @@ def _code_of_graph(graph_module: GraphModule, prefix: str) -> GeneratedCode:
     try:
         written = protect(graph).python_code("self")
     finally:
+        # protect() exchanged it, and the user's graph must stay the same.
         graph._codegen = codegen
     lines = written.src.split("\n")
     nodes = _nodes_of_lines(written, len(lines), list(graph.nodes))
@@ -61,7 +62,7 @@ def _code_of_graph(graph_module: GraphModule, prefix: str) -> GeneratedCode:
 def _nodes_of_lines(written: Any, count: int, nodes: Sequence[Any]) -> list[tuple[str, ...]] | None:
     """Return the names of the nodes of each line; ``None`` if torch does not tell, or is wrong."""
     numbers, first = getattr(written, "_lineno_map", None), getattr(written, "_prologue_start", 0)
-    # They are counted from the line that defines the function; the last of them is the last line there is.
+    # Numbers count from the line that defines the function; the last one must be the last line.
     if not numbers or first < 1 or first + max(numbers) != count:
         return None
     found: list[tuple[str, ...]] = [()] * count

@@ -61,8 +61,8 @@ def ensure_picklable(graph_module: GraphModule) -> None:
     the same holds for ``graph_module.meta``. The class of the module becomes a subclass of its present one,
     which copies inherit; a second call does nothing.
     """
-    # torch gives every GraphModule a class of its own, so changing its base concerns this module alone.
     protect(graph_module.graph)
+    # torch gives every GraphModule a class of its own, so changing its base concerns this module alone.
     own_class = type(graph_module)
     base = own_class.__bases__[0]
     if not issubclass(base, _PicklesItsGraph):
@@ -183,7 +183,7 @@ def changed_copy(
     writes_tensors: bool = True,
     code_when_asked: bool = False,
 ) -> GraphModule:
-    """Apply a change to a copy of a module; the module itself and its tensors stay as they are.
+    """Apply a change to a copy of a module; the module itself and its tensors do not change.
 
     ``graph_module``: the module to copy; it is never changed, even if ``change`` raises. ``change``: takes
     the copy and returns the changed module. ``writes_tensors``: whether ``change`` may write into tensors in
@@ -281,7 +281,7 @@ def sources_bounded() -> Iterator[list[GraphModule]]:
 
 
 def _waiting(graph_module: GraphModule) -> _CodeWhenAsked | None:
-    """Return the stand-in for the code of a graph module, if the code was not asked for yet."""
+    """Return the stand-in for the code of a graph module, if the code is not generated yet."""
     forward = vars(type(graph_module)).get("forward")
     return forward if isinstance(forward, _CodeWhenAsked) else None
 

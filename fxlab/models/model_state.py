@@ -1,4 +1,4 @@
-"""The state of a model, kept while it runs and put back afterwards."""
+"""The state of a model, kept while it runs and restored afterwards."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ def newest(pass_: Transformation) -> Transformation:
     """Return the transformation with the present class and functions of the same names."""
     cls = _newest(type(pass_))
     other = copy.copy(pass_)
+    # Passes are frozen dataclasses.
     object.__setattr__(other, "__class__", cls)
     for name, value in arguments_of(pass_).items():
         object.__setattr__(other, name, _newest_in(value))
@@ -78,7 +79,7 @@ def _changed_at(name: str) -> int | None:
     file = getattr(sys.modules.get(name), "__file__", None)
     try:
         return None if file is None else os.stat(file).st_mtime_ns
-    except OSError:  # it is gone, or lies in an archive
+    except OSError:  # it was removed, or is in an archive
         return None
 
 

@@ -272,7 +272,7 @@ class PassStack:
         ValueError
             If the session does not offer one of a name.
         TransformationError
-            If one, or one above it that has to be applied anew, raises. Those that were added stay on offer.
+            If one, or one above it that has to be applied again, raises. Those that were added stay on offer.
 
         Examples
         --------

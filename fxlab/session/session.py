@@ -56,7 +56,7 @@ class Session(Shortcuts, PassStack):
     model
         A module or function, which is traced with :func:`fxlab.symbolic_trace`; a pipeline of transformers,
         whose model is traced; a folder with a ``config.json``, or ``file.py:name``, as the command takes
-        them; or a graph, which is taken as it is: a graph module of any kind, a
+        them; or a graph, which is not traced: a graph module of any kind, a
         ``torch.export.ExportedProgram``, the path of one that ``torch.export.save`` wrote (``.pt2``), or a
         graph of a :class:`fxlab.Capture`.
     inputs
@@ -81,7 +81,7 @@ class Session(Shortcuts, PassStack):
     Raises
     ------
     TypeError
-        If ``model`` is none of these, one of ``passes`` no transformation or ``weights`` no path.
+        If ``model``, one of ``passes`` or ``weights`` is of another type.
     ValueError
         If two of ``passes`` are the same, or a file is broken or could run code when it is loaded; or if
         a weight or shard is missing, or is of another shape or dtype than the model's.
@@ -320,7 +320,7 @@ class Session(Shortcuts, PassStack):
     def explain(self, pass_: PassOrName | None = None) -> pd.DataFrame:
         """Tell which candidates a transformation changes, and why not the others, on the stage below it.
 
-        Left out, all that are on offer are explained, in a table with a column ``pass``.
+        Left out, all on offer are explained, in a table with a column ``pass``.
         """
         if pass_ is None:
             return of_all(self.passes, self.explain, failed_explanation)

@@ -34,7 +34,7 @@ class Turns:
     def held(self) -> Iterator[None]:
         """Keep other threads out during the block, and look for changes of the original at its beginning.
 
-        Listeners are told when the outermost turn is over, so that they find the lock free.
+        Listeners are called after the outermost turn, so that they find the lock free.
         """
         with self._lock:
             is_outermost, self._is_running = not self._is_running, True

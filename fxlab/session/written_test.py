@@ -224,7 +224,7 @@ def _case(graph_module: GraphModule, nodes: set[Node]) -> _Case:
 
 
 def _weight(value: torch.Tensor) -> str:
-    """Write a parameter or buffer of positive numbers; a constant of few numbers as it is."""
+    """Write a parameter or buffer of positive numbers; a constant of few numbers literally."""
     is_parameter, is_real = isinstance(value, torch.nn.Parameter), value.dtype.is_floating_point
     if type(value) is torch.Tensor and value.device.type == "cpu" and value.numel() <= _FEW_ELEMENTS:
         numbers = value.tolist()

@@ -181,6 +181,7 @@ class _Joined:
         found = {}
         for key, (meaning, value) in given.items():
             node = self.graph.placeholder(_identifier(meaning))
+            # The graph may have changed the name, by which inputs are passed.
             node.target = node.name
             node.meta["desc"] = meaning
             if (layout := passes.layouts.get(meaning.owner)) is not None and value.dim():
@@ -277,6 +278,7 @@ def check_step(
     step: fx.GraphModule, values: Mapping[str, Any], forward: Forward, passes: Recorded, update: Update | None
 ) -> None:
     """Raise a :class:`TraceError` with the first result that differs from an eager step."""
+    # Without data, or real exchanges, there are no bits to compare.
     if any(tensor.is_meta for tensor in passes.parameters.values()) or is_in_fake_group(step):
         return
     expected = _eager(forward, passes, update)

@@ -121,6 +121,7 @@ class Update:
         numbers: Mapping[str, Any],
     ) -> dict[Slot, torch.Tensor]:
         """Write updated values into parameters, as the optimizer does; return the state after the step."""
+        # Its own dictionary, so that the step never writes into the user's optimizer.
         copy = object.__new__(type(self._optimizer))
         # A scheduler sets a bound step there, which belongs to the user's optimizer.
         vars(copy).update({name: value for name, value in vars(self._optimizer).items() if name != "step"})

@@ -426,7 +426,7 @@ class ReversibleTransformation(Transformation):
         Parameters
         ----------
         graph_module
-            A module that was transformed; one that was not is returned as it is.
+            A module that was transformed; any other is returned unchanged.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement reverse.")
 

@@ -113,7 +113,7 @@ def slots_of(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def cells_of(function: FunctionType) -> dict[str, tuple[CellType, Any]]:
-    """Return the variables around a function that have been assigned, and what is in them."""
+    """Return the assigned variables around a function, and their values."""
     found = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # not assigned yet

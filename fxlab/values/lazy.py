@@ -224,7 +224,7 @@ class _Computed(Source):
 
 
 _ITSELF = ("aten.detach.default", "aten.alias.default")
-"""Views of a tensor as it is."""
+"""Views that change nothing."""
 
 
 def _rebuilt(source: Source, like: torch.Tensor, requires_grad: bool, is_parameter: bool) -> LazyTensor:

@@ -65,7 +65,7 @@ def refuse_fake(tensor: torch.Tensor) -> None:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a sparse tensor with all of its elements, and any other as it is."""
+    """Return a sparse tensor with all of its elements, and any other unchanged."""
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
@@ -164,6 +164,7 @@ def _same_inside(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _bits_of_dense(tensor: torch.Tensor) -> torch.Tensor:
+    # A subclass may refuse these operations.
     with torch._C.DisableTorchFunctionSubclass():
         flat = tensor.as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous().flatten()
     # A single element counts as contiguous with any stride, but is not viewed as bytes.

@@ -23,8 +23,8 @@ class ExportedFile(OtherNames):
 
     path: Path
     verdict: Verdict | None
-    """The file, run on the session's inputs, beside the model without passes; ``None`` if it was not run, as
-    onnxruntime is not installed."""
+    """The file on the session's inputs, compared with the model without passes; ``None`` if it was not run,
+    as onnxruntime is not installed."""
     inputs: tuple[str, ...]
     """Its inputs in their order, such as ``input_ids: int64[s0, 7]``; a symbol is a dynamic size."""
     outputs: tuple[str, ...]

@@ -83,7 +83,7 @@ def _computed(node: Node, column: FirstColumn) -> FirstColumn | None:
 
 
 def _keeps_first_column(node: Node) -> bool:
-    """Tell whether the first column of a view, a copy or a part lies in the first column of its source."""
+    """Tell whether the first column of a view, a copy or a part comes from the first column of its source."""
     name, source = computes(node), node.args[0] if node.args else None
     shape = known_shape(source) if isinstance(source, Node) else None
     if name in _WHOLE_ROWS:

@@ -166,7 +166,7 @@ def why_tensor_not_plain(name: str, tensor: torch.Tensor) -> Refusal | None:
 def why_tensors_shared(
     facts: GraphFacts, module: nn.Module, path: str, own: Collection[str] = ()
 ) -> Refusal | None:
-    """Return who else holds memory of a module's tensors, but for ``own``; ``None`` if nobody does."""
+    """Return other holders of the memory of a module's tensors than ``own``; ``None`` if nobody does."""
     for name, tensor in (*module._parameters.items(), *module._buffers.items()):
         holders = facts.holders(tensor, path, name) if tensor is not None else []
         others = [holder for holder in holders if holder not in own]

@@ -175,7 +175,7 @@ def patterns_heard(name: str) -> Iterator[Tried]:
 
 
 class _Told:
-    """A pattern whose ``match`` is another function."""
+    """A pattern with a different ``match``."""
 
     def __init__(self, pattern: Any, match: Callable[..., Any]) -> None:
         self._pattern, self.match = pattern, match

@@ -1,6 +1,6 @@
 """The journal of a graph module: every change, with the data to revert it.
 
-The journal lies in ``graph_module.meta``, which copies and pickles of the module take along. It names nodes
+The journal is in ``graph_module.meta``, which copies and pickles of the module keep. It names nodes
 and holds the modules that were taken out, so it is true of a copy as well: copying the module copies the
 modules in the journal with it, and a shared tensor stays shared.
 
@@ -34,7 +34,7 @@ class WeightSource:
     holder: nn.Module
     name: str
     state: TensorState | None = None
-    """Its former state; ``None`` after unpickling, until it is asked for."""
+    """Its former state; ``None`` after unpickling, until its first use."""
     had_changed: bool = False
 
     def __post_init__(self) -> None:

@@ -55,7 +55,7 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
     """
 
     def match(self, facts: GraphFacts) -> Iterator[Repetition]:
-        """Yield the nodes that repeat an earlier one, also once others of them are gone."""
+        """Yield the nodes that repeat an earlier one, also after rewrites of others."""
         firsts: dict[Hashable, Node] = {}
         stands_for: dict[Node, Node] = {}
         returned: set[Node] = set()

@@ -1,4 +1,4 @@
-"""Check the graph and write its code anew."""
+"""Check the graph and regenerate its code."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from fxlab.transformations.base import ReversibleTransformation
 
 @dataclass(frozen=True)
 class LintAndRecompile(ReversibleTransformation):
-    """Check the graph and write the module's code anew, and change nothing else.
+    """Check the graph and regenerate the module's code; change nothing else.
 
     Examples
     --------

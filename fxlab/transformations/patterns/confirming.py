@@ -39,7 +39,7 @@ class Confirmation:
 
 
 class Confirming:
-    """One match, run in float64 on random numbers beside its replacement.
+    """One match and its replacement, compared in float64 on random numbers.
 
     ``captured``: the captured values by the arguments of the pattern. ``modules``: the paths of modules, or
     the calls that compute the same, by the paths of modules in the pattern.

@@ -70,7 +70,7 @@ class Written:
 
     @property
     def read(self) -> tuple[Node, ...]:
-        """The tensors that the function is given."""
+        """The tensors among the function's arguments."""
         others = (each for name, each in self.captured.items() if name != "x" and isinstance(each, Node))
         return (self.value, *others)
 

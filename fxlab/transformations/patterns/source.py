@@ -153,11 +153,11 @@ class Source:
         self._names: dict[Any, str] = {}
         self._at: Node | None = None
         self.arguments: dict[str, str] = {}
-        """The arguments by name, and their annotations, as they are without choices."""
+        """The arguments by name, and their annotations, without choices."""
         self.stands_for: dict[str, Any] = {}
-        """What the arguments stand for: nodes, or ``("weight", path)``."""
+        """The meanings of the arguments: nodes, or ``("weight", path)``."""
         self.literals: dict[str, str] = {}
-        """Numbers by their keys, as they are written."""
+        """Numbers by their keys, in written form."""
         for node, (wanted, annotation) in (arguments or {}).items():
             self._argument(node, wanted, annotation)
 

@@ -91,7 +91,7 @@ def move_dtype_checks(checks: Iterable[Node], node: Node, edit: Editor) -> None:
 
 
 def refuse_autocast(node: Node, edit: Editor, *words: str) -> None:
-    """Let the graph raise under autocast, in the words that :func:`require_no_autocast` is given."""
+    """Let the graph raise under autocast, with the words for :func:`require_no_autocast`."""
     edit.insert_before(
         node,
         "call_function",

@@ -146,9 +146,9 @@ class Editor:
     def replace_layers(self, layers: Sequence[Layer[Any]], by: nn.Module, at: str) -> dict[str, Node]:
         """Replace the modules of layers by one, at their path or a free one.
 
-        For layers whose call is given tensors, the modules are the holders of the tensors, and a holder of
-        the tensors of ``by`` takes their place; if tensors stay, it stands beside them. The pass then changes
-        or erases the calls, and calls :meth:`erase_tensors`.
+        For layers whose call reads tensors, the modules are the holders of the tensors, and a holder of the
+        tensors of ``by`` replaces them; if tensors stay, it is added next to them. The pass then changes or
+        erases the calls, and calls :meth:`erase_tensors`.
 
         Returns
         -------
@@ -199,7 +199,7 @@ class Editor:
         return made[self.graph_module]
 
     def _other(self, graph_module: GraphModule) -> "Editor":
-        """Return the editor of a graph beside this one, or this editor itself."""
+        """Return the editor of another graph, or this editor itself."""
         if graph_module is self.graph_module:
             return self
         if graph_module not in self._others:
@@ -324,7 +324,7 @@ def _free_input_name(wanted: str, bodies: Iterable[GraphModule]) -> str:
 
 
 def place_of(node: Node) -> dict[str, Any]:
-    """Return the place in the model from a node's ``meta``, for a node that is inserted beside it."""
+    """Return the place in the model from a node's ``meta``, for a node that is inserted next to it."""
     return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
 
 

@@ -28,7 +28,7 @@ _NAME = re.compile(r"conv(?P<transposed>_transpose)?(?P<dimensions>[123])d|convo
 def as_convolution(node: Node, facts: GraphFacts) -> Layer[AnyConv] | None:
     """Return a call of a convolution, in any dialect; ``None`` for any other node.
 
-    One that is given tensors can only pad with zeros. Its weight is a parameter or buffer of the model, or an
+    A call that reads tensors can only pad with zeros. Its weight is a parameter or buffer of the model, or an
     input of the graph, and then it cannot be replaced.
 
     Examples

@@ -1,4 +1,4 @@
-"""Calls of layers: of a module, or of an operator that is given the tensors of one."""
+"""Calls of layers: of a module, or of an operator that reads the tensors of one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,11 +38,11 @@ class Layer(Generic[M]):
     """The node whose result is that of the layer."""
     input: Node
     module: M
-    """The module that is called; or one made of the very tensors that the call is given."""
+    """The module that is called; or one made of the very tensors of the call."""
     path: str
     """The path of the module, or of the module that holds the tensors."""
     tensors: Mapping[str, Node] = field(default_factory=dict, compare=False)
-    """The nodes that the call is given, by the names of their tensors; empty for a module.
+    """The nodes of the call's tensors, by the names of these; empty for a module.
 
     They are ``get_attr`` nodes, or inputs of a body that stand for such nodes of the graph around it.
     """
@@ -55,7 +55,7 @@ class Layer(Generic[M]):
     tensors_stay: bool = False
     """Whether the tensors stay attributes of the outermost module, which holds others as well.
 
-    The replacement is then put beside them, at :attr:`path`, and does not read them.
+    The replacement is then added next to them, at :attr:`path`, and does not read them.
     """
 
     taken_from: Node | None = None
@@ -129,7 +129,7 @@ class Layer(Generic[M]):
         )
 
     def _why_not_copied(self, facts: GraphFacts, given: Sequence[Node]) -> Refusal | None:
-        """Return why the call cannot be given new tensors beside those that stay."""
+        """Return why the call cannot read new tensors next to those that stay."""
         if reason := why_used_or_written(facts, given):
             return reason
         if facts.has_global_hooks:
@@ -184,7 +184,7 @@ def layer_of_tensors(
     inner: tuple[Node, ...] = (),
     taken_from: Node | None = None,
 ) -> Layer[M]:
-    """Return a call that is given the tensors of a module; ``module`` is made of them."""
+    """Return a call that reads the tensors of a module; ``module`` is made of them."""
     first = tensors.get("weight") or next(iter(tensors.values()))
     target = str((facts.reading(first) or first).target)
     path = split_path(target)[0]

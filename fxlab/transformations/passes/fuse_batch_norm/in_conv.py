@@ -1,4 +1,4 @@
-"""Fuse batch norms into the convolution or the linear layer beside them."""
+"""Fuse batch norms into the adjacent convolution or linear layer."""
 
 from dataclasses import dataclass
 from typing import ClassVar
