@@ -157,7 +157,7 @@ class Writes:
         self._writes_to_inputs = sorted(writes_to_inputs)
 
     def _own_writes(self, node: Node) -> set[int]:
-        """Return the own memory that a module may write, as batch norms in training do."""
+        """Return the memory of a module that it may write itself, as batch norms in training do."""
         if node.op != "call_module":
             return set()
         module = self._graph_module.get_submodule(str(node.target))

@@ -165,7 +165,7 @@ class GraphFacts:
         return None
 
     def holders(self, tensor: torch.Tensor, path: str, name: str) -> list[str]:
-        """Return another holder of a tensor's memory than ``name`` of the module at ``path``."""
+        """Return the holders of a tensor's memory other than ``name`` of the module at ``path``."""
         own = path, name
         others = [entry for entry in self._memory.get(storage_of(tensor), ()) if entry[:2] != own]
         return [

@@ -149,7 +149,7 @@ class FusingPass(MatchingPass[Written]):
         return {node: names[node] for node in places}
 
     def _fits(self, candidate: Written) -> bool:
-        """Tell whether a candidate covers more than a smaller one, by its nodes alone."""
+        """Tell whether a candidate fits, by its nodes alone."""
         own = {candidate.node, *candidate.inner, *candidate.checks}
         is_alone = all(own.issuperset(each.users) for each in candidate.inner)
         return is_alone and self._why_unlike(candidate) is None
