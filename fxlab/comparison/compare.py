@@ -70,7 +70,7 @@ def compare(
         where values and other names do not tell.
     gradients
         Whether to compare the gradients of inputs and parameters as well: of outputs times random numbers.
-        If they alone differ, the first place is that of the value, on the way back, at which that begins.
+        If only these differ, the first place is that of the first differing gradient on the way back.
 
     Returns
     -------

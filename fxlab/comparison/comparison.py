@@ -418,7 +418,7 @@ def rounds_worse(alignment: Alignment) -> dict[Node, tuple[float, float]]:
     """Return the first nodes whose errors are far larger than those of their counterparts, with both.
 
     Errors are those of the values that a graph computes as it is, against its own float64 run. A node counts
-    if from there to an output all values are worse, and none that it reads is.
+    if from there to an output all values are worse, and none of its inputs is.
     """
     errors = _errors(alignment.original), _errors(alignment.transformed)
     compared = {

@@ -60,8 +60,8 @@ def compile_session(
     Raises
     ------
     TypeError
-        If ``model`` is neither, ``inputs`` are nothing that it can be called with, ``training`` is no
-        bool, ``options`` no mapping or given with a ``mode``, or ``dynamic`` neither a bool nor ``None``.
+        If ``model`` is neither or cannot be called with ``inputs``, ``training`` is not a bool, ``options``
+        no mapping or given with a ``mode``, or ``dynamic`` neither a bool nor ``None``.
     ValueError
         If Inductor has no such option or mode, or Dynamo captures nothing.
     RuntimeError

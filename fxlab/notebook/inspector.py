@@ -210,8 +210,8 @@ class Inspector(StackScreen):
     def filter(self, query: str | None) -> None:
         """Light up the matches of a query in the graph, and dim the rest.
 
-        Closed groups say how many of the nodes are in them. It stays while groups are opened and closed and
-        passes switched.
+        Closed groups show how many of the nodes they hold. The filter stays while groups are opened and
+        closed and passes switched.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class Inspector(StackScreen):
     def overlay(
         self, overlay: str | os.PathLike[str] | pd.Series[Any] | pd.DataFrame | Overlay | Sequence[Any] | None
     ) -> None:
-        """Colour the graph by a value of each node; groups by the sum, or the largest, of their nodes'.
+        """Colour the graph by a value of each node; groups by the sum or the largest of their nodes' values.
 
         Parameters
         ----------

@@ -43,7 +43,7 @@ class Option:
 
 @functools.cache
 def options_of_passes() -> dict[str, Option]:
-    """Return the options of on and off that the files of the phases, or those that they import, read."""
+    """Return the on/off options that the files of the phases, or those that they import, read."""
     # Torch does not say which passes read an option: only its source does.
     folder, comments = _package() / "fx_passes", _comments(_package() / "config.py")
     if not folder.is_dir():

@@ -76,6 +76,10 @@ def record_passes(
         they are the graph of, which also has their parameters. A program that is decomposed in the block
         tells both by itself. Unknown inputs are made up of the shapes in ``meta["val"]``: random numbers, and
         zeros for whole numbers. A graph without shapes has no inputs.
+    functions
+        Plain functions whose first argument is a graph module, such as PT2E's ``prepare_pt2e`` and
+        ``convert_pt2e``, or ``functools.partial`` of such: each call of one in the block is a pass, under
+        every name it is called by.
 
     Yields
     ------

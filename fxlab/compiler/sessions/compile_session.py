@@ -137,7 +137,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
 
     @in_turn
     def custom_operators(self) -> pd.DataFrame:
-        """List custom operators that do something else than their fake results and schemas say.
+        """List custom operators that do something else than their fake results and schemas promise.
 
         The graph runs on the inputs of the session, and each operator that is not torch's own is compared
         with its ``register_fake`` and its ``mutates_args``. Inductor generates code according to these.
@@ -279,8 +279,8 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         TransformationError
             If there is no C++ compiler (for the CPU), or the compiler fails. The session is as it was.
         ValueError
-            If there is no code of this graph: of ``forward`` and ``backward`` it is in the joint session, of
-            pipelines there is none.
+            If this graph has no code: that of ``forward`` and ``backward`` is in the joint session, and
+            pipelines have none.
         """
         if why := self._compiled.why_no_code():
             raise ValueError(f"{CODE}: {why}.")

@@ -119,7 +119,7 @@ class SwitchedCompile(Session):
         Returns
         -------
         pandas.DataFrame
-            A row for each option of on and off that the passes over FX graphs read in the source of this
+            A row for each on/off option that the passes over FX graphs read in the source of this
             torch, and for each other one that was changed here. Indexed by ``option``: its ``value`` now and
             ``at_first``, the ``phases`` whose passes read it, the file and line where that is (``place``),
             the comment above it in ``torch._inductor.config`` (``description``; empty if there is none), and
@@ -187,7 +187,7 @@ class SwitchedCompile(Session):
 
     @change
     def revert_all(self) -> None:
-        """Switch everything off that can be; this can be undone."""
+        """Switch off every pass that can be; this can be undone."""
         fixed = {pass_.name for pass_ in self.passes if _fixed(pass_)}
         self._go_to(replace(self._switches, on=self._switches.on & fixed))
 
@@ -284,7 +284,7 @@ def check_option(name: object, value: object) -> str:
 
 
 def options_table(given: Mapping[str, Any], changed: Mapping[str, Any]) -> pd.DataFrame:
-    """List the options of on and off that passes read; see :meth:`fxlab.CompileSession.options`."""
+    """List the on/off options that passes read; see :meth:`fxlab.CompileSession.options`."""
     known = values() | {**given}
     rows = [
         (name, {**known, **changed}[name], known[name], *about)

@@ -109,7 +109,7 @@ def _name(node: Node, path: tuple[Any, ...], dim: int) -> sympy.Symbol:
 
 
 def _range(allowed: Any, name: sympy.Symbol) -> list[Any]:
-    """Return the conditions on a size, except that it is neither 0 nor 1, as ``torch.export`` does."""
+    """Return the conditions on a size, but not that it is neither 0 nor 1, as ``torch.export`` assumes."""
     if allowed is None:
         return []
     conditions = []
