@@ -181,7 +181,7 @@ def draw(
     budget
         Most boxes to show by default.
     direction
-        Where lines lead: ``"down"`` or ``"right"`` (``"TB"`` or ``"LR"`` in the words of Graphviz).
+        Where lines lead: ``"down"`` or ``"right"`` (``"TB"`` or ``"LR"`` in Graphviz).
     shapes
         Whether lines show the shapes of the tensors that flow along them.
     lines

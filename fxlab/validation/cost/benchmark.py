@@ -200,7 +200,7 @@ def benchmark(
     warmup: int = 1,
     min_seconds: float = 0.02,
 ) -> Times:
-    """Time a model with each combination of passes, with each pass alone, or beside other models.
+    """Time a model with each combination of passes, with each pass alone, or against other models.
 
     All are timed in turns, in each round once, so that other load on the machine hits all of them, and a
     ratio is always that of two times of the same round.
@@ -216,7 +216,7 @@ def benchmark(
         session.
     passes
         The passes to combine, or their names. Left out, those of a session that are on, or all that change
-        something if none is.
+        something if none of them is on.
     each
         Time each pass alone, and all of them together, instead of all combinations: which passes pay on this
         machine. There may be any number of passes. Left out, whether ``passes`` are left out and more than

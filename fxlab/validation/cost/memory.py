@@ -42,7 +42,7 @@ _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 @dataclass(frozen=True, repr=False)
 class MemoryUse(Result):
-    """The result of :func:`fxlab.memory`. ``str()`` of it is one line for people."""
+    """The result of :func:`fxlab.memory`. ``str()`` gives one line for people."""
 
     _table: pd.DataFrame = field(repr=False)
     alive: pd.DataFrame = field(repr=False)

@@ -60,7 +60,7 @@ class Row:
 
     @classmethod
     def of(cls, result: BatchResult) -> "Row":
-        """Leave out the fields that are kept of the worst alone."""
+        """Leave out the fields that are kept only for the worst."""
         ratio = None if result.verdict is None else result.verdict.ratio
         reason = "" if result.status == Status.SAME_BITS else result.reason
         return cls(
@@ -77,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Judged):
-    """The result of :func:`fxlab.evaluate`. ``str()`` of it is a few lines for people."""
+    """The result of :func:`fxlab.evaluate`. ``str()`` gives a few lines for people."""
 
     verdict: Verdict
     """The verdict over all batches: that on the worst, with words on the others."""
@@ -134,7 +134,7 @@ class Evaluation(Judged):
 
     @table_property
     def table(self) -> "pd.DataFrame":
-        """A row for each measure, with its ``value``, the ends of its interval, which one it is, and ``n``.
+        """A row for each measure, with its ``value``, the ends and the kind of its interval, and ``n``.
 
         Intervals are at 95%: of shares after Wilson, of means (over batches, weighted by their elements)
         normal; a perplexity's is that of the mean loss, exponentiated. ``n`` counts decisions, batches or

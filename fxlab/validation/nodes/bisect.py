@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, repr=False)
 class Bisection(Result):
-    """The result of :func:`fxlab.bisect`. ``str()`` of it is a line for people."""
+    """The result of :func:`fxlab.bisect`. ``str()`` gives a line for people."""
 
     pass_: Transformation
     """The first pass with which the model is different."""
@@ -62,8 +62,8 @@ def bisect(
 
     As with LLVM's ``-opt-bisect-limit``, the passes that are on are halved until the first is found with
     which :func:`verdict` says *different*. Then its rewrites are halved, on top of the passes below, until
-    those are found that it takes. That is about ``log2`` of their number of runs for each of those (which
-    mostly is one).
+    the needed ones are found. That is about ``log2`` of their number of runs for each of those (which
+    is mostly one).
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def bisect(
 
     Notes
     -----
-    Rewrites are told apart for each ``RewritePass``, as those of fxlab are: the
+    Single rewrites are found for each ``RewritePass``, as those of fxlab are: the
     pass is applied again, limited to some of its candidates (:meth:`Transformation.only`).
 
     Examples

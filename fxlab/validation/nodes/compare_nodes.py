@@ -44,7 +44,7 @@ def compare_nodes(
     that it now stands for, and the slices of a merged linear match the linears they replace. Nodes of graphs
     that were captured apart match by their values, as in :func:`fxlab.compare`.
 
-    Two differences of each pair are told apart: the one *accumulated* up to the node, and the one that the
+    Each pair has two differences: the one *accumulated* up to the node, and the one that the
     node itself *introduces*. For that it is run once more on the original's values, together with the new
     nodes before it; unchanged nodes introduce nothing and are not run again. Both graphs run in step, and
     values are dropped after their last use.
@@ -54,7 +54,7 @@ def compare_nodes(
     original, transformed, inputs
         As for :func:`compare_outputs`. A module that is not traced yet is traced on the inputs.
     judge
-        Whether to say of each node if it differs by more than rounding, as :func:`fxlab.first_divergence`
+        Whether to judge if each node differs by more than rounding, as :func:`fxlab.first_divergence`
         does of the first. Nodes that introduce something run in float64 as well.
 
     Returns
@@ -80,7 +80,7 @@ def compare_nodes(
     Raises
     ------
     TypeError
-        If a model is no module or session, or ``inputs`` nothing that a model can be called with.
+        If a model is neither a module nor a session, or no model can be called with ``inputs``.
     ValueError
         If a node does not run on the inputs, or a module has no weights (the meta device); with ``judge``
         also if a node does not run in float64.
@@ -113,7 +113,7 @@ def compare_nodes(
 
 @dataclass(frozen=True, repr=False)
 class Divergence(Result):
-    """The node that :func:`fxlab.first_divergence` found. ``str()`` of it is one line for people."""
+    """The node that :func:`fxlab.first_divergence` found. ``str()`` gives one line for people."""
 
     node: str
     """Its name in the transformed graph."""
@@ -165,7 +165,7 @@ def first_divergence(
     Raises
     ------
     TypeError
-        If a model is no module or session, or ``inputs`` nothing that a model can be called with.
+        If a model is neither a module nor a session, or no model can be called with ``inputs``.
     ValueError
         If a node does not run on the inputs, or not in float64, or a module has no weights.
 

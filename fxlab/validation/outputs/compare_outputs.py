@@ -97,7 +97,7 @@ def compare_outputs(
     Raises
     ------
     TypeError
-        If a model is no module or session, or ``inputs`` nothing that a model can be called with.
+        If a model is neither a module nor a session, or no model can be called with ``inputs``.
     ValueError
         If a model does not run on the inputs, or a tolerance is negative or NaN.
 

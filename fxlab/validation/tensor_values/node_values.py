@@ -155,7 +155,7 @@ def node_values(
     Raises
     ------
     TypeError
-        If ``node`` is neither a node nor a name, or ``inputs`` nothing that a model can be called with.
+        If ``node`` is neither a node nor a name, or no model can be called with ``inputs``.
     ValueError
         If there is no such node, or the model does not run on the inputs.
 

@@ -53,7 +53,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Judged):
-    """The result of :func:`verdict`. ``str()`` of it is one line for people."""
+    """The result of :func:`verdict`. ``str()`` gives one line for people."""
 
     status: Status
     """``same bits``, ``within the model's own rounding``, ``nothing compared`` or ``different``; a
@@ -216,7 +216,7 @@ class RunsCompared:
         return compared_rows(self._expected, self._outputs)
 
     def verdict(self) -> Verdict:
-        """Judge every output, with as few runs as it takes."""
+        """Judge every output, with as few runs as possible."""
         with ranks_together(self._original.graph_module, self._transformed.graph_module):
             return self._verdict()
 
