@@ -121,6 +121,17 @@ OF_PASSES = _by_other_name(
         "exclude": "without skip",
     }
 )
+OF_PASS_NAMES = {
+    other.replace("_", ""): name
+    for other, name in _by_other_name(
+        {
+            "eliminate-common-subexpressions": "cse common_subexpression(s|)_elimination",
+            "fold-constants": "const(ant|ants|)_fold(ing|) fold_const",
+            "remove-dead-code": "dce dead_code_elimination eliminate_dead_code",
+        }
+    ).items()
+}
+"""Name of a pass elsewhere, without hyphens -> its name in fxlab."""
 OF_INSPECTORS = _by_other_name(
     {
         "close_group": "collapse",
@@ -132,6 +143,7 @@ OF_INSPECTORS = _by_other_name(
     }
 )
 _OF_RESULTS = {
+    "before": "baseline",
     "breaks": "graph_breaks",
     "recompiles": "recompilations",
     "agrees": """
@@ -143,7 +155,7 @@ _OF_RESULTS = {
     "flops": "total_flops flop",
     "parameters": "params (num|n|total)_(params|parameters)",
     "time": "median seconds median_time latency duration elapsed",
-    "max_abs_diff": "(max|maximum|largest)_(|abs_|absolute_)(diff|difference|err|error|deviation)",
+    "max_abs_diff": "(max|maximum|largest)_(|abs_|absolute_)(diff|difference|err|error|deviation) max_abs",
     "node": "name node_name candidate candidate_node transformed transformed_node right",
     "original": "reference reference_node original_node expected_node left",
     "first": "first_divergence first_difference divergence where place",
@@ -160,14 +172,20 @@ _OF_RESULTS = {
     "sessions": "graphs",
     "table": "df dataframe details rows",
 }
+_ALIKE = "flops", "max_abs_diff", "parameters", "peak", "reason", "same_bits", "status", "time"
+"""What columns of tables are called like, too."""
 OF_COLUMNS = {
+    "after": ["added"],
+    "before": ["removed"],
     "module": ["module_path"],
     "module_path": ["module"],
     "name": ["node"],
     "node": ["name"],
-    "parameters": ["params"],
-    "params": ["parameters"],
     "type": ["op"],
+} | {
+    other: [own, "max_accumulated"] if own == "max_abs_diff" else [own]
+    for own in _ALIKE
+    for other in (own, *_by_other_name({own: _OF_RESULTS[own]}))
 }
 """Name of a column elsewhere -> its names in fxlab."""
 OF_RESULTS: dict[str, list[str]] = {}
@@ -180,7 +198,7 @@ OF_ARGUMENTS = [
     group.split()
     for group in (
         "batches data dataset dataloader data_loader loader",
-        "candidate transformed other other_model model_b",
+        "candidate transformed other other_model model_b port optimized optimised",
         "direction rankdir orientation",
         "inputs example_inputs sample_inputs dummy_inputs example_input sample_input dummy_input",
         "inputs example_args args input batches",

@@ -167,8 +167,9 @@ def _by_kind(
     """Return arguments with each in the place that its kind allows alone.
 
     Several tensors are the inputs of one call: ``trace(f, x, y)``. A path is the file to write:
-    ``draw(model, x, "a.svg")``. A model with inputs stands for a session: ``export(model, x, "a.pt2")``. A
-    text next to a function is its name: ``register("halve", function)``.
+    ``draw(model, x, "a.svg")``. A pass is never inputs: ``bisect(model, pass_, x)``. A model with inputs
+    stands for a session: ``export(model, x, "a.pt2")``. A text next to a function is its name:
+    ``register("halve", function)``.
     """
     names = [each.name for each in positional]
     first, more = args[:1], [*args[1:]]
@@ -197,15 +198,21 @@ def _by_kind(
         if len(files) == 1:
             more = [each for each in more if each is not files[0]]
             kwargs = kwargs | {"path": files[0]}
+    if "passes" in parameters and "passes" not in kwargs and "inputs" in names:
+        offered = getattr(first[0], "passes", None) if first else None
+        for at, each in enumerate(more):
+            if not (each is None or is_value(each)) and (passes := _passes_meant(each, offered)):
+                more, kwargs = [*more[:at], *more[at + 1 :]], kwargs | {"passes": passes}
+                break
     if any(each.kind is each.VAR_POSITIONAL for each in positional):
         labels = [name for name in ("labels", "target", "targets") if name in kwargs]
         if (
             "loss" in parameters
             and len(labels) == 1
-            and labels[0] not in _names_of_inputs(first and first[0])
+            and labels[0] not in _names_of_inputs(first[0] if first else kwargs.get("model"))
         ):
             kwargs = {**kwargs}
-            more.append(kwargs.pop(labels[0]))
+            more += [kwargs.pop(each) for each in ("model", "inputs", *labels) if each in kwargs]
         return (*first, *more), kwargs
     if "inputs" in names:
         before = names.index("inputs") - 1
@@ -251,6 +258,10 @@ def of_session(name: str) -> Callable[..., Any]:
         if inputs is None and values:
             inputs = values[0] if len(values) == 1 else tuple(values)
         session = session_class(model, inputs)
+        if not {"pass_", "passes"} & inspect.signature(getattr(session, name)).parameters.keys():
+            chosen = [each for each in rest if _passes_meant(each, session.passes)]
+            rest = [each for each in rest if not any(each is one for one in chosen)]
+            session.apply(chosen)
         found = getattr(session, name)(*rest, **options)
         return session.graph_module if found is session else found
 
@@ -260,6 +271,11 @@ def of_session(name: str) -> Callable[..., Any]:
 
 def _is_optimizer(value: Any) -> bool:
     return "torch" in sys.modules and isinstance(value, sys.modules["torch"].optim.Optimizer)
+
+
+def _passes_meant(value: Any, offered: Any) -> list[Any]:
+    found: list[Any] = import_module("fxlab.transformations.registry").passes_meant(value, offered)
+    return found
 
 
 def _is_model(value: Any) -> bool:

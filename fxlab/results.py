@@ -109,8 +109,12 @@ class Result(OtherNames):
         return text
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the rows of its table, whose columns are attributes."""
-        return iter(self.table.reset_index().itertuples(index=False, name="Row"))
+        """Yield the rows of its table, whose columns are attributes and items."""
+        return iter(self.table.rows)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the label of each row of its table, and the row."""
+        return zip(self.table.index, self, strict=True)
 
     def __len__(self) -> int:
         return len(self.table)

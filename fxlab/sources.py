@@ -298,14 +298,17 @@ def compared_models(
             "transformed: expected a model, graph module or session to compare original with, got None. "
             "Only a session is compared with its own original."
         )
-    from fxlab.transformations.registry import is_pass  # a pass costs a picture nothing
+    from fxlab.transformations.registry import is_pass, passes_meant  # a pass costs a picture nothing
 
     if is_pass(original) and not is_pass(transformed):
         original, transformed = transformed, original  # type: ignore[assignment]
-    if is_pass(transformed):
+    offered: Any = original.passes if is_session(original) else None
+    if not is_model(transformed) and passes_meant(inputs, offered):  # (model, inputs, pass)
+        transformed, inputs = inputs, transformed
+    if passes := passes_meant(transformed, offered):
         known = resolved(original, "original")
         given = inputs_of(known, inputs)
-        session = session_of_passes(module_of(known, "original"), given, [transformed], on=True)
+        session = session_of_passes(module_of(known, "original"), given, passes, on=True)
         return session.original, session.graph_module, session.inputs if given is None else given
     before, after = resolved(original, "original"), resolved(transformed, "transformed")
     given = inputs_of(after, inputs_of(before, inputs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import pandas as pd
 
@@ -14,8 +14,9 @@ from fxlab.other_names import OF_COLUMNS, OF_RESULTS, no_such_name
 class Table(pd.DataFrame):
     """A table whose rows are found by name, too: ``table["softmax"]``, ``"softmax" in table``.
 
-    A key is a column, else the label of a row, else the path of a module, which stands for its rows. A table
-    may be called, and answers to the names of results.
+    A key is a column, else the label of a row, else the path of a module, which stands for its rows; a number
+    is the place of a row. A table may be called, and answers to the names of results. It is true if it has
+    rows, unless these are comparisons.
     """
 
     @property
@@ -30,13 +31,15 @@ class Table(pd.DataFrame):
         if isinstance(key, list) and all(isinstance(each, str) for each in key):
             whole = self.reset_index() if self.index.name in key else self
             return super(Table, whole).__getitem__([_own_column(each, whole.columns) or each for each in key])
+        if type(key) is int and key not in self.columns:
+            return self._row(key)
         if not isinstance(key, str) or key in self.columns:
             return super().__getitem__(key)
         if (own := _own_column(key, self.columns)) is not None:
             return super().__getitem__(own)
         if key in self.index:
-            found = self.loc[key]
-            return Row(found) if isinstance(found, pd.Series) else found
+            place = self.index.get_loc(key)
+            return self._row(place) if isinstance(place, int) else self.loc[key]
         inside = self._in_module(key)
         if inside is None:
             raise KeyError(self._unknown(key))
@@ -59,6 +62,8 @@ class Table(pd.DataFrame):
             return self
         if name in ("as_dict", "records"):
             return lambda: self.reset_index().to_dict("records")
+        if name == "rows":
+            return [*map(self._row, range(len(self)))]
         for column in (each for each in _KINDS if each in self.columns):  # table.added
             if name in _KINDS[column] or name in {*self[column]}:
                 return self[self[column] == name]
@@ -70,11 +75,17 @@ class Table(pd.DataFrame):
         ):
             return super().__repr__()
 
-    def __bool__(self) -> NoReturn:  # type: ignore[misc]
+    def __bool__(self) -> bool:  # type: ignore[misc,override]
+        if _JUDGED.isdisjoint(self.columns) and not all(map(pd.api.types.is_bool_dtype, self.dtypes)):
+            return len(self) > 0
         raise ValueError(
-            "A table is neither true nor false: len(table) counts its rows, and fxlab.verdict(reference, "
-            "candidate, inputs) tells whether two models are the same."
+            "A table of comparisons is neither true nor false: len(table) counts its rows, and fxlab.verdict("
+            "reference, candidate, inputs) tells whether two models are the same."
         )
+
+    def _row(self, place: int) -> Row:
+        label = {} if self.index.name is None else {str(self.index.name): self.index[place]}
+        return Row(label | dict(self.iloc[place]))
 
     def by_module(self) -> Table:
         """Return the sums of the columns that add up, by module."""
@@ -109,19 +120,26 @@ class Table(pd.DataFrame):
 
 
 class Row(dict[str, Any]):
-    """A row of a :class:`Table`: its columns are attributes and items."""
+    """A row of a :class:`Table`: its columns are attributes and items, the label of the row among them."""
+
+    def __missing__(self, name: str) -> Any:
+        if (own := _own_column(name, self)) is None:
+            raise KeyError(name)
+        return self[own]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # copy and pickle ask for these
             raise AttributeError(name)
-        own = name if name in self else _own_column(name, self)
-        if own is None:
-            raise no_such_name("row", name, self)
-        return self[own]
+        try:
+            return self[name]
+        except KeyError:
+            raise no_such_name("row", name, self) from None
 
 
 _KINDS = {"change": ("added", "changed", "removed"), "outcome": ("faster", "slower"), "status": ("agrees",)}
 """Columns of kinds, which are attributes as well: the rows of that kind."""
+_JUDGED = {"accumulated", "allclose", "max_abs_diff", "status"}
+"""Columns of comparisons, of which rows are no answer."""
 _ADDITIVE = "time", "share", "flops", "bytes_in", "bytes_out"
 """Columns whose sum over all rows is that of the model. Parameters may be shared."""
 _SHOWN_METHODS = ("head", "sort_values", "groupby", "query", "to_csv", "to_dict", "to_markdown")

@@ -69,7 +69,7 @@ def test_a_missing_name_leads_to_the_one_there_is(session, ask, words):
         (lambda s: fxlab.bisect(s, s), "no passes between two models"),
         (lambda s: fxlab.compile_session(s.model, X, backend="eager"), "expected 'inductor'"),
         (lambda s: fxlab.Session("model.pt"), "torch.load"),
-        (lambda s: s.apply("fuse_bn"), r"Did you mean 'fuse-batch-norm"),
+        (lambda s: s.apply("fuse_sdpa"), r"Did you mean 'fuse-attention"),
         (lambda s: s.apply("MergeLinear"), "Did you mean 'MergeLinears'"),
         (lambda s: fxlab.from_pattern(torch.relu, torch.tanh), r"lambda x: relu\(x\)"),
     ],
@@ -245,6 +245,8 @@ def test_a_loss_is_given_the_labels_of_a_batch(loss):
         fxlab.training_session(model, X, LABELS, loss),
         fxlab.training_session(model, (X, LABELS), loss_fn=loss),
         fxlab.training_session(model, {"input": X, "labels": LABELS}, loss=loss),
+        fxlab.training_session(model, {"input": X}, LABELS, loss),
+        fxlab.training_session(model=model, inputs=X, labels=LABELS, loss=loss),
     ):
         assert torch.equal(session()["loss"], expected)
     assert torch.equal(session.as_step()({"input": X, "labels": LABELS}), expected)
@@ -270,6 +272,37 @@ def test_a_change_returns_the_session(session):
     assert session.undo().undo().applied == []
 
 
+def test_a_pass_is_judged_alone_and_never_taken_for_inputs(model, session):
+    def gelu(graph_module):
+        for node in graph_module.graph.nodes:
+            if node.target == "1":
+                with graph_module.graph.inserting_after(node):
+                    new = graph_module.graph.call_function(F.gelu, node.args)
+                node.replace_all_uses_with(new)
+                graph_module.graph.erase_node(node)
+
+    session.apply("fuse-bias-in-linear", gelu)
+    assert session.verdict("fuse-bias-in-linear").agrees
+    assert not session.verdict(gelu)
+    assert session.verdict("remove-dead-code").same_bits
+    assert session.alone("gelu").applied == ["gelu"]
+    assert session.bisect("gelu", inputs=X).pass_name == "gelu"
+    assert session.bisect("fuse-bias") is None
+    assert session.benchmark("fuse-bias", rounds=1, min_seconds=0).index[-1] == "fuse-bias-in-linear"
+    for judge in (fxlab.verdict, fxlab.compare):
+        assert judge(model, "fuse-bias", X)
+        assert not judge(model, ["fuse-bias", gelu], X)
+    assert not fxlab.verdict(model, X, gelu)
+    for arguments in (("fuse-bias", X), (X, "fuse-bias"), (["fuse-bias"], X)):
+        assert fxlab.bisect(model, *arguments) is None
+    with pytest.raises(ValueError, match="there is no pass 'nothing'"):
+        session.verdict("nothing")
+    with pytest.raises(TypeError, match="a session has its own"):
+        session.bisect(["gelu", "fuse-bias"])
+    with pytest.raises(TypeError, match=r"session.preview\(pass_\) returns the graph with it"):
+        session.applied("gelu")
+
+
 def test_a_copy_of_a_session_goes_its_own_way(session):
     other = session.apply("fuse-bias-in-linear").copy()
     other.undo()
@@ -291,7 +324,11 @@ def test_methods_of_sessions_are_functions_of_a_model(model):
     gelu = fxlab.replace_pattern(fxlab.trace(model, X), lambda x: F.relu(x), lambda x: F.gelu(x))
     assert not fxlab.verdict(model, gelu, X)
     assert fxlab.explain("FuseBiasInLinear", model, X).matched.all()
-    assert fxlab.to_svg(model, X).startswith("<")
+    assert fxlab.to_svg(model, X, depth=2).startswith("<")
+    fast = fxlab.as_model(model, "fuse-bias", X)
+    with torch.no_grad():
+        fast(X)
+    assert fast.graphs()["passes"].tolist() == ["fuse-bias-in-linear"]
     with pytest.raises(TypeError, match="expected a model or session"):
         fxlab.apply()
 
@@ -410,11 +447,23 @@ def test_rows_of_a_table_are_found_by_name(model, session):
     assert "nothing" not in costs
     assert costs["0"].index.tolist() == ["_0"]
     assert costs[["node", "params"]].columns.tolist() == ["node", "parameters"]
+    assert costs[1].node == costs.rows[1]["name"] == "_0"
+    assert {"node", "op", "flops"} <= {*costs[-1]}
     with pytest.raises(KeyError, match="no column, row or module"):
         costs["nothing"]
+    with pytest.raises(AttributeError, match="row has no attribute 'nothing'"):
+        _ = costs[0].nothing
     assert session.graph_diff().added.empty
-    with pytest.raises(ValueError, match=r"fxlab.verdict\(reference, candidate, inputs\)"):
-        bool(fxlab.compare_outputs(session))
+
+
+def test_a_table_is_true_if_it_has_rows_that_are_no_comparisons(session):
+    assert session.explain("fuse-bias-in-linear")
+    assert not session.why_not("fuse-bias-in-linear")
+    nodes = session.nodes()
+    assert session.compare_nodes()["max_abs_diff"].max() == session.compare_nodes()["max_diff"].max() == 0
+    for table in (fxlab.compare_outputs(session), session.compare_nodes(), nodes == nodes, nodes.isna()):
+        with pytest.raises(ValueError, match=r"fxlab.verdict\(reference, candidate, inputs\)"):
+            bool(table)
 
 
 def test_results_are_iterated_by_their_rows(model):
@@ -548,6 +597,10 @@ def test_changes_are_a_row_for_each_rewrite(session):
     for changes in (session.changes("fuse-bias-in-linear"), session.changes()):
         assert [row.removed for row in changes] == ["_0", "_2"]
         assert len(changes) == 2
+        assert changes.removed == changes.added == ("_0", "_2")
+        assert [(label, row["before"], row.after) for label, row in changes.items()] == [
+            *((0, "_0", "_0"), (1, "_2", "_2"))
+        ]
     assert session.changes("remove-dead-code").table.empty
 
 
@@ -556,6 +609,8 @@ def test_a_benchmark_and_a_cost_are_numbers_with_a_table(model, session):
     times = session.benchmark(runs=2, warmup=2, min_seconds=0)
     assert times.index.tolist() == ["original", "fuse-bias-in-linear"]
     assert times.speedup == times.table["speedup"].iloc[-1]
+    assert times["original"].median == times.before > 0
+    assert times.after == times.time == dict(times.items())["fuse-bias-in-linear"].seconds
     assert fxlab.benchmark(model, X, rounds=1, min_seconds=0).median > 0
     assert "times as fast as original" in str(times)
     assert json.loads(times.to_json())["rows"][1]["passes"] == "fuse-bias-in-linear"
@@ -594,6 +649,8 @@ def test_a_pass_that_is_not_on_offer_is_asked_where_it_would_stand(session):
 
 def test_a_pass_of_fxlab_that_is_not_on_offer_is_applied_by_name(session):
     assert session.apply("deep-copy").applied == ["DeepCopy"]
+    assert session.add("nothing", lambda graph_module: graph_module).passes.keys()[-1] == "nothing"
+    assert dict(session.passes.items())["nothing"] is session.passes["nothing"]
     other = fxlab.Session(session.model, X, passes=[])
     with pytest.raises(ValueError, match="there is no pass 'merge-linears'"):
         other.apply("merge-linears")

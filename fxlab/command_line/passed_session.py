@@ -63,7 +63,7 @@ def chosen_passes(words: str | None) -> tuple[list[Transformation], list[str]]:
     names = [word.strip() for word in words.split(",")]
     own = [_in_code(name) for name in names if is_named_in_code(name)]
     known = ",".join(name for name in names if not is_named_in_code(name))
-    chosen = [] if own and not known else chosen_names(known, [str(p.name) for p in passes])
+    chosen = [] if own and not known else chosen_names(known, passes)
     return [*passes, *own], [*chosen, *(str(pass_.name) for pass_ in own)]
 
 
@@ -96,11 +96,12 @@ def session_with_passes(
 ALL = "all"
 
 
-def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
+def chosen_names(words: str, offered: Sequence[Transformation | str]) -> list[str]:
     """Return the names of passes that a list, separated by commas, means.
 
-    ``words``: names in any common spelling, or unambiguous prefixes of names (``fuse-bias`` for
-    ``fuse-bias-in-linear``); ``all`` for every pass. Raises CommandError if there is no word, or one means no
+    ``words``: names in any common spelling, or parts of names that mean one pass (``fuse-bias`` for
+    ``fuse-bias-in-linear``) or several of one kind; ``all`` for every pass. ``offered``: the passes, or their
+    names. Raises CommandError if there is no word, or one means no
     pass, or several. They are in the order of ``offered``, which is that of application.
 
     Examples
@@ -108,15 +109,17 @@ def chosen_names(words: str, offered: Sequence[str]) -> list[str]:
     >>> chosen_names("merge,fuse-bias", ["merge-linears", "fuse-bias-in-linear", "fuse-attention"])
     ['merge-linears', 'fuse-bias-in-linear']
     """
+    names = [each if isinstance(each, str) else str(each.name) for each in offered]
     if words.strip() == ALL:
-        return list(offered)
+        return names
     if not words.replace(",", " ").strip():
         raise CommandError(
             f"--passes: expected names of passes or `{ALL}`, got {words!r}. Leave it out for none."
         )
-    from fxlab.transformations.pass_names import find_name
+    from fxlab.transformations.pass_names import find_names
 
     given = [word.strip() for word in words.split(",") if word.strip()]
     with ends_with(ExitCode.BAD_USAGE, ValueError):
-        chosen = {find_name(word, offered, "--passes", by_prefix=True) for word in given}
-    return [name for name in offered if name in chosen]
+        found = [find_names(word, offered, "--passes", by_prefix=True) for word in given]
+    chosen = {name for each in found for name in each}
+    return [name for name in names if name in chosen]

@@ -13,7 +13,7 @@ from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, given_arguments, given_inputs
 from fxlab.sources import Source, compared_models, inputs_or_examples, is_session, resolved, traced
-from fxlab.transformations import Transformation
+from fxlab.transformations.registry import passes_meant
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 
 
@@ -33,7 +33,7 @@ def given_models(
 
     The candidate gets the inputs of the reference by name, or else in their order.
     """
-    if isinstance(candidate, Transformation):
+    if candidate is not None and not isinstance(candidate, nn.Module) and passes_meant(candidate):
         reference, candidate, inputs = compared_models(reference, candidate, inputs)
     if candidate is None and is_session(reference):
         reference, candidate = Source(reference.original, reference.inputs), reference

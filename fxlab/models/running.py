@@ -390,6 +390,12 @@ def _names_of_inputs(model: Any) -> _Names | None:
     )
 
 
+def takes_by_name(model: Any, names: Iterable[str]) -> bool:
+    """Tell whether a model has inputs of all these names."""
+    known = _names_of_inputs(model)
+    return known is not None and {*names} <= {*known.all}
+
+
 def takes_one_input(model: Any) -> bool:
     """Tell whether a model takes one input and no others."""
     names = _names_of_inputs(model)

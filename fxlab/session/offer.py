@@ -14,7 +14,7 @@ from fxlab.session.definitions import definition_of
 from fxlab.session.history import Candidate, History, Switches
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, not_limitable
-from fxlab.transformations.pass_names import find_name
+from fxlab.transformations.pass_names import find_names
 from fxlab.transformations.registry import as_pass, is_pass
 
 PassOrName: TypeAlias = Transformation | str
@@ -86,13 +86,13 @@ class Offer:
         if (name := str(pass_.name)) not in self._passes:
             self._passes[name], self._signatures[name] = pass_, pass_.signature
 
-    def find(self, pass_: PassOrName, switches: Switches) -> str:
-        """Return the name of a transformation that is on offer."""
+    def find(self, pass_: PassOrName, switches: Switches) -> list[str]:
+        """Return the name of a transformation that is on offer; of several, if they are of one kind."""
         asked: Any = pass_
         if isinstance(asked, type) and issubclass(asked, Transformation):
             of_class = [name for name in switches.offered if type(self._passes[name]) is asked]
             if len(of_class) == 1:
-                return of_class[0]
+                return of_class
         if not isinstance(asked, Transformation | str):
             if not is_pass(asked) and not callable(asked):
                 raise TypeError(
@@ -101,15 +101,15 @@ class Offer:
             pass_ = as_pass(asked, "pass_")
         given = str(pass_ if isinstance(pass_, str) else pass_.name)
         if given in switches.offered and (given == pass_ or self._passes[given] is pass_):
-            return given
+            return [given]
         signature = pass_ if isinstance(pass_, str) else pass_.signature
         # Equal passes have equal names, so passes of other names need no digest.
         for name in [given] if given in switches.offered else switches.offered:
             limited = self.limited(name, switches.excluded_from(name))
             if signature in (self._passes[name].signature, limited.signature):
-                return name
+                return [name]
         if isinstance(pass_, str):
-            return find_name(pass_, switches.offered)
+            return find_names(pass_, [self._passes[name] for name in switches.offered])
         offered = ", ".join(switches.offered)
         raise ValueError(f"pass_: the session does not offer this {pass_.name!r}. It offers: {offered}.")
 

@@ -1,5 +1,6 @@
 """A stack of transformations over one graph, each with a switch."""
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
@@ -13,6 +14,7 @@ from fxlab.checks import described, items_of
 from fxlab.graphs.nodes import chosen_nodes
 from fxlab.interrupts import InterruptsHeld
 from fxlab.node_info import nodes_at
+from fxlab.other_names import spelt_alike
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.definitions import import_again, is_outdated, newest, note_times
 from fxlab.session.errors import TransformationError
@@ -23,7 +25,7 @@ from fxlab.session.stages import Stages, prefixes
 from fxlab.session.turns import Turns, change, in_turn
 from fxlab.transformations import CandidatePass, Transformation
 from fxlab.transformations.candidate_filter import listed, node_names, not_limitable
-from fxlab.transformations.pass_names import Passes
+from fxlab.transformations.pass_names import Passes, the_one
 from fxlab.transformations.registry import as_pass, is_pass, own_class
 
 
@@ -62,12 +64,14 @@ class PassStack:
         Names are enough: ``"merge-linears" in session.applied``, ``session.applied == ["merge-linears"]``.
         Set it to switch on these alone: ``session.applied = ["merge-linears"]``.
         """
-        return Passes(self._limited(name) for name, _ in self._stack)
+        found = Passes(self._limited(name) for name, _ in self._stack)
+        found.among = (*self._offered,)
+        return found
 
     @applied.setter
     def applied(self, passes: Iterable[PassOrName]) -> None:
-        on = frozenset(self._find(each) for each in items_of(passes, "applied", "passes"))
-        self._turns.take(lambda: self._go_to(replace(self._switches, on=on)))
+        kinds = [self._find_all(each) for each in items_of(passes, "applied", "passes")]
+        self._turns.take(lambda: self._switch_on(replace(self._switches, on=frozenset()), kinds))
 
     @property
     @in_turn
@@ -105,6 +109,9 @@ class PassStack:
         ValueError
             If the session offers it already, or another of the same name.
         """
+        other: Any = name
+        if isinstance(pass_, str) and not isinstance(other, str | None):
+            pass_, name = other, pass_
         pass_ = as_pass(pass_, "pass_") if name is None else as_pass(pass_, "pass_").named(name)
         note_times(pass_, self._times)
         if self._offer.is_defined_anew(pass_):
@@ -178,7 +185,7 @@ class PassStack:
         TransformationError
             If one above it raises on the module without it. The session is as it was.
         """
-        self._go_to(self._switches.without(self._find(pass_)))
+        self._go_to(functools.reduce(Switches.without, self._find_all(pass_), self._switches))
 
     @change
     def move(self, pass_: PassOrName, place: int) -> None:
@@ -238,16 +245,14 @@ class PassStack:
             )
         if not isinstance(pass_, str):
             return chosen_nodes(self.graph_module, pass_)
-        try:
-            return self._found(pass_)
-        except ValueError:
+        if not any(spelt_alike(pass_, name) for name in self._switches.offered):
             with suppress(ValueError):
                 return chosen_nodes(self.graph_module, pass_)
-            raise
+        return self._found(pass_)
 
     def is_on(self, pass_: PassOrName) -> bool:
-        """Tell whether a transformation is on."""
-        return self._find(pass_) in self._switches.on
+        """Tell whether a transformation is on, or one of those of a kind."""
+        return not self._switches.on.isdisjoint(self._find_all(pass_))
 
     @change
     def apply(self, *passes: AnyPass, only: Any = (), exclude: Any = (), name: str | None = None) -> None:
@@ -258,8 +263,10 @@ class PassStack:
         *passes
             Transformations, their classes, names or signatures; ``"all"`` that are on offer; functions of a
             graph module, also of ``functools.partial``, and passes of torch (``PassBase``); tuples of pattern
-            and replacement; or lists of these. One that is not on offer, or was redefined, is added first, as
-            by :meth:`add`.
+            and replacement; or lists of these. One that is not on offer, or was redefined, is added first,
+            as by :meth:`add`. A part of a name will do if it means one pass (``"div-to-mul"``), or several of
+            one kind (``"fuse-batch-norm"``): of these, those are switched on that change something, or all
+            if none does.
         only, exclude
             A node or a list of them, as :meth:`exclude` takes them: the candidates to rewrite, or not to.
         name
@@ -294,16 +301,15 @@ class PassStack:
         asked = [each if isinstance(each, str) else as_pass(each, "passes") for each in asked]
         if name is not None:
             asked = [as_pass(each, "passes").named(name) for each in asked]
-        known = {self._find(each) for each in asked if isinstance(each, str)}
+        kinds = [self._find_all(each) for each in asked if isinstance(each, str)]
         for each in asked:
             if isinstance(each, Transformation):
                 if not self._is_offered(each):
                     self.add(each)
-                known.add(self._find(each))
-        before = self._switches
-        excluded = before.excluded | {each for name in known for each in self._left(name, only, exclude)}
+                kinds.append([self._find(each)])
+        left = {each for names in kinds for each in self._left(names, only, exclude)}
         try:
-            self._go_to(replace(self._switches, on=before.on | known, excluded=excluded))
+            self._switch_on(replace(self._switches, excluded=self._switches.excluded | left), kinds)
         except TransformationError as error:
             if len(passes) == 2 and all(map(isroutine, passes)):
                 error.add_note(
@@ -312,21 +318,61 @@ class PassStack:
                 )
             raise
 
-    def _left(self, name: str, only: Any, exclude: Any) -> set[tuple[str, Candidate]]:
-        """Return the candidates of a transformation that a choice of nodes leaves out."""
+    def _switch_on(self, switches: Switches, kinds: list[list[str]]) -> None:
+        """Switch transformations on; of each kind, those that change something, or all if none does."""
+        from fxlab.graphs.changes_made import changes_made
+
+        asked = {name for names in kinds if len(names) == 1 for name in names}
+        on = switches.on | {name for names in kinds for name in names}
+        if len(on) > len(switches.on | asked):
+            stack = replace(switches, on=on).stack()
+            stages, idle = self._stages.built(stack), set[str]()
+            for place, (name, _) in enumerate(stack):
+                below, above = stages[stack[:place]], stages[stack[: place + 1]]
+                if not changes_made(below, above, self._limited(name)):
+                    idle.add(name)
+            for names in kinds:
+                if not idle.issuperset(names):
+                    on -= (idle & {*names}) - switches.on - asked
+        self._go_to(replace(switches, on=on))
+
+    def _left(self, names: list[str], only: Any, exclude: Any) -> set[tuple[str, Candidate]]:
+        """Return the candidates of transformations that a choice of nodes leaves out."""
         chosen = [(each,) if isinstance(each, Node | str) else each for each in (only, exclude)]
         if not any(chosen):
             return set()
-        below = self._stages.of(self._stack)[self._switches.stack(below=name)]
-        pass_ = self._limited(name)
-        found = candidates_by_node(pass_, below, self.graph_module)
-        meant, left = (
-            {at for node in sorted(node_names(each)) for at in self._at(node, below, found)}
-            for each in chosen
-        )
-        if chosen[0] and isinstance(pass_, CandidatePass):
-            left |= {*pass_.candidates(below)} - meant
-        return {(name, candidate) for candidate in left}
+        meant, left = (self._candidates(names, each) for each in chosen)
+        for name in names if chosen[0] else ():
+            pass_, below = self._limited(name), self._below(name)
+            if isinstance(pass_, CandidatePass):
+                left |= {(name, candidate) for candidate in pass_.candidates(below)} - meant
+        return left
+
+    def _below(self, name: str) -> GraphModule:
+        """Return the stage that a transformation is, or would be, applied to."""
+        return self._stages.of(self._stack)[self._switches.stack(below=name)]
+
+    def _candidates(self, names: list[str], nodes: Iterable[Any]) -> set[tuple[str, Candidate]]:
+        """Return the candidates that nodes belong to; each node is known to one of the transformations."""
+        known = [
+            (
+                name,
+                self._below(name),
+                candidates_by_node(self._limited(name), self._below(name), self.graph_module),
+            )
+            for name in names
+        ]
+        chosen: set[tuple[str, Candidate]] = set()
+        for node in sorted(node_names(nodes)):
+            errors: list[ValueError] = []
+            for name, below, found in known:
+                try:
+                    chosen |= {(name, candidate) for candidate in self._at(node, below, found)}
+                except ValueError as error:
+                    errors.append(error)
+            if len(errors) == len(known):
+                raise errors[0]
+        return chosen
 
     def _is_offered(self, pass_: Transformation) -> bool:
         try:
@@ -357,7 +403,7 @@ class PassStack:
         >>> session.graph_module is session.original, session.can_undo
         (True, False)
         """
-        stack = replace(self._switches, on=self._switches.on | {self._find(pass_)}).stack()
+        stack = replace(self._switches, on=self._switches.on.union(self._find_all(pass_))).stack()
         return self._stages.built(stack)[stack]
 
     @change
@@ -377,8 +423,8 @@ class PassStack:
         if not passes:
             self.revert_all()
             return
-        off = {self._find(each) for each in each_of(passes)}
-        self._go_to(replace(self._switches, on=self._switches.on - off))
+        off = (self._find_all(each) for each in each_of(passes))
+        self._go_to(replace(self._switches, on=self._switches.on.difference(*off)))
 
     @change
     def exclude(self, pass_: PassOrName, *nodes: Node | str) -> None:
@@ -415,11 +461,7 @@ class PassStack:
         >>> session.transformed_nodes().index.tolist()
         ['truediv_1']
         """
-        name = self._find(pass_)
-        below = self._stages.of(self._stack)[self._switches.stack(below=name)]
-        found = candidates_by_node(self._limited(name), below, self.graph_module)
-        asked = sorted(node_names(nodes))
-        chosen = {(name, candidate) for node in asked for candidate in self._at(node, below, found)}
+        chosen = self._candidates(self._find_all(pass_), nodes)
         self._go_to(replace(self._switches, excluded=self._switches.excluded | chosen))
 
     def _at(self, name: str, below: GraphModule, found: Callable[[str], set[Candidate]]) -> set[Candidate]:
@@ -434,7 +476,7 @@ class PassStack:
 
     @change
     def include(self, pass_: PassOrName, *nodes: Node | str) -> None:
-        """End exclusions of candidates by :meth:`exclude`.
+        """End exclusions of candidates by :meth:`exclude`, by nodes or paths of modules.
 
         Raises
         ------
@@ -443,13 +485,18 @@ class PassStack:
         TransformationError
             If it, or one above it, raises. The session is as it was.
         """
-        name, names = self._find(pass_), node_names(nodes)
-        excluded = self._switches.excluded_from(name)
-        known = [node for candidate in excluded for node in candidate]
-        unknown = sorted(names - set(known))
-        if unknown:
-            raise ValueError(f"{name} does not exclude {unknown[0]!r}. It excludes: {listed(known)}.")
-        again = {(name, candidate) for candidate in excluded if not names.isdisjoint(candidate)}
+        found, asked = self._find_all(pass_), sorted(node_names(nodes))
+        excluded = {(name, each) for name in found for each in self._switches.excluded_from(name)}
+        known = sorted(node for _, candidate in excluded for node in candidate)
+        graphs = [self._below(name).graph for name in found]
+        names = set[str]()
+        for each in asked:
+            inside = {each} if each in known else {n.name for graph in graphs for n in nodes_at(graph, each)}
+            if inside.isdisjoint(known):
+                name = ", ".join(found)
+                raise ValueError(f"{name} does not exclude {each!r}. It excludes: {listed(known)}.")
+            names |= inside
+        again = {each for each in excluded if not names.isdisjoint(each[1])}
         self._go_to(replace(self._switches, excluded=self._switches.excluded - again))
 
     @in_turn
@@ -475,14 +522,15 @@ class PassStack:
         truediv = operator.truediv(x, 2) -> truediv = operator.mul(x, 0.5)
         truediv_1 = operator.truediv(x, 4) -> truediv_1 = operator.mul(x, 0.25)
         """
-        if pass_ is None:
+        names = [*self._switches.offered] if pass_ is None else self._find_all(pass_)
+        if pass_ is None or len(names) > 1:
             return [
                 step
                 for each in self.applied
-                if isinstance(each, CandidatePass)
+                if each.name in names and isinstance(each, CandidatePass)
                 for step in self.rewrites(each)
             ]
-        name = self._find(pass_)
+        (name,) = names
         pass_ = self._limited(name)
         if not isinstance(pass_, CandidatePass):
             raise not_limitable(pass_, str(pass_.name))
@@ -527,7 +575,7 @@ class PassStack:
         """Return the excluded candidates of a transformation, or of all, each by the names of its nodes."""
         if pass_ is None:
             return tuple(candidate for _, candidate in sorted(self._switches.excluded))
-        return self._switches.excluded_from(self._find(pass_))
+        return tuple(each for name in self._find_all(pass_) for each in self._switches.excluded_from(name))
 
     @change
     def toggle(self, pass_: PassOrName) -> None:
@@ -592,8 +640,11 @@ class PassStack:
     def _stack(self) -> Stack:
         return self._switches.stack()
 
-    def _find(self, pass_: PassOrName) -> str:
+    def _find_all(self, pass_: PassOrName) -> list[str]:
         return self._offer.find(pass_, self._switches)
+
+    def _find(self, pass_: PassOrName) -> str:
+        return the_one(self._find_all(pass_), pass_)
 
     def _found(self, pass_: PassOrName) -> Transformation:
         return self._limited(self._find(pass_))

@@ -32,7 +32,7 @@ from fxlab.session.turns import in_turn
 from fxlab.sources import ModelLike, divided, source_of, traced
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.candidate_filter import node_names
-from fxlab.transformations.registry import as_pass
+from fxlab.transformations.registry import as_pass, as_passes, is_pass
 from fxlab.units import listed
 
 if TYPE_CHECKING:
@@ -115,8 +115,10 @@ class Session(Shortcuts, PassStack):
         options, arguments = divided(arguments) if arguments else ({}, {})
         inputs = source.inputs if inputs is None and not arguments else source.given(inputs, arguments)
         offer, history = Offer(), History()
-        for pass_ in offered() if passes is None else items_of(passes, "passes", "transformations"):
-            history = History((offer.add(as_pass(pass_, "passes"), history, "passes"),))
+        given = [] if passes is None else items_of(passes, "passes", "transformations")
+        own = (pass_ for each in given for pass_ in as_passes(each, "passes"))
+        for pass_ in offered() if passes is None else own:
+            history = History((offer.add(pass_, history, "passes"),))
         # A graph taken as it is has no model; a program or a file stands for its own graph.
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None
@@ -180,7 +182,8 @@ class Session(Shortcuts, PassStack):
         Parameters
         ----------
         inputs
-            Other inputs to compare on. Left out, those of the session.
+            Other inputs to compare on. Left out, those of the session. Or a pass, or the name of one: then
+            its stage is judged against the one that it is applied to.
         variants
             Other inputs to compare on as well: ``True`` for those that
             :func:`fxlab.validation.input_variants` makes, a mapping of inputs by name, or a list or
@@ -194,6 +197,8 @@ class Session(Shortcuts, PassStack):
             If the session has no inputs, or its model no weights; or as :func:`verdict`.
         """
         self._tell_changes_of_model()
+        if isinstance(inputs, str) or is_pass(inputs):
+            return self.alone(inputs).verdict(variants=variants, gradients=gradients)
         if inputs is not None:
             from fxlab.validation import Reference
 
@@ -322,8 +327,8 @@ class Session(Shortcuts, PassStack):
 
         Left out, all on offer are explained, in a table with a column ``pass``.
         """
-        if pass_ is None:
-            return of_all(self.passes, self.explain, failed_explanation)
+        if (kind := self._asked_together(pass_)) or pass_ is None:
+            return of_all(kind, self.explain, failed_explanation)
         if (other := self._offering(pass_)) is not self:
             return other.explain(pass_)
         found = self._found(pass_)
@@ -370,10 +375,10 @@ class Session(Shortcuts, PassStack):
         '2 of 2 calls fit; it reads cos, where the pattern reads the same as before: x'
         """
         stages = self._stages.of(self._stack)
-        if pass_ is None:
-            for one in self.passes:
+        if (kind := self._asked_together(pass_)) or pass_ is None:
+            for one in kind:
                 places(stages[self._switches.stack(below=one.name)], node)
-            return of_all(self.passes, lambda one: self.why_not(one, node), failed_attempt)
+            return of_all(kind, lambda one: self.why_not(one, node), failed_attempt)
         if (other := self._offering(pass_)) is not self:
             return other.why_not(pass_, node)
         found = self._found(pass_)
@@ -453,12 +458,14 @@ class Session(Shortcuts, PassStack):
         >>> print(session.changes("change-true-div-to-mul-by-inverse"))
         2 rewrites: 2 truedivs become 2 muls
         """
-        from fxlab.graphs.changes_made import changes_made
+        from fxlab.graphs.changes_made import changes_made, joined_changes
         from fxlab.session.near_misses import nearest
 
         if pass_ is None:
             rows = tuple(row for each in self.applied for row in self.changes(each).replaced)
             return replace(changes_made(self.original, self.graph_module), replaced=rows)
+        if kind := self._asked_together(pass_):
+            return joined_changes([self.changes(each) for each in kind])
         if (other := self._offering(pass_)) is not self:
             return other.changes(pass_)
         found = self._found(pass_)
@@ -472,6 +479,30 @@ class Session(Shortcuts, PassStack):
             return made if made else replace(made, nearest=nearest(found, stages[below]))
 
         return self._comparisons.remembered("changes", below, count, found.signature)
+
+    def alone(self, pass_: Any) -> Session:
+        """Return a session of the stage that a pass is applied to, on or off, in which it alone is on.
+
+        Examples
+        --------
+        >>> import torch
+        >>> session = Session(lambda x: torch.relu(x) / 2, torch.ones(3)).apply("div-to-mul")
+        >>> session.alone("div-to-mul").verdict().agrees
+        True
+        """
+        other = self._offering(pass_)
+        names = other._find_all(pass_)
+        with other.held():
+            below = other._below(names[0])
+        made = Session(below, self.inputs, passes=[other._limited(name) for name in names])
+        made.apply(made.passes)
+        return made
+
+    def _asked_together(self, pass_: PassOrName | None) -> list[Transformation]:
+        """Return all passes if none is asked for, and those of one kind for its name; for one pass, none."""
+        names = self._find_all(pass_) if isinstance(pass_, str) else ()
+        found = self.passes if pass_ is None else map(self._limited, names if len(names) > 1 else ())
+        return [*found]
 
     def _offering(self, pass_: PassOrName) -> Session:
         """Return the session, or a copy with a pass that this one does not offer."""

@@ -54,13 +54,15 @@ _OF_GRAPHS = {
 """Names that a session takes from its present graph: those that read it, none that write."""
 
 
-def _as_file(write: Callable[[str], Any], suffix: str, path: str | os.PathLike[str] | None = None) -> Any:
+def _as_file(
+    write: Callable[..., Any], suffix: str, path: str | os.PathLike[str] | None = None, **options: Any
+) -> Any:
     """Write a file, or return its contents."""
     if path is not None:
-        write(os.fspath(path))
+        write(os.fspath(path), **options)
         return Path(path)
     with TemporaryDirectory() as folder:
-        write(name := f"{folder}/file.{suffix}")
+        write(name := f"{folder}/file.{suffix}", **options)
         held = Path(name).read_bytes()
     return held.decode() if suffix in ("dot", "html", "svg") else held
 

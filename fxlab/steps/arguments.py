@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from fxlab.models.running import Inputs, call_arguments, given_arguments, named_arguments, taken_of_batch
+from fxlab.models.running import (
+    Inputs,
+    call_arguments,
+    given_arguments,
+    named_arguments,
+    taken_of_batch,
+    takes_by_name,
+)
 from fxlab.torch_private import pytree
 from fxlab.tracing.report import TraceError
 
@@ -63,13 +70,29 @@ def _path(path: tuple[Any, ...]) -> str:
 
 
 def _by_name(model: nn.Module, parts: tuple[Any, ...]) -> dict[str, Any]:
-    taken = taken_of_batch(parts, model, optional=True)
-    rest = enumerate(parts[len(taken) :])
-    return named_arguments(model, taken, {}) | {f"target_{at}" if at else "target": part for at, part in rest}
+    by_name, beside = divided_by_name(model, parts) or ({}, ())
+    if not by_name:
+        taken = taken_of_batch(parts, model, optional=True)
+        by_name, beside = named_arguments(model, taken, {}), parts[len(taken) :]
+    return by_name | {f"target_{at}" if at else "target": part for at, part in enumerate(beside)}
+
+
+def divided_by_name(model: nn.Module, given: Any) -> tuple[dict[str, Any], tuple[Any, ...]] | None:
+    """Return the inputs by name that a batch begins with, and the parts behind them, if it has that form."""
+    if not isinstance(given, tuple | list) or len(given) < 2 or not isinstance(given[0], Mapping):
+        return None
+    return ({**given[0]}, tuple(given[1:])) if takes_by_name(model, given[0]) else None
 
 
 def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tuple[Any, tuple[Any, ...]]:
     """Call a model with a batch; return its output, and the parts that it does not take, or else all."""
+    if (parts := divided_by_name(model, given)) is not None:
+        if loss is None:
+            raise TypeError(
+                f"loss: expected a function of the output and {len(parts[1])} parts of the batch behind the "
+                "inputs. Labels that the model takes are one of its inputs: {**inputs, 'labels': labels}."
+            )
+        return model(**parts[0]), parts[1] if _takes_inputs(loss) else ()
     if loss is None or not _takes_inputs(loss):
         args, kwargs = given_arguments(given)
         return model(*args, **kwargs), ()

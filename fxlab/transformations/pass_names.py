@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fxlab.first_use import pd
-from fxlab.other_names import bare, spelt_alike
+from fxlab.other_names import OF_PASS_NAMES, bare, spelt_alike
 from fxlab.results import OtherNames
 from fxlab.transformations.base import Transformation
 
@@ -18,23 +19,39 @@ else:
     _Tuple = tuple
 
 
-def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_prefix: bool = False) -> str:
-    """Return the name of a pass from any spelling; capitals, spaces, hyphens and underscores do not matter.
+def find_name(
+    name: str, passes: Iterable[Transformation | str], argument: str = "pass_", *, by_prefix: bool = False
+) -> str:
+    """Return the one name that :func:`find_names` finds."""
+    return the_one(find_names(name, passes, argument, by_prefix=by_prefix), name, argument)
 
-    ``argument``: the argument that an error names. ``by_prefix``: whether an
-    unambiguous prefix is accepted. Raises ValueError if there is no such name, or several.
+
+def find_names(
+    name: str, passes: Iterable[Transformation | str], argument: str = "pass_", *, by_prefix: bool = False
+) -> list[str]:
+    """Return the names of the passes meant by a name; capitals, spaces, hyphens, underscores do not matter.
+
+    That is the one of this name; else the one whose name has all its words, such as ``div-to-mul``, or all
+    such passes, if they are of one kind, such as ``fuse-batch-norm``: they derive from a class of that name.
+
+    ``passes``: those on offer, or their names. ``argument``: the argument that an error names. ``by_prefix``: whether an unambiguous prefix is accepted. Raises ValueError if there is no
+    such name, or several passes that have nothing else in common.
     """
-    known = list(names)
+    classes = {each if isinstance(each, str) else str(each.name): type(each) for each in passes}
+    known = [*classes]
     if name in known:
-        return name
+        return [name]
     wanted, spellings = bare(name), {other: bare(other) for other in known}
+    wanted = bare(OF_PASS_NAMES.get(wanted, wanted))
     found = [other for other, spelling in spellings.items() if wanted == spelling]
+    if not found and (words := {*_words(name)}):
+        found = [other for other in known if words <= _spellings(other)]
+        if len(found) > 1 and _are_one_kind([classes[other] for other in found], found):
+            return found
     if not found and by_prefix and wanted:
         found = [other for other, spelling in spellings.items() if spelling.startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
     if found:
-        raise ValueError(f"{argument}: {name!r} may be {', '.join(found)}. Write the whole name.")
+        return [the_one(found, name, argument)]
     close = difflib.get_close_matches(wanted, spellings.values(), n=1)
     begun = [other for other, spelling in spellings.items() if wanted and spelling.startswith(wanted)]
     near = begun or [other for other, spelling in spellings.items() if spelling in close]
@@ -48,36 +65,75 @@ def find_name(name: str, names: Iterable[str], argument: str = "pass_", *, by_pr
     raise ValueError(f"{argument}: there is no pass {name!r}. {meant}{all_of_them}")
 
 
+def the_one(found: list[str], name: object, argument: str = "pass_") -> str:
+    """Return the only name that was found; raises ValueError if there are several."""
+    if len(found) > 1:
+        raise ValueError(f"{argument}: {name!r} may be {', '.join(found)}. Write the whole name.")
+    return found[0]
+
+
+def _are_one_kind(classes: list[type], names: list[str]) -> bool:
+    """Tell whether passes derive from a class whose words all of their names have."""
+    return any(
+        cls not in classes
+        and all(issubclass(each, cls) for each in classes)
+        and all({*_words(cls.__name__)} <= _spellings(name) for name in names)
+        for cls in classes[0].__mro__
+    )
+
+
+def _words(name: str) -> list[str]:
+    words = _BORDER.sub("-", name).lower().split("-")
+    return [part for word in words if word for part in _ABBREVIATED.get(word, word).split()]
+
+
+def _spellings(name: str) -> set[str]:
+    """Return the words of a name, without dimensions too, and neighbours written as one: ``batchnorm``."""
+    parts = _words(name)
+    joined = {"".join(parts[first:last]) for last in range(1, len(parts) + 1) for first in range(last)}
+    return joined | {_DIMENSIONS.sub("", each) for each in joined}
+
+
 def _sharing_words(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that share the most words with this one; some words are short for several."""
-    found = (word.lower() for word in _WORD.findall(name) if len(word) > 1)
-    words = {other for word in found for other in _SHORT.get(word, word).split()}
+    """Return the names that share the most words with this one, of which some are related to others."""
+    words = {other for word in _words(name) if len(word) > 1 for other in _RELATED.get(word, word).split()}
     shared = {
-        other: sum(
-            any(word in (part, part.rstrip("123dehsx")) for part in other.split("-")) for word in words
-        )
-        for other in known
+        other: sum(not {word, f"{word}s"}.isdisjoint(_spellings(other)) for word in words) for other in known
     }
     most = max(shared.values(), default=0)
     return [other for other, count in shared.items() if count == most][:3] if most else []
 
 
 _LISTED = 5
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_SHORT = {
-    "batchnorm": "batch norm", "bn": "batch norm", "cse": "common subexpressions", "dce": "dead code",
-    "dropout": "identities", "flash": "attention", "gelu": "activation", "ln": "layer norm", "qkv": "linears",
+_BORDER = re.compile(r"[\W_]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Between two words of a name."""
+_DIMENSIONS = re.compile(r"[123]d$")
+_ABBREVIATED = {"bn": "batch norm", "ln": "layer norm"}
+_RELATED = {
+    "dropout": "identities", "flash": "attention", "gelu": "activation", "qkv": "linears",
     "sdpa": "attention", "silu": "activation",
 }  # fmt: skip
 
 
 class Passes(OtherNames, _Tuple):
-    """A tuple of passes that are found by name, in any common spelling; a call returns the tuple.
+    """A tuple of passes that are found by name, as :func:`find_names` does; a call returns the tuple.
 
     A list is compared with it item by item: names, or the passes.
     """
 
     __hash__ = tuple.__hash__
+
+    among: tuple[Transformation, ...] = ()
+    """The passes among which a part of a name has to mean one; left out, these themselves."""
+
+    def meant(self, wanted: object) -> list[Transformation]:
+        """Return those of them that a name, a class or a pass means."""
+        found = [each for each in self if _is_meant(wanted, each)]
+        if isinstance(wanted, str) and not found:
+            with suppress(ValueError):
+                names = find_names(wanted, self.among or self)
+                found = [each for each in self if each.name in names]
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -101,25 +157,38 @@ class Passes(OtherNames, _Tuple):
         """Return :attr:`table`."""
         return self.table
 
-    def __call__(self) -> Passes:
+    def __call__(self, *asked: Any) -> Passes:
         """Return itself."""
+        if asked:
+            raise TypeError(
+                f"Passes are listed without arguments, got {asked[0]!r}. session.apply(pass_) switches one "
+                "on, session.preview(pass_) returns the graph with it, session.is_on(pass_) tells if it is."
+            )
         return self
 
+    def keys(self) -> list[str]:
+        """Return their names, as of a dictionary."""
+        return self.names
+
+    def items(self) -> list[tuple[str, Transformation]]:
+        """Return the name of each, and the pass."""
+        return [*zip(self.names, self, strict=True)]
+
     def __contains__(self, wanted: object) -> bool:
-        return any(_is_meant(wanted, each) for each in self)
+        return bool(self.meant(wanted))
 
     def __getitem__(self, place: Any) -> Any:
         if not isinstance(place, str):
             return super().__getitem__(place)
-        for each in self:
-            if _is_meant(place, each):
-                return each
+        if found := self.meant(place):
+            return found[0] if len(found) == 1 else Passes(found)
         raise KeyError(f"{place!r} is none of {', '.join(self.names) or 'no passes'}.")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, list):
             return tuple.__eq__(self, other) if isinstance(other, tuple) else False
-        return len(other) == len(self) and all(map(_is_meant, other, self))
+        found = [one for each in other for one in self.meant(each)]
+        return (len(other) == len(self) and all(map(_is_meant, other, self))) or found == [*self]
 
     def __ne__(self, other: object) -> bool:
         return not self == other

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
@@ -15,7 +16,7 @@ from fxlab.checks import described, unexpected
 from fxlab.other_names import spelt_alike
 from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
-from fxlab.transformations.pass_names import Passes, find_name
+from fxlab.transformations.pass_names import Passes, find_names, the_one
 
 GROUP = "fxlab.transformations"
 """The group of entry points by which other packages offer transformations."""
@@ -110,8 +111,9 @@ def as_pass(value: Any, argument: str) -> Transformation:
     if isinstance(value, Transformation):
         return value
     if isinstance(value, str):
-        known = {str(pass_.name): pass_ for pass_ in offered()}
-        return known[find_name(value, list(known), argument)]
+        found = as_passes(value, argument)
+        the_one([str(each.name) for each in found], value, argument)
+        return found[0]
     if isinstance(value, type):
         if issubclass(value, torch.fx.Transformer):
             return _of_transformer(value)
@@ -132,6 +134,15 @@ def as_pass(value: Any, argument: str) -> Transformation:
     if callable(value) or is_pattern_matcher(value):
         return from_callable(value)
     raise unexpected(argument, "transformations, their names, or functions of a graph module", value)
+
+
+def as_passes(value: Any, argument: str) -> list[Transformation]:
+    """Return what :func:`as_pass` does; for a name that means several of one kind, all of them."""
+    if not isinstance(value, str):
+        return [as_pass(value, argument)]
+    known = offered()
+    names = find_names(value, known, argument)
+    return [each for each in known if each.name in names]
 
 
 def own_class(name: Any) -> type[Transformation] | None:
@@ -161,6 +172,20 @@ def is_pass(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return first is not None and (first.name in _GRAPH_MODULES or first.annotation in _GRAPH_MODULES)
+
+
+def passes_meant(value: Any, on_offer: Passes | None = None) -> list[Any]:
+    """Return the passes that an argument can only be meant as: one, its name, or a list of them; or none.
+
+    ``on_offer``: those that a name may be of; left out, those of every session.
+    """
+    if isinstance(value, list):
+        found = [passes_meant(each, on_offer) for each in value if not isinstance(each, list)]
+        return [one for each in found for one in each] if len(found) == len(value) and all(found) else []
+    if not isinstance(value, str):
+        return [value] if is_pass(value) else []
+    known = offered() if on_offer is None else on_offer
+    return [] if os.path.exists(value) else [*known.meant(value)]
 
 
 def _of_transformer(cls: type[torch.fx.Transformer]) -> Transformation:

@@ -13,7 +13,7 @@ from fxlab.models.running import Inputs, argument_names
 from fxlab.models.safe_code import protect
 from fxlab.sources import Model, compared_models, graph_of, inputs_or_examples, module_of
 from fxlab.transformations import Transformation
-from fxlab.transformations.pass_names import find_name
+from fxlab.transformations.pass_names import find_names
 
 
 def as_graph(model: torch.nn.Module, inputs: Inputs) -> GraphModule:
@@ -85,7 +85,6 @@ def passes_of(
     for pass_ in given:
         if not isinstance(pass_, Transformation | str):
             raise unexpected("passes", "transformations or their names", pass_)
-    names = [str(pass_.name) for pass_ in offered]
     asked = (pass_ if isinstance(pass_, str) else str(pass_.name) for pass_ in given)
-    wanted = {find_name(name, names, "passes") for name in asked}
+    wanted = {name for each in asked for name in find_names(each, offered, "passes")}
     return (pass_ for pass_ in offered if pass_.name in wanted)

@@ -323,6 +323,11 @@ class Matcher:
         def noted(more: Found) -> Found:
             return more if node is None else more.with_values(of={**more.of, node: given})
 
+        divisor = self._pattern.divisor(term)
+        if divisor is not None and is_number(given) and given:
+            for more in self._value(divisor, 1 / given, found):
+                yield noted(more)
+            return
         skipped: list[Node] = []
         nearest = None
         for value in self._calls.seen_through(given):
@@ -545,14 +550,17 @@ class Matcher:
         for value in terms:
             capture = self._pattern.captures.get(value) if isinstance(value, Node) else None
             (calls if capture is None else captures).append(value)
-            bare += [value] if capture is not None and capture.kind == ANY else []
+            is_bare = self._pattern.divisor(value) is not None if capture is None else capture.kind == ANY
+            bare += [value] if is_bare else []
         if len(tensors) == len(terms) - 1 and bare and given and not numbers:
             # A bare argument may be a number, if a tensor is found for every other.
             for number in bare[::-1]:
                 rest = [value for value in captures if value is not number]
+                others = [value for value in calls if value is not number]
                 for more in self._numbers(name, [number], given, found, at):
-                    yield from self._paired(calls, rest, tensors, more, name)
+                    yield from self._paired(others, rest, tensors, more, name)
             return
+        bare = [value for value in bare if isinstance(value, Node)]
         if len(tensors) < len(terms) or (len(tensors) > len(terms) and not bare):
             furthest = found
             for call in calls if tensors else ():  # name the missing operand rather than a count

@@ -189,6 +189,14 @@ class Pattern:
             self._flat[term] = self._flattened(term)
         return self._flat[term]
 
+    def divisor(self, value: Any) -> Node | None:
+        """Return the argument that may be a number and that a term is one over, as in a division."""
+        if not isinstance(value, Term) or value.name != "pow" or value.args["exponent"] != -1:
+            return None
+        base = value.args["self"]
+        capture = self.captures.get(base) if isinstance(base, Node) else None
+        return base if capture is not None and capture.kind in (ANY, NUMBER) else None
+
     def _flattened(self, term: Term) -> tuple[list[Any], list[Any], int]:
         terms, numbers, count = list[Any](), list[Any](), 0
         pending = list(term.args["terms"])
@@ -199,7 +207,9 @@ class Pattern:
             if own is not None and own.name == term.name and "terms" in own.args and is_single:
                 count += 1
                 pending = [*own.args["terms"], *pending]
-            elif is_number(value) or (isinstance(value, Node) and value in self.scalars):
+            elif is_number(value) or (
+                isinstance(scalar := self.divisor(value) or value, Node) and scalar in self.scalars
+            ):
                 numbers.append(value)
             else:
                 terms.append(value)

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from torch.nn import Module
 
 from fxlab.author_frames import error_words
-from fxlab.checks import duration, flag, positive_int
+from fxlab.checks import duration, flag, items_of, positive_int
 from fxlab.first_use import pd
 from fxlab.graphs.graph_diff import graph_diff
 from fxlab.interrupts import RestoringStack
@@ -154,6 +154,16 @@ class Times(Result):
     def time(self) -> float:
         """The seconds of one call, the median of the rounds."""
         return float(self._table["time"].iloc[-1])
+
+    @property
+    def before(self) -> float:
+        """The seconds of one call of the first."""
+        return float(self._table["time"].iloc[0])
+
+    @property
+    def after(self) -> float:
+        """The seconds of one call of the last: ``time``."""
+        return self.time
 
     @property
     def speedup(self) -> float:
@@ -302,7 +312,10 @@ def benchmark(
             chosen = chosen or [*_that_change_something(original, offered)]
             each = len(chosen) > MOST_PASSES if each is None else each
         else:
-            chosen = [*passes_of(offered, passes)]
+            asked = items_of(passes, "passes", "transformations or their names")
+            chosen = [*passes_of(offered, asked)]
+            if len(chosen) > len(asked):  # all of a kind
+                chosen = [*_that_change_something(original, chosen)] or chosen
         models = (_alone if each else _combinations)(original, chosen)
     seconds = seconds_in_turns(models, inputs, rounds, min_seconds, warmup)
     first = next(iter(seconds.values()))

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 from torch.fx import GraphModule
 
+from fxlab.checks import items_of
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
 from fxlab.results import Result
@@ -74,7 +75,8 @@ def bisect(
         session.
     passes
         The passes for a model, lowest in the stack first. Left out, all that sessions offer. They may stand
-        before the inputs, as for :func:`fxlab.compare`.
+        before the inputs, as for :func:`fxlab.compare`. Of a session, one pass: its rewrites on the stage
+        that it is applied to.
     variants
         Other inputs to compare on as well, as for :func:`verdict`.
 
@@ -115,16 +117,15 @@ def bisect(
     >>> bisect(session).rewrites
     ('truediv_1',)
     """
-    second: Any = inputs
-    if isinstance(second, list) and second and all(isinstance(each, Transformation) for each in second):
-        inputs, passes = cast(Any, passes), second
     if is_model(inputs):
         raise TypeError(
             "inputs: got another model, and there are no passes between two models. Their first difference "
             "is found by fxlab.first_divergence or fxlab.compare(reference, candidate, inputs)."
         )
     if passes is not None and is_session(model):
-        raise TypeError("passes: a session has its own. Switch them on: session.apply(passes).")
+        if len(asked := items_of(passes, "passes", "passes")) != 1:
+            raise TypeError("passes: a session has its own. Switch them on: session.apply(passes).")
+        model, passes = cast(Any, model).alone(asked[0]), None
     session = session_of_passes(model, None if isinstance(inputs, Iterator) else inputs, passes, on=True)
     applied, stages = session.applied, session.stages
     given = session.inputs if inputs is None else inputs

@@ -181,6 +181,30 @@ def test_the_difference_is_said_with_numbers():
     assert "at x = " in words
 
 
+def divided(x, c: float):
+    return x / c
+
+
+@pytest.mark.parametrize("pattern", [divided, lambda x, c: x / c])
+def test_a_divisor_is_captured_as_the_number_that_it_is(pattern):
+    def scaled(x, c):
+        return x * (1 / c)
+
+    for model, expected in ((lambda x: x / 2.5 + 1, [2.5]), (lambda x: (x + 1) / 4, [4.0])):
+        traced = torch.fx.symbolic_trace(model)
+        assert [match["c"] for match in fxlab.find_matches(traced, pattern)] == expected
+        changed = fxlab.from_pattern(pattern, scaled)(traced)
+        assert "/" not in changed.code
+        assert torch.allclose(changed(torch.ones(3)), model(torch.ones(3)))
+
+
+def test_a_tensor_that_divides_is_captured_by_a_bare_argument_alone():
+    traced = torch.fx.symbolic_trace(lambda x, y: x / y)
+    assert [match["c"].name for match in fxlab.find_matches(traced, lambda x, c: x / c)] == ["y"]
+    assert not fxlab.find_matches(traced, divided)
+    assert not fxlab.find_matches(torch.fx.symbolic_trace(lambda x: x + 2), divided)
+
+
 def test_arguments_capture_what_their_annotation_says():
     def scaled(x, factor: float):
         return x * factor
