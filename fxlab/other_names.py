@@ -173,7 +173,7 @@ _OF_RESULTS = {
     "table": "df dataframe details rows",
 }
 _ALIKE = "flops", "max_abs_diff", "parameters", "peak", "reason", "same_bits", "status", "time"
-"""What columns of tables are called like, too."""
+"""Attributes of results whose other names are those of columns, too."""
 OF_COLUMNS = {
     "after": ["added"],
     "before": ["removed"],

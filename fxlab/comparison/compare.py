@@ -61,7 +61,8 @@ def compare(
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of a
         session or program, or made from the configuration of the reference.
     candidate_inputs
-        The inputs of the candidate. Left out, the same: by name, or else in their order.
+        The inputs of the candidate. Left out, the same: by name, or else in their order; in the dtype of its
+        weights, if those of the reference have another, which then gets the inputs rounded alike.
     outputs
         Output of the reference -> output of the candidate, by path or place, such as ``{"logits": 0}``. Left
         out, those of the same path are compared, and others in their order.
@@ -143,7 +144,7 @@ def compare(
         backward = backward_of(alignment, compared or ())
         known = {GRADIENT + name: judgement for name, judgement in backward.judgements.items()}
         found = _with(found, known)
-    return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward)
+    return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward, first.notes)
 
 
 def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> Session:

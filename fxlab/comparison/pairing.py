@@ -2,19 +2,22 @@
 
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isroutine
 from typing import Any
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, given_arguments, given_inputs
+from fxlab.node_info import dtype_name
 from fxlab.sources import Source, compared_models, inputs_or_examples, is_session, resolved, traced
 from fxlab.transformations.registry import passes_meant
 from fxlab.validation.arguments import check_runs, check_runs_by_node
+from fxlab.values.nested import map_tensors, tensors_inside
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Given:
     graph: GraphModule
     inputs: Inputs
     holder: nn.Module
+    notes: tuple[str, ...] = ()
 
 
 def given_models(
@@ -31,7 +35,8 @@ def given_models(
 ) -> tuple[Given, Given, tuple[str, ...]]:
     """Return both models, traced if they are not, and the names of inputs that the candidate does not take.
 
-    The candidate gets the inputs of the reference by name, or else in their order.
+    The candidate gets the inputs of the reference by name, or else in their order, in the dtype of its own
+    weights if theirs are all of another; then the reference gets them rounded alike.
     """
     if candidate is not None and not isinstance(candidate, nn.Module) and passes_meant(candidate):
         reference, candidate, inputs = compared_models(reference, candidate, inputs)
@@ -41,11 +46,25 @@ def given_models(
     known = next((each for each in (inputs, its, others_own) if each is not None), None)
     known = inputs_or_examples(known, first)
     left: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     others = given_inputs(candidate_inputs, {})
     if others is None:
         others, left = _for_candidate(second, known)
+        ours, theirs = _float_dtype(first), _float_dtype(second)
+        given = {tensor.dtype for _, tensor in tensors_inside(others)}
+        if ours in given and theirs is not None and ours != theirs:
+            others = map_tensors(lambda _, t: t.to(theirs) if t.dtype == ours else t, others)
+            known = map_tensors(lambda _, t: t.to(theirs).to(ours) if t.dtype == ours else t, known)
+            notes = (f"inputs are cast to {dtype_name(theirs)}, the dtype of the candidate's weights",)
     given_arguments(others)
-    return _given(first, known, "reference"), _given(second, others, "candidate"), left
+    return replace(_given(first, known, "reference"), notes=notes), _given(second, others, "candidate"), left
+
+
+def _float_dtype(model: Any) -> torch.dtype | None:
+    """Return the dtype that all floating-point weights of a model have; ``None`` if there is no such one."""
+    tensors = () if isroutine(model) else (*model.parameters(), *model.buffers())
+    found = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    return found.pop() if len(found) == 1 else None
 
 
 def _source(model: Any, name: str) -> tuple[Any, Any]:

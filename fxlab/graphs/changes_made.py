@@ -157,7 +157,7 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation |
 
 
 def joined_changes(parts: Sequence[Changes]) -> Changes:
-    """Return what several passes have changed, one after the other."""
+    """Return the changes of several passes, one after the other, as one."""
     counts = [each.rewrites for each in parts]
     before, after = (
         sum((Counter(getattr(each, name)) for each in parts), Counter[str]()) for name in ("before", "after")

@@ -111,7 +111,7 @@ class PassStack:
         """
         other: Any = name
         if isinstance(pass_, str) and not isinstance(other, str | None):
-            pass_, name = other, pass_
+            pass_, name = other, str(pass_)
         pass_ = as_pass(pass_, "pass_") if name is None else as_pass(pass_, "pass_").named(name)
         note_times(pass_, self._times)
         if self._offer.is_defined_anew(pass_):

@@ -34,8 +34,9 @@ def find_names(
     That is the one of this name; else the one whose name has all its words, such as ``div-to-mul``, or all
     such passes, if they are of one kind, such as ``fuse-batch-norm``: they derive from a class of that name.
 
-    ``passes``: those on offer, or their names. ``argument``: the argument that an error names. ``by_prefix``: whether an unambiguous prefix is accepted. Raises ValueError if there is no
-    such name, or several passes that have nothing else in common.
+    ``passes``: those on offer, or their names. ``argument``: the argument that an error names. ``by_prefix``:
+    whether an unambiguous prefix is accepted. Raises ValueError if there is no such name, or several passes
+    that have nothing else in common.
     """
     classes = {each if isinstance(each, str) else str(each.name): type(each) for each in passes}
     known = [*classes]

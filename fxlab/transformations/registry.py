@@ -137,7 +137,7 @@ def as_pass(value: Any, argument: str) -> Transformation:
 
 
 def as_passes(value: Any, argument: str) -> list[Transformation]:
-    """Return what :func:`as_pass` does; for a name that means several of one kind, all of them."""
+    """Return the pass of :func:`as_pass`; for a name that means several of one kind, all of them."""
     if not isinstance(value, str):
         return [as_pass(value, argument)]
     known = offered()
