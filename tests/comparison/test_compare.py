@@ -647,3 +647,16 @@ def test_a_step_is_not_measured_against_another_that_happens_to_be_as_large():
     assert (first.nodes, first.reference_nodes) == (("scaled_dot_product_attention",), ("matmul",))
     assert first.error is None
     assert "apart" not in str(first)
+
+
+def test_a_model_in_another_dtype_is_compared_on_inputs_that_both_take():
+    original, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)), torch.randn(3, 8)
+    half = copy.deepcopy(original).to(torch.bfloat16)
+    for inputs in (x, {"input": x}):
+        found = fxlab.compare(original, half, inputs)
+        assert found
+        assert found.notes == ("inputs are cast to bfloat16, the dtype of the candidate's weights",)
+        assert next(iter(fxlab.compare(original, half, (x,)).candidate_inputs)).dtype is torch.bfloat16
+    half[2].weight.data *= 1.5
+    assert fxlab.compare(original, half, x).first.candidate == "2"
+    assert not fxlab.compare(original, copy.deepcopy(original), x).notes
