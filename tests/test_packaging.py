@@ -79,6 +79,7 @@ def installed(releases, tmp_path_factory):
     return home / "bin"
 
 
+@pytest.mark.weekly
 def test_two_builds_give_the_same_bytes(releases):
     first, second = releases
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]

@@ -142,7 +142,7 @@ def test_the_code_is_used_with_the_keyboard_alone(page: Page) -> None:
     expect(line(page, "return {")).to_be_in_viewport()
 
 
-@pytest.mark.parametrize("width", [320, 800, 1920])
+@pytest.mark.parametrize("width", [320, pytest.param(800, marks=pytest.mark.weekly), 1920])
 def test_at_any_width_lines_are_wrapped_and_nothing_is_cut_off(
     browser: Browser, file: Path, width: int
 ) -> None:

@@ -456,7 +456,7 @@ def test_stages_are_compared_and_the_graph_is_coloured(page: LabPage, inspector:
     expect(inspector.locator(".fxi-heat")).to_have_count(0)
 
 
-@pytest.mark.parametrize("width", [700, 1000, 1400])
+@pytest.mark.parametrize("width", [700, pytest.param(1000, marks=pytest.mark.weekly), 1400])
 def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: Locator, width: int) -> None:
     whole = page.page.viewport_size
     assert whole is not None

@@ -65,7 +65,9 @@ def resize(page: LabPage, inspector: Locator, width: int, height: int) -> None:
     inspector.scroll_into_view_if_needed()
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900), (1920, 1080)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(1280, 800), pytest.param(1440, 900, marks=pytest.mark.weekly), (1920, 1080)]
+)
 def test_most_of_it_is_graph_when_it_is_opened(
     page: LabPage, inspector: Locator, width: int, height: int
 ) -> None:
@@ -162,7 +164,9 @@ def test_tables_open_when_there_is_something_in_them(page: LabPage, inspector: L
     expect(inspector.get_by_role("tabpanel")).to_be_hidden()
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize(
+    "theme", ["JupyterLab Light", pytest.param("JupyterLab Dark", marks=pytest.mark.weekly)]
+)
 def test_tabs_are_on_one_line_and_the_others_in_a_menu(page: LabPage, inspector: Locator, theme: str) -> None:
     page.set_theme(theme)
     resize(page, inspector, 1280, 800)

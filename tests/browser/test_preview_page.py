@@ -138,7 +138,14 @@ def test_a_preview_comes_back_to_two_stages_side_by_side(page: LabPage, inspecto
     expect(inspector.get_by_role("group", name="2. Change true div", exact=False)).to_be_visible()
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
+@pytest.mark.parametrize(
+    "theme",
+    [
+        "JupyterLab Dark",
+        pytest.param("JupyterLab Light", marks=pytest.mark.weekly),
+        pytest.param("JupyterLab Dark High Contrast", marks=pytest.mark.weekly),
+    ],
+)
 def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
     page.set_theme(theme)
     preview(page, inspector)
@@ -148,7 +155,9 @@ def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> 
     assert found == []
 
 
-@pytest.mark.parametrize("width", [520, 700, 1000])
+@pytest.mark.parametrize(
+    "width", [520, pytest.param(700, marks=pytest.mark.weekly), pytest.param(1000, marks=pytest.mark.weekly)]
+)
 def test_nothing_is_cut_off_in_a_window_of_any_width(page: LabPage, inspector: Locator, width: int) -> None:
     whole = page.page.viewport_size
     assert whole is not None

@@ -465,8 +465,12 @@ def test_what_can_be_asked_for_is_offered(page: Page) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"color_scheme": "dark"}, {"contrast": "more"}, {"forced_colors": "active"}],
-    ids=["light", "dark", "high-contrast", "forced-colours"],
+    [
+        pytest.param({}, id="light", marks=pytest.mark.weekly),
+        pytest.param({"color_scheme": "dark"}, id="dark"),
+        pytest.param({"contrast": "more"}, id="high-contrast", marks=pytest.mark.weekly),
+        pytest.param({"forced_colors": "active"}, id="forced-colours"),
+    ],
 )
 def test_everybody_can_search(browser: Browser, file: Path, options: dict[str, Any]) -> None:
     page = opened(browser, file, **options)

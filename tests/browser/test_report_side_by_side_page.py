@@ -363,8 +363,15 @@ def test_stages_and_nodes_of_the_tables_lead_to_where_they_are(browser: Browser,
         expect(details_title(page)).to_have_text("blocks_2_key")
 
 
-@pytest.mark.parametrize("width", [1500, 800])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 1500),
+        ("dark", 800),
+        pytest.param("dark", 1500, marks=pytest.mark.weekly),
+        pytest.param("light", 800, marks=pytest.mark.weekly),
+    ],
+)
 def test_everybody_can_use_the_tables_of_stages(
     browser: Browser, file: Path, width: int, scheme: Any
 ) -> None:
@@ -381,8 +388,12 @@ def test_everybody_can_use_the_tables_of_stages(
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"color_scheme": "dark"}, {"contrast": "more"}, {"forced_colors": "active"}],
-    ids=["light", "dark", "high-contrast", "forced-colours"],
+    [
+        pytest.param({}, id="light"),
+        pytest.param({"color_scheme": "dark"}, id="dark", marks=pytest.mark.weekly),
+        pytest.param({"contrast": "more"}, id="high-contrast"),
+        pytest.param({"forced_colors": "active"}, id="forced-colours", marks=pytest.mark.weekly),
+    ],
 )
 def test_everybody_can_use_it(browser: Browser, file: Path, options: dict[str, Any]) -> None:
     page = opened(browser, file, **options)
@@ -394,7 +405,9 @@ def test_everybody_can_use_it(browser: Browser, file: Path, options: dict[str, A
     page.context.close()
 
 
-@pytest.mark.parametrize(("width", "stacked"), [(1000, False), (700, False), (420, True)])
+@pytest.mark.parametrize(
+    ("width", "stacked"), [(1000, False), pytest.param(700, False, marks=pytest.mark.weekly), (420, True)]
+)
 def test_there_is_room_for_both_in_a_window_of_any_width(page: Page, width: int, stacked: bool) -> None:
     page.set_viewport_size({"width": width, "height": 1000})
     page.wait_for_timeout(300)

@@ -224,7 +224,14 @@ def test_one_is_left_when_the_pass_is_switched_off_or_one_graph_is_asked_for(
     expect(inspector.get_by_role("application")).to_have_count(1)
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
+@pytest.mark.parametrize(
+    "theme",
+    [
+        pytest.param("JupyterLab Light", marks=pytest.mark.weekly),
+        pytest.param("JupyterLab Dark", marks=pytest.mark.weekly),
+        "JupyterLab Dark High Contrast",
+    ],
+)
 def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> None:
     page.set_theme(theme)
     find(page, inspector, "query_key_merged_2")
@@ -234,7 +241,9 @@ def test_everybody_can_use_it(page: LabPage, inspector: Locator, theme: str) -> 
     assert found == []
 
 
-@pytest.mark.parametrize(("width", "stacked"), [(1000, False), (700, False), (520, True)])
+@pytest.mark.parametrize(
+    ("width", "stacked"), [(1000, False), pytest.param(700, False, marks=pytest.mark.weekly), (520, True)]
+)
 def test_there_is_room_for_both_in_a_window_of_any_width(
     page: LabPage, inspector: Locator, width: int, stacked: bool
 ) -> None:

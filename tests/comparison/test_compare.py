@@ -277,7 +277,10 @@ def test_a_comparison_that_gives_the_same_does_not_make_wrong_scores_right():
 
 @pytest.mark.parametrize(
     ("architecture", "config"),
-    [(BertModel, BertConfig(**SMALL)), (LlamaModel, LlamaConfig(**SMALL, use_cache=False))],
+    [
+        (BertModel, BertConfig(**SMALL)),
+        pytest.param(LlamaModel, LlamaConfig(**SMALL, use_cache=False), marks=pytest.mark.weekly),
+    ],
 )
 def test_two_kinds_of_attention_agree_and_a_changed_weight_is_found(architecture, config):
     eager, sdpa = copy.deepcopy(config), copy.deepcopy(config)

@@ -122,7 +122,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize(
     "optimizer",
-    [pytest.param(n, marks=() if n in ("AdamW", "foreach") else pytest.mark.weekly) for n in OPTIMIZERS],
+    [pytest.param(n, marks=() if n == "foreach" else pytest.mark.weekly) for n in OPTIMIZERS],
 )
 def test_a_compiled_optimizer_is_the_eager_one(optimizer):
     torch.manual_seed(0)

@@ -60,7 +60,9 @@ def calls(graph_module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.weekly if n == "llama" else ()) for n in MODELS]
+)
 def test_every_node_of_a_decomposed_model_leads_to_its_call(name):
     _, _, exported, decomposed = captures(name)
     origins = lineage(exported, decomposed).origins
