@@ -68,7 +68,8 @@ def make_plain(output: nbformat.NotebookNode, browser: Browser) -> None:
     for kind in data.keys() & {"text/plain", "text/html"}:
         data[kind] = OF_THIS_MACHINE.sub("", data[kind])
     drawn = data.pop("image/svg+xml", None)
-    if IN_PLACE_OF_THE_PAGE in data.get("text/html", ""):
+    html = data.get("text/html", "")
+    if IN_PLACE_OF_THE_PAGE in html or "<svg" in html:  # which GitHub would leave out
         drawn = data.pop("text/html")
     if drawn is not None:
         data["image/png"] = base64.b64encode(picture(drawn, browser)).decode()

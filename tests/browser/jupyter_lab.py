@@ -44,7 +44,7 @@ class JupyterLab(LocalServer):
         environment |= folders | {
             "PYTHONPATH": os.pathsep.join(map(str, python_path)),
             "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "2",
+            "OMP_NUM_THREADS": "1",
             "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
         _write_settings(Path(folders["JUPYTERLAB_SETTINGS_DIR"]))

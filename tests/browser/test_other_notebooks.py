@@ -53,7 +53,7 @@ def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     notebook = folder / "notebook.py"
     notebook.write_text(MARIMO_NOTEBOOK)
     source = str(Path(__file__).parents[2])
-    environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "2"}
+    environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     environment |= {
         name: str(folder / name.lower()) for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
     }
