@@ -10,6 +10,7 @@ import builtins
 import ctypes
 import functools
 import gc
+import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -141,5 +142,10 @@ def set_name(owner: Any, name: str, value: Any) -> None:
 
 def _names_in_c(cls: type) -> dict[str, Any]:
     """Return the names of an immutable class, behind the view of them that Python has."""
-    (names,) = gc.get_referents(type.__getattribute__(cls, "__dict__"))
-    return names  # type: ignore[no-any-return]
+    found = gc.get_referents(type.__getattribute__(cls, "__dict__"))
+    if [type(each) for each in found] != [dict]:
+        raise RuntimeError(
+            f"{cls.__name__}: Python {platform.python_version()} keeps the names of classes written in C "
+            "elsewhere, so a trace cannot hear calls of their methods. Use CPython 3.11 to 3.13."
+        )
+    return found[0]  # type: ignore[no-any-return]

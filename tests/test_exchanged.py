@@ -1,9 +1,11 @@
 """Functions of classes are exchanged for a while; class methods are told their class."""
 
+import gc
+
 import pytest
 import torch
 
-from fxlab.exchanged import exchanged, exchanged_names
+from fxlab.exchanged import exchanged, exchanged_names, set_name
 
 
 class OfPython(dict):
@@ -40,3 +42,9 @@ def test_a_method_of_an_immutable_class_is_exchanged_and_put_back():
         assert [numel() for _ in range(20)] == [7] * 20  # also where Python remembers what it has found
     assert numel() == 6
     assert vars(torch.Size)["numel"] is original
+
+
+def test_a_python_that_keeps_names_elsewhere_is_told(monkeypatch):
+    monkeypatch.setattr(gc, "get_referents", lambda *_: [])
+    with pytest.raises(RuntimeError, match="keeps the names of classes written in C elsewhere"):
+        set_name(torch.Size, "numel", None)
