@@ -188,22 +188,18 @@ def _by_kind(
         if len(texts) == 1:
             rest = [each for each in args if each is not texts[0]]
             first, more, kwargs = tuple(rest[:1]), rest[1:], kwargs | {"name": texts[0]}
-    for name, is_kind in (("optimizer", _is_optimizer), ("loss", isfunction)):
-        found = [each for each in more if is_kind(each)]
-        if name in parameters and name not in kwargs and len(found) == 1:
-            more = [each for each in more if each is not found[0]]
-            kwargs = kwargs | {name: found[0]}
-    if "path" in parameters and "path" not in kwargs and len(names) > 1 and names[0] != "path":
-        files = [each for each in more if is_file_to_write(each)]
-        if len(files) == 1:
-            more = [each for each in more if each is not files[0]]
-            kwargs = kwargs | {"path": files[0]}
-    if "passes" in parameters and "passes" not in kwargs and "inputs" in names:
+    kinds: list[tuple[str, Callable[[Any], Any]]] = [("optimizer", _is_optimizer), ("loss", isfunction)]
+    if len(names) > 1 and names[0] != "path":
+        kinds.append(("path", is_file_to_write))
+    if "inputs" in names:
         offered = getattr(first[0], "passes", None) if first else None
-        for at, each in enumerate(more):
-            if not (each is None or is_value(each)) and (passes := _passes_meant(each, offered)):
-                more, kwargs = [*more[:at], *more[at + 1 :]], kwargs | {"passes": passes}
-                break
+        kinds.append(("passes", lambda each: each is not None and _passes_meant(each, offered)))
+    for name, is_kind in kinds:
+        found = [*filter(is_kind, more)] if name in parameters and name not in kwargs else []
+        if len(found) == 1:
+            more = [each for each in more if each is not found[0]]
+            value = [*found] if name == "passes" and not isinstance(found[0], list) else found[0]
+            kwargs = kwargs | {name: value}
     if any(each.kind is each.VAR_POSITIONAL for each in positional):
         labels = [name for name in ("labels", "target", "targets") if name in kwargs]
         if (
@@ -273,9 +269,9 @@ def _is_optimizer(value: Any) -> bool:
     return "torch" in sys.modules and isinstance(value, sys.modules["torch"].optim.Optimizer)
 
 
-def _passes_meant(value: Any, offered: Any) -> list[Any]:
-    found: list[Any] = import_module("fxlab.transformations.registry").passes_meant(value, offered)
-    return found
+def _passes_meant(value: Any, offered: Any) -> bool:
+    meant = import_module("fxlab.transformations.registry").passes_meant
+    return not is_value(value) and bool(meant(value, offered))
 
 
 def _is_model(value: Any) -> bool:

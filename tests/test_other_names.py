@@ -649,7 +649,7 @@ def test_a_pass_that_is_not_on_offer_is_asked_where_it_would_stand(session):
 
 def test_a_pass_of_fxlab_that_is_not_on_offer_is_applied_by_name(session):
     assert session.apply("deep-copy").applied == ["DeepCopy"]
-    assert session.add("nothing", lambda graph_module: graph_module).passes.keys()[-1] == "nothing"
+    assert session.add("nothing", lambda graph_module: graph_module).passes.names[-1] == "nothing"
     assert dict(session.passes.items())["nothing"] is session.passes["nothing"]
     other = fxlab.Session(session.model, X, passes=[])
     with pytest.raises(ValueError, match="there is no pass 'merge-linears'"):

@@ -326,11 +326,12 @@ class PassStack:
         on = switches.on | {name for names in kinds for name in names}
         if len(on) > len(switches.on | asked):
             stack = replace(switches, on=on).stack()
-            stages, idle = self._stages.built(stack), set[str]()
-            for place, (name, _) in enumerate(stack):
-                below, above = stages[stack[:place]], stages[stack[: place + 1]]
-                if not changes_made(below, above, self._limited(name)):
-                    idle.add(name)
+            stages = self._stages.built(stack)
+            idle = {
+                name
+                for at, (name, _) in enumerate(stack, 1)
+                if not changes_made(stages[stack[: at - 1]], stages[stack[:at]], self._limited(name))
+            }
             for names in kinds:
                 if not idle.issuperset(names):
                     on -= (idle & {*names}) - switches.on - asked
@@ -354,20 +355,17 @@ class PassStack:
 
     def _candidates(self, names: list[str], nodes: Iterable[Any]) -> set[tuple[str, Candidate]]:
         """Return the candidates that nodes belong to; each node is known to one of the transformations."""
-        known = [
-            (
-                name,
-                self._below(name),
-                candidates_by_node(self._limited(name), self._below(name), self.graph_module),
-            )
-            for name in names
-        ]
+        known = {}
+        for name in names:
+            below = self._below(name)
+            found = candidates_by_node(self._limited(name), below, self.graph_module)
+            known[name] = functools.partial(self._at, below=below, found=found)
         chosen: set[tuple[str, Candidate]] = set()
         for node in sorted(node_names(nodes)):
             errors: list[ValueError] = []
-            for name, below, found in known:
+            for name, at in known.items():
                 try:
-                    chosen |= {(name, candidate) for candidate in self._at(node, below, found)}
+                    chosen |= {(name, candidate) for candidate in at(node)}
                 except ValueError as error:
                     errors.append(error)
             if len(errors) == len(known):

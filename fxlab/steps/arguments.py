@@ -87,12 +87,7 @@ def divided_by_name(model: nn.Module, given: Any) -> tuple[dict[str, Any], tuple
 def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tuple[Any, tuple[Any, ...]]:
     """Call a model with a batch; return its output, and the parts that it does not take, or else all."""
     if (parts := divided_by_name(model, given)) is not None:
-        if loss is None:
-            raise TypeError(
-                f"loss: expected a function of the output and {len(parts[1])} parts of the batch behind the "
-                "inputs. Labels that the model takes are one of its inputs: {**inputs, 'labels': labels}."
-            )
-        return model(**parts[0]), parts[1] if _takes_inputs(loss) else ()
+        return model(**parts[0]), parts[1] if loss is not None and _takes_inputs(loss) else ()
     if loss is None or not _takes_inputs(loss):
         args, kwargs = given_arguments(given)
         return model(*args, **kwargs), ()

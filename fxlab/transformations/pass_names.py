@@ -19,13 +19,6 @@ else:
     _Tuple = tuple
 
 
-def find_name(
-    name: str, passes: Iterable[Transformation | str], argument: str = "pass_", *, by_prefix: bool = False
-) -> str:
-    """Return the one name that :func:`find_names` finds."""
-    return the_one(find_names(name, passes, argument, by_prefix=by_prefix), name, argument)
-
-
 def find_names(
     name: str, passes: Iterable[Transformation | str], argument: str = "pass_", *, by_prefix: bool = False
 ) -> list[str]:
@@ -166,10 +159,6 @@ class Passes(OtherNames, _Tuple):
                 "on, session.preview(pass_) returns the graph with it, session.is_on(pass_) tells if it is."
             )
         return self
-
-    def keys(self) -> list[str]:
-        """Return their names, as of a dictionary."""
-        return self.names
 
     def items(self) -> list[tuple[str, Transformation]]:
         """Return the name of each, and the pass."""

@@ -8,7 +8,7 @@ import fxlab
 from fxlab import Session, benchmark
 from fxlab.command_line.passed_session import chosen_names
 from fxlab.transformations import available, offered
-from fxlab.transformations.pass_names import find_name, find_names
+from fxlab.transformations.pass_names import find_names
 
 NAMES = [pass_.name for pass_ in offered()]
 BATCH_NORMS = [name for name in NAMES if name.startswith("fuse-batch-norm")]
@@ -19,24 +19,24 @@ def test_every_pass_is_found_by_its_class_and_in_each_spelling(cls):
     name = cls().name
     spaced = name.replace("-", " ").capitalize()
     for spelling in (name, name.replace("-", "_"), name.upper(), spaced, cls.__name__):
-        assert find_name(spelling, NAMES) == name
+        assert find_names(spelling, NAMES) == [name]
 
 
 def test_a_name_as_it_is_written_wins_over_one_in_another_spelling():
-    assert find_name("a-b", ["A_B", "a-b"]) == "a-b"
+    assert find_names("a-b", ["A_B", "a-b"]) == ["a-b"]
     with pytest.raises(ValueError, match="'ab' may be A_B, a-b"):
-        find_name("ab", ["A_B", "a-b"])
+        find_names("ab", ["A_B", "a-b"])
 
 
 def test_a_prefix_counts_where_it_is_asked_for_alone():
-    assert find_name("Fuse_Bia", NAMES, by_prefix=True) == "fuse-bias-in-linear"
+    assert find_names("Fuse_Bia", NAMES, by_prefix=True) == ["fuse-bias-in-linear"]
     with pytest.raises(ValueError, match=r"there is no pass 'Fuse_Bia'\. Did you mean 'fuse-bias-in-linear'"):
-        find_name("Fuse_Bia", NAMES)
+        find_names("Fuse_Bia", NAMES)
 
 
 def test_all_that_have_the_words_of_a_name_may_be_meant():
     with pytest.raises(ValueError, match=r"'fuse-a' may be fuse-a-in-b, fuse-a-in-c\. Write the whole name"):
-        find_name("fuse-a", ["fuse-a-in-b", "fuse-a-in-c", "fuse-b"])
+        find_names("fuse-a", ["fuse-a-in-b", "fuse-a-in-c", "fuse-b"])
 
 
 @pytest.mark.parametrize(
