@@ -1,4 +1,4 @@
-"""Docstrings begin with the noun or verb that names the concept, and prose names nouns in place of clauses."""
+"""Docstrings begin with the noun or verb that names the concept; prose has few what-clauses."""
 
 import ast
 import re
