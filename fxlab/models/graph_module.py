@@ -21,6 +21,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsIndex, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
@@ -30,6 +31,7 @@ from fxlab.garbage import without_collecting
 from fxlab.models.safe_code import protect
 from fxlab.torch_private import FakeTensor, dumped, loaded, qualified_name, without_tensors
 from fxlab.values.lazy import deferred
+from fxlab.values.nested import REFUSAL
 from fxlab.values.pickling import for_protocol, is_picklable, picklable_entries
 from fxlab.values.tensors import same_bits
 
@@ -336,8 +338,27 @@ def _slots(cls: type) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(vars(cls).get(name), types.MemberDescriptorType))
 
 
+_NO_TENSORS = (type(None), bool, int, float, complex, str, list, tuple, dict, np.ndarray)
+
+
 class _PicklesItsGraph:
     """Mixed into a module's class by :func:`ensure_picklable`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the graph; an error for something else in place of a tensor names the input."""
+        try:
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        except Exception as error:
+            if isinstance(error, AssertionError) or (name := self._no_tensor(args, kwargs)) is None:
+                raise
+            raise AssertionError(f"{REFUSAL} {name} as a tensor only") from error
+
+    def _no_tensor(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """Return the name of an input that was a tensor and is none now."""
+        inputs = cast(GraphModule, self).graph.find_nodes(op="placeholder")
+        given = dict(zip((str(node.target) for node in inputs), args, strict=False)) | kwargs
+        named = ((n.name, given.get(n.target)) for n in inputs if isinstance(n.meta.get("val"), torch.Tensor))
+        return next((name for name, value in named if isinstance(value, _NO_TENSORS)), None)
 
     def recompile(self) -> Any:
         """Generate the code of the present graph, with names that nothing shadows."""

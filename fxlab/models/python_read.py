@@ -56,6 +56,20 @@ def classes_of(model: nn.Module) -> list[type]:
     return [*dict.fromkeys(cls for kind in kinds for cls in kind.__mro__)]
 
 
+def asks_for_tensors(model: nn.Module) -> bool:
+    """Tell whether a function of a model's classes, or in its place, asks whether something is a tensor."""
+    owners = (vars(cls) for cls in classes_of(model) if _is_of_model(cls.__module__))
+    held = (value for own in (*owners, vars(model)) for value in own.values())
+    codes = (value.__code__ for value in held if is_a(value, FunctionType))
+    return any(map(_asks_for_tensors, codes))
+
+
+@functools.lru_cache(maxsize=4096)
+def _asks_for_tensors(code: CodeType) -> bool:
+    names = {name for part in _codes(code) for name in part.co_names}
+    return "is_tensor" in names or names >= {"isinstance", "Tensor"}
+
+
 class _Walk:
     """``found``: values by path. ``ahead``: paths and values, and whether to note them as found."""
 

@@ -16,9 +16,6 @@ REAL = "real inputs"
 EXPORTED = "an exported program"
 CAPTURED = "a graph of torch.compile"
 
-REFUSAL = "traced for"
-"""How the message begins with which a graph refuses inputs that it does not hold for."""
-
 
 class TraceError(RuntimeError):
     """A model could not be recorded. The message names the line of the model and a remedy.

@@ -10,6 +10,9 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+REFUSAL = "traced for"
+"""How the message begins with which a graph refuses inputs that it does not hold for."""
+
 Path = tuple[Any, ...]
 """The keys, indices and attributes that lead from a value to a tensor inside."""
 
@@ -210,12 +213,11 @@ class RequireParts:
     """The target of a node that raises ``AssertionError`` unless an input has certain parts.
 
     ``name``: the name of the input. ``parts``: the result of :func:`parted`, with :class:`TensorOf` in place
-    of tensors. ``refusal``: the beginning of the message.
+    of tensors.
     """
 
     name: str
     parts: Any
-    refusal: str
     only_reads = True
 
     @property
@@ -253,6 +255,6 @@ class RequireParts:
         else:
             is_same, words = is_same_constant(value, parts), f"= {parts!r}"
         if not is_same:
-            raise AssertionError(f"{self.refusal} {name_of_part(self.name, path)} {words} only")
+            raise AssertionError(f"{REFUSAL} {name_of_part(self.name, path)} {words} only")
         for key, item, part in items:
             self._require(item, part, (*path, key))

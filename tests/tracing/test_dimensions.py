@@ -1,5 +1,6 @@
 import pytest
 import torch
+import torch.nn.functional as F
 from agreement import assert_agree
 from function_module import Function
 from torch import nn
@@ -47,6 +48,59 @@ def test_elsewhere_any_number_of_dimensions_is_taken(name):
     model = Function(OTHERS[name])
     traced = symbolic_trace(model, (torch.randn(4, 3),))
     assert_agree(traced, model, (torch.randn(2, 4, 3),))
+
+
+def test_too_few_dimensions_for_a_size_that_is_held_are_refused_in_words():
+    model = nn.Conv1d(1, 4, 3)
+    traced = symbolic_trace(nn.Sequential(model), torch.randn(3, 1, 8), check=False)
+    inside = symbolic_trace(
+        Function(lambda self, x: model(x["a"])), ({"a": torch.randn(3, 1, 8)},), check=False
+    )
+    with pytest.raises(AssertionError, match="traced for input with ndim > 1 only"):
+        traced(torch.randn(3))
+    with pytest.raises(AssertionError, match=r"traced for x\['a'\] with ndim > 1 only"):
+        inside({"a": torch.randn(3)})
+
+
+@pytest.mark.parametrize("given", [None, 2.0, [1.0], "a", {}])
+@pytest.mark.parametrize("read", [READS["ndim"], OTHERS["nothing"], OTHERS["a dimension from the end"]])
+def test_something_else_than_a_tensor_is_refused_in_words(read, given):
+    traced = symbolic_trace(Function(read), (torch.randn(4, 3),))
+    with pytest.raises(AssertionError, match="traced for x as a tensor only"):
+        traced(given)
+
+
+class Optional(nn.Module):
+    def forward(self, q, mask=None):
+        if mask is not None:
+            return 2 * F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+        return F.scaled_dot_product_attention(q, q, q)
+
+
+def test_none_for_an_optional_tensor_is_refused_where_no_call_would():
+    q, mask = torch.randn(2, 3, 4), torch.ones(3, 3, dtype=torch.bool)
+    traced = symbolic_trace(Optional(), (q, mask))
+    assert_agree(traced, Optional(), (q, mask))
+    with pytest.raises(AssertionError, match="traced for mask as a tensor only"):
+        traced(q, None)
+
+
+class AsksForItsClass(nn.Module):
+    def forward(self, x, y):
+        return x + y if isinstance(y, torch.Tensor) else x - y
+
+
+class AsksTorch(nn.Module):
+    def forward(self, x, y):
+        return x + y if torch.is_tensor(y) else x - y
+
+
+@pytest.mark.parametrize("model", [AsksForItsClass(), AsksTorch()])
+def test_a_number_is_refused_where_the_model_asks_for_tensors(model):
+    traced = symbolic_trace(model, (torch.randn(4, 3), torch.randn(3)))
+    assert_agree(traced, model, (torch.randn(4, 3), torch.randn(4, 1)))
+    with pytest.raises(AssertionError, match="traced for y as a tensor only"):
+        traced(torch.randn(4, 3), 1.0)
 
 
 class Masked(nn.Module):

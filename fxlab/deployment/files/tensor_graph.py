@@ -12,10 +12,9 @@ from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.modes import Requirement
 from fxlab.models.running import Inputs, placeholder_values, run
 from fxlab.operators import describes
-from fxlab.tracing.report import REFUSAL
 from fxlab.transformations import LintAndRecompile, RemoveDeadCode, compose
 from fxlab.validation.outputs.computed_tensors import observed
-from fxlab.values.nested import Path, map_tensors, name_of_part, parted, put_together
+from fxlab.values.nested import REFUSAL, Path, map_tensors, name_of_part, parted, put_together
 from fxlab.values.tensors import tensors_by_path
 
 

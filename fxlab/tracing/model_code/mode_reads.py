@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from fxlab.exchanged import exchanged, instead
 from fxlab.models.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.report import REFUSAL
+from fxlab.values.nested import REFUSAL
 
 
 class ModeReads:

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fxlab.exchanged import exchanged
 from fxlab.models.autocast import AutocastState, autocast_state
-from fxlab.tracing.report import REFUSAL
+from fxlab.values.nested import REFUSAL
 
 
 class AutocastUse:

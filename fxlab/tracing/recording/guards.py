@@ -30,12 +30,12 @@ from fxlab.tracing.recording.opaque.opaque_calls import (
 from fxlab.tracing.recording.raised_errors import Raises
 from fxlab.tracing.recording.real_tensors import is_told_by_shapes
 from fxlab.tracing.recording.torch_calls import Call, as_call, name_of
-from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.shapes.asked_sizes import ModelSizes
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes
 from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread
 from fxlab.values.nested import (
+    REFUSAL,
     PartOf,
     Path,
     RequireParts,
@@ -59,6 +59,7 @@ class Conditions:
         self._graph = recording.graph
         self._asked = asked
         self._handed_out: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        self._dimensions_held, self._most_dims = False, dict[Node, int]()
         self._unread: list[tuple[Node, Path, Uncounted]] = []
 
     def require_sizes(self, condition: Any, message: str) -> None:
@@ -66,16 +67,29 @@ class Conditions:
 
         ``condition``: a sympy expression of the symbols of the inputs' sizes.
         """
+        for node, dim in (self._recording.symbols[symbol] for symbol in condition.free_symbols):
+            if dim is not None:
+                with self._recording.checking(node):
+                    self._require_dimension(node, node.name, dim)
         with self._before_computing():
             nodes = SizeNodes(self._graph, self._recording.source_of, lambda node: None)
             self._assert(nodes.of_expression(condition).node, message)
+
+    def _require_dimension(self, node: Node, name: str, dim: int) -> None:
+        """Make the graph check, unless it does, that a tensor has a dimension whose size it will ask for."""
+        if not self._dimensions_held and self._most_dims.get(node, -1) < dim:
+            self._most_dims[node] = dim
+            actual = self._graph.call_function(getattr, (node, "ndim"))
+            self._require(operator.gt, actual, dim, f"{REFUSAL} {name} with ndim > {dim} only")
 
     def require_size(self, size: Size, value: int) -> None:
         """Make the graph raise ``AssertionError`` unless a size of an input has a value."""
         name, path, dim = size
         node = next(n for n in self._graph.find_nodes(op="placeholder") if n.target == name)
         with self._before_computing():
-            actual = self._graph.call_method("size", (part_of(node, path), dim))
+            of = part_of(node, path)
+            self._require_dimension(of, name_of_part(name, path), dim)
+            actual = self._graph.call_method("size", (of, dim))
             self._require(operator.eq, actual, value, f"{REFUSAL} {name_of_size(size)} = {value} only")
 
     def require_shapes(self) -> None:
@@ -88,14 +102,15 @@ class Conditions:
                     actual = self._graph.call_function(getattr, (part_of(placeholder, path), "shape"))
                     self._require(operator.eq, actual, shape, f"{REFUSAL} {name} of shape {shape} only")
 
-    def require_kinds(self, dtypes: Collection[bool], *, dimensions: bool) -> None:
+    def require_kinds(self, dtypes: Collection[bool], tensors: Collection[str], *, dimensions: bool) -> None:
         """Make the graph raise ``AssertionError``, before all else, unless inputs are of the kinds it read.
 
         Where the model's Python reads a dtype, the graph has that one; where it reads a shape, the graph has
         sizes of so many dimensions. ``dtypes``: whether those that were read are of floating-point (or
-        complex) numbers: such inputs are checked. ``dimensions``: whether the numbers of dimensions are
-        checked.
+        complex) numbers: such inputs are checked. ``tensors``: the inputs that are checked to be tensors, if
+        nothing else of them is. ``dimensions``: whether the numbers of dimensions are checked.
         """
+        self._dimensions_held = dimensions
 
         def kind(path: Path, tensor: torch.Tensor) -> TensorOf:
             dtype = tensor.dtype if is_floating(tensor) in dtypes else None
@@ -110,6 +125,8 @@ class Conditions:
                 check.target = replace(check.target, parts=parts)
                 continue
             with self._recording.checking(placeholder):
+                if not [*parts.required()] and placeholder.name in tensors:
+                    self._require_parts(placeholder, placeholder.name, parts)
                 for name, value, words in parts.required():
                     actual = self._graph.call_function(getattr, (placeholder, name))
                     self._require(operator.eq, actual, value, f"{REFUSAL} {placeholder.name} {words} only")
@@ -134,8 +151,11 @@ class Conditions:
         if not isinstance(value, torch.Tensor):
             parts = map_tensors(lambda *_: TensorOf(), value)
             with self._recording.checking(node):
-                check = self._graph.call_function(RequireParts(name, parts, REFUSAL), (node,))
-                self._assert(check, f"{REFUSAL} the parts of {name} only")
+                self._require_parts(node, name, parts)
+
+    def _require_parts(self, node: Node, name: str, parts: Any) -> None:
+        check = self._graph.call_function(RequireParts(name, parts), (node,))
+        self._assert(check, f"{REFUSAL} the parts of {name} only")
 
     def hold_read(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Make the graph check that it reads the same out of a tensor."""

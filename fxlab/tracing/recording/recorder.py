@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from fxlab.interrupts import RestoringStack
 from fxlab.models.model_state import python_generators
+from fxlab.models.python_read import asks_for_tensors
 from fxlab.operators import draws_random_numbers
 from fxlab.tracing.bound_inputs import Argument, inputs_of
 from fxlab.tracing.findings import Found
@@ -169,7 +171,9 @@ def record(
     conditions.require_settings([*run.setting_reads.held.values(), *outside.environment.values()])
     if autocast.depends or run.setting_reads.reads_autocast:
         conditions.require_autocast(run.autocast)
-    conditions.require_kinds(run.dtypes_read, dimensions=run.reads_shapes)
+    asks = asks_for_tensors(run.model)
+    tensors = [a.name for a in arguments if asks or a.default is not inspect.Parameter.empty]
+    conditions.require_kinds(run.dtypes_read, tensors, dimensions=run.reads_shapes)
     # Before unused nodes go, as the model may use them in its other mode.
     if run.mode_reads.places:
         run.calls = recording.calls()

@@ -13,10 +13,9 @@ from torch.fx import Graph, GraphModule, Node
 from fxlab.models.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.bound_inputs import name_of_size
 from fxlab.tracing.findings import Finding, Found
-from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.symbolic_sizes import SizeNodes, expression_of
-from fxlab.values.nested import RequireParts, part_of, tensors_inside
+from fxlab.values.nested import REFUSAL, RequireParts, part_of, tensors_inside
 
 
 def hold_mode(graph_module: GraphModule, advice: str) -> list[Finding]:
@@ -94,7 +93,7 @@ def hold_inputs(
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         for node in placeholders:
             if not _has_tensors(node) and not isinstance(node.meta.get("val"), torch.SymInt):
-                check = RequireParts(node.name, node.meta.get("val"), REFUSAL)
+                check = RequireParts(node.name, node.meta.get("val"))
                 message = f"{REFUSAL} the parts of {node.name} only"
                 graph.call_function(torch._assert, (graph.call_function(check, (node,)), message))
         nodes = SizeNodes(graph, size_of, lambda node: None)

@@ -19,9 +19,8 @@ from fxlab.models.model_state import ModelState
 from fxlab.models.running import call_arguments, generators_kept, run
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
 from fxlab.tracing.model_code.twin import Twin
-from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.verification.distinct_values import varied_state
-from fxlab.values.nested import tensors_inside, texts_inside
+from fxlab.values.nested import REFUSAL, tensors_inside, texts_inside
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 

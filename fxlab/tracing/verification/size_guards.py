@@ -14,13 +14,13 @@ from fxlab.tracing.bound_inputs import Size, name_of_size, resized
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.obstacles import Obstacle
 from fxlab.tracing.recording.guards import Conditions
-from fxlab.tracing.report import REFUSAL
 from fxlab.tracing.shapes.condition_text import condition_text
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.symbolic_sizes import excludes_one_only, holds
 from fxlab.tracing.verification.distinct_values import varied
 from fxlab.tracing.verification.eager import Eager, EagerError, RefusalError
 from fxlab.tracing.verification.other_sizes import larger_batch, sizes_at
+from fxlab.values.nested import REFUSAL
 
 _MOST_SIZES = 4
 """How many times as large an input may get."""

@@ -21,13 +21,13 @@ from fxlab.torch_private import pytree
 from fxlab.tracing.model_code.exchanged_code import exchanged_code
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.recording.opaque.bound_methods import NeedsModuleError
-from fxlab.tracing.report import REFUSAL, TraceError
+from fxlab.tracing.report import TraceError
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import call_on_data, data_in_place, data_of, give_data, has_data
 from fxlab.tracing.shapes.symbolic_sizes import SymbolicNumber, expression_of
 from fxlab.tracing.shapes.uncounted_lists import Uncounted, is_unread, items_of
 from fxlab.tracing.torch_private import no_python_dispatcher, unset_fake_temporarily
-from fxlab.values.nested import Path, tensors_inside
+from fxlab.values.nested import REFUSAL, Path, tensors_inside
 from fxlab.values.tensors import is_floating
 
 ANY_LIST = "a list"
