@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fxlab.deployment.transformed_graph import SharedTensors, TransformedGraph, transformed
 from fxlab.models.graph_module import share_tensors_copy
+from fxlab.models.tensor_state import Sampled, address
 from fxlab.operators import draws_random_numbers, operator_of, written_arguments
 from fxlab.transformations import Transformation
 
@@ -89,6 +90,7 @@ class HeldGraph:
         self._made_for: tuple[object, bool] | None = None
         self._weights: list[torch.Tensor] = []
         self._versions: list[tuple[int, int]] = []
+        self._sampled = Sampled(())
         self._changes = 0
 
     def facts(self) -> tuple[int, str, str, str]:
@@ -146,7 +148,9 @@ class HeldGraph:
         if any(now is not before for now, before in zip(weights, self._weights, strict=True)):
             self._changes += 1
             return True
-        return self._made is not None and self._made.makes_tensors and _versions(weights) != self._versions
+        if self._made is None or not self._made.makes_tensors:
+            return False
+        return _versions(weights) != self._versions or self._sampled.changed()
 
     def _make(self, values: tuple[Any, ...]) -> None:
         self._made = self._module = None
@@ -172,6 +176,7 @@ class HeldGraph:
         )
         self._weights = self._lifted.weights(values)
         self._versions = _versions(self._weights)
+        self._sampled = Sampled(self._weights if made.makes_tensors else ())
         self._made = made
         self._module = with_checkpoints(made.module) if made.passes and made.module else None
         for note in made.notes:
@@ -203,14 +208,7 @@ def _words(error: Exception) -> str:
 
 def _versions(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
     # Assigning tensor.data exchanges the memory, and counts no new version.
-    return [(-1 if weight.is_inference() else weight._version, _address(weight)) for weight in weights]
-
-
-def _address(tensor: torch.Tensor) -> int:
-    try:
-        return tensor.data_ptr()
-    except RuntimeError:  # there is none: a wrapper around other tensors, or one without data
-        return 0
+    return [(-1 if weight.is_inference() else weight._version, address(weight)) for weight in weights]
 
 
 def _has_effects(module: GraphModule) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,9 @@ from fxlab.values.lazy import LazyTensor
 from fxlab.values.tensors import bits_of, inner_tensors
 
 _SMALL = 1 << 14
-"""The most bytes of a tensor that is compared bit by bit: a counter that was restored is no change."""
-
+"""The most bytes of a tensor that is compared bit by bit: a counter that was put back is no change."""
+_WHOLE, _SAMPLED = 1 << 10, 8
+"""The most bytes of a tensor whose elements are all looked at without a count; how many are, of others."""
 
 _MOST_READ = 1 << 24
 """The most bytes of a NumPy array that are read for comparison."""
@@ -35,14 +37,59 @@ _DEEPEST = 4
 """The depth to which containers and objects are searched."""
 
 
+class Sampled:
+    """Elements of tensors in the CPU's memory: a write that torch does not count shows in them.
+
+    All of a small tensor are compared, some of a larger one. Ask only while the tensors have the
+    memory that they had.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        found = [tensor for tensor in tensors if _is_in_memory(tensor)]
+        self._held = [tensor.untyped_storage() for tensor in found]
+        self._parts = [_elements(tensor) for tensor in found]
+        self._before = self._now()
+
+    def _now(self) -> bytes:
+        return np.concatenate(self._parts).tobytes() if self._parts else b""
+
+    def changed(self) -> bool:
+        """Tell whether an element is another one now."""
+        return self._now() != self._before
+
+
+def _is_in_memory(tensor: torch.Tensor) -> bool:
+    is_plain = type(tensor) in (torch.Tensor, nn.Parameter, nn.Buffer) and tensor.device.type == "cpu"
+    if not is_plain or tensor.layout is not torch.strided or tensor.is_quantized:
+        return False
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return 0 < extent == tensor.numel() and address(tensor) != 0
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Return where the memory of a tensor begins, 0 if there is none: a wrapper, or one without data."""
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0
+
+
+def _elements(tensor: torch.Tensor) -> Any:
+    """Return some of a tensor's memory, whatever mode of torch is on."""
+    memory: Any = (ctypes.c_uint8 * tensor.nbytes).from_address(tensor.data_ptr())
+    words = np.frombuffer(memory, f"u{min(tensor.itemsize, 8)}")
+    return words if tensor.nbytes <= _WHOLE else words[:: (words.size - 1) // (_SAMPLED - 1)]
+
+
 @dataclass(frozen=True, eq=False)
 class TensorState:
-    """A tensor at one moment; writes through ``tensor.data`` or NumPy change no version."""
+    """A tensor at one moment; writes through ``tensor.data`` or NumPy change no version, but the sample."""
 
     tensor: torch.Tensor
     version: int
     place: tuple[object, ...]
     bits: torch.Tensor | None
+    sample: Sampled
     inner: tuple[TensorState, ...]
 
     @classmethod
@@ -51,9 +98,8 @@ class TensorState:
         inner = tuple(cls.of(part, keep_small=keep_small) for part in inner_tensors(tensor).values())
         has_bits = keep_small and not (inner or tensor.is_meta or isinstance(tensor, FakeTensor | LazyTensor))
         is_small = has_bits and tensor.layout is torch.strided and tensor.numel() * tensor.itemsize <= _SMALL
-        return cls(
-            tensor, _version(tensor), _place(tensor), bits_of(tensor).clone() if is_small else None, inner
-        )
+        bits = bits_of(tensor).clone() if is_small else None
+        return cls(tensor, _version(tensor), _place(tensor), bits, Sampled((tensor,)), inner)
 
     def is_of(self, tensor: torch.Tensor | None) -> bool:
         """Tell whether a tensor is the noted one, and unchanged."""
@@ -63,7 +109,7 @@ class TensorState:
         if len(parts) != len(self.inner) or not all(map(TensorState.is_of, self.inner, parts)):
             return False
         if _version(tensor) == self.version:
-            return True
+            return not self.sample.changed()
         return self.bits is not None and torch.equal(self.bits, bits_of(tensor))
 
 

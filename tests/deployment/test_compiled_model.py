@@ -180,6 +180,17 @@ def test_adapters_are_added_scaled_and_disabled():
     assert "graph" in fast.graphs()["runs"].tolist()
 
 
+def test_writes_that_torch_does_not_count_are_seen_by_new_weights():
+    model, x = Block().eval(), torch.randn(3, 4)
+    fast = as_model(model, x, MergeLinears())
+    writes = lambda: model.a.weight.data.mul_(3), lambda: model.b.weight.detach().numpy().fill(2)
+    with torch.no_grad():
+        for write in (lambda: None, *writes):
+            write()
+            assert torch.allclose(fast(x), model(x), atol=1e-6)
+    assert fast.graphs()["passes"].tolist() == ["merge-linears"]
+
+
 def test_derivatives_of_torch_func_are_those_of_the_model():
     model, x = Block().eval(), torch.randn(3, 4)
     fast = as_model(model, x, MergeLinears())

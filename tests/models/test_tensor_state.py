@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab.models.tensor_state import ModuleState
+from fxlab.models.tensor_state import ModuleState, Sampled, TensorState
 
 
 @dataclass
@@ -88,3 +88,39 @@ def test_notes_on_a_graph_are_no_setting():
     traced.meta["note"] = 1
     traced.recompile()
     assert state.changed() == []
+
+
+DTYPES = [torch.float32, torch.bfloat16, torch.complex128, torch.bool, torch.float8_e4m3fn, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "make", [lambda t: t, torch.Tensor.t, lambda t: nn.Parameter(t, requires_grad=False)]
+)
+def test_a_write_that_torch_does_not_count_shows(dtype, make):
+    tensor, other = make(torch.zeros(50, 60).to(dtype)), torch.zeros(3)
+    sampled, state = Sampled([other, tensor]), TensorState.of(tensor)
+    assert not sampled.changed()
+    tensor.data.fill_(1)
+    assert sampled.changed()
+    assert not state.is_of(tensor)
+    tensor.data.fill_(0)
+    assert not sampled.changed()
+    assert state.is_of(tensor)
+
+
+def test_each_element_of_a_small_tensor_is_looked_at_and_the_first_of_a_large_one():
+    small, large = torch.zeros(16, 16), torch.zeros(999, 999)
+    for tensor, places in (small, range(256)), (large, (0,)):
+        for place in places:
+            sampled = Sampled([tensor])
+            tensor.view(-1).numpy()[place] += 1
+            assert sampled.changed()
+
+
+def test_tensors_without_such_memory_are_left_out():
+    freed = torch.ones(9)
+    freed.untyped_storage().resize_(0)
+    empty, meta, sparse = torch.ones(0, 3), torch.ones(2, device="meta"), torch.ones(2).to_sparse()
+    every_second = torch.ones(9)[::2]
+    assert not Sampled([freed, empty, meta, sparse, every_second]).changed()

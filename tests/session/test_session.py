@@ -615,6 +615,12 @@ def given_other_memory(model):
         tensor.data = tensor.data + 1
 
 
+def written_past_torch(model):
+    for tensor in (model.conv.weight, model.norm.running_mean, model.query.weight, model.scale):
+        tensor.data.mul_(3)
+        tensor.detach().numpy()[...] += 1
+
+
 def cast(model):
     model.double()
 
@@ -635,7 +641,7 @@ def hooked(model):
 
 CHANGES_OF_THE_ORIGINAL = [
     *(loaded, assigned, trained, trained_by_a_fused_kernel, written, replaced, given_other_memory, cast),
-    *(set_otherwise, hooked),
+    *(set_otherwise, hooked, written_past_torch),
 ]
 
 
