@@ -125,7 +125,8 @@ def map_tensors(change: Callable[[Path, torch.Tensor], Any], value: Any, path: P
         if hasattr(type(value), "__dataclass_fields__"):
             return type(value)(**items)  # ModelOutput and its like
         changed: Any = copy.copy(value)
-        changed.update(items)
+        for key, item in items.items():  # as Counter.update adds
+            changed[key] = item
         return changed
     if isinstance(value, list | tuple):
         parts = [map_tensors(change, item, (*path, index)) for index, item in enumerate(value)]

@@ -17,6 +17,7 @@ from fxlab.models.model_state import METHODS, copy_of_generator, generator_state
 from fxlab.values.containers import contents, fill, holds_attributes, is_a, is_same, namespace_of, slots_of
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
+_HELD = ("_parameters", "_buffers", "_modules")
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, deque)
 _ATOMS: tuple[type[Any], ...] = (
     *(type(None), bool, int, float, complex, str, bytes, type),
@@ -75,7 +76,8 @@ class Twin:
     def changed(self) -> list[str]:
         """Return the attributes, items and generators of the model that differ in the twin, by their paths.
 
-        Parameters, buffers, submodules and hooks are left out, and so is the data of tensors.
+        Hooks, the data of tensors, and other parameters, buffers and submodules in the place of former ones
+        are left out.
         """
         found = []
         for value, twin in [*self._copies.values()]:
@@ -87,6 +89,13 @@ class Twin:
                 continue
             holder, key = self._places.get(id(value), (None, None))
             if key in _OF_EVERY_MODULE and is_a(holder, nn.Module):
+                if key in _HELD:
+                    own = (
+                        name
+                        for name in {**value, **twin}
+                        if (value.get(name) is None) != (twin.get(name) is None)
+                    )
+                    found += [_joined(self._path(holder), name, False) for name in own]
                 continue
             if is_generator(value):
                 found += [] if generator_state(value) == generator_state(twin) else [self._path(value)]

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections import Counter
 
 import pytest
 import torch
@@ -139,3 +140,14 @@ def test_a_verdict_knows_of_two_inputs_that_are_one():
     session.apply("reads-before")
     assert not session.verdict().agrees
     assert session.verdict().reason.startswith("output: a different function")
+
+
+def test_counts_among_the_inputs_are_held():
+    class Counts(nn.Module):
+        def forward(self, x, counts):
+            return x * counts["a"] + counts["b"]
+
+    traced = symbolic_trace(Counts(), (X, Counter("aab")))
+    assert torch.equal(traced(X, Counter("aab")), X * 2 + 1)
+    with pytest.raises(AssertionError, match=r"traced for counts\['a'\] = 2 only"):
+        traced(X, Counter("aaab"))

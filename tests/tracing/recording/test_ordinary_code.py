@@ -250,6 +250,29 @@ def test_what_python_advances_is_as_it_was_and_told_to_change(kept, advance, pat
     assert not torch.equal(model(X), expected)
 
 
+class MakesAPart(nn.Module):
+    """Makes a part in its first call, and keeps it."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+        self.register_buffer("part", None)
+
+    def forward(self, x):
+        if self.part is None:
+            del self.part
+            self.part = self.make()
+            return x
+        return x * 2
+
+
+@pytest.mark.parametrize("make", [lambda: nn.Parameter(torch.ones(4)), lambda: torch.ones(4), nn.ReLU])
+def test_a_part_that_the_first_call_makes_is_told(make):
+    with pytest.warns(fxlab.TraceWarning, match="a second run the model has changed"):
+        traced = fxlab.symbolic_trace(MakesAPart(make), X)
+    assert {found.what for found in traced.meta["trace"].of_kind("attribute")} == {"part"}
+
+
 class Seeds(nn.Module):
     def __init__(self, seeds, draws):
         super().__init__()
