@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -75,14 +76,16 @@ def install() -> Path:
 
 def run_page(page: Path) -> int:
     """Run what is on a page as if it were typed, block by block; return how many examples failed."""
-    names: dict[str, Any] = {"__name__": "__main__"}
+    # A module, as Dynamo reads the variables around a function from the module that the function names.
+    sys.modules[page.stem] = module = ModuleType(page.stem)
+    names: dict[str, Any] = vars(module)
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), 1):
         name = f"{page.name}, block {number}"
         if ">>>" in block:
-            test = doctest.DocTestParser().get_doctest(block, names, name, str(page), 0)
+            test = doctest.DocTestParser().get_doctest(block, {}, name, str(page), 0)
+            test.globs = names
             runner.run(test, clear_globs=False)
-            names = test.globs
         else:
             exec(compile(block, name, "exec"), names)
     return runner.failures
