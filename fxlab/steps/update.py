@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,14 @@ from torch import fx, nn
 from fxlab.checks import unexpected
 from fxlab.exchanged import exchanged
 from fxlab.models.placements import local_part
+from fxlab.models.python_read import PLAIN
 from fxlab.node_info import known_shape
 from fxlab.operators import casts, filled_with, operator_for, operator_of
 from fxlab.steps.repairs import functional
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
+from fxlab.transformations.signature import digest
+from fxlab.values.nested import tensors_inside
 
 Slot = tuple[str, str]
 """A key in the state of an optimizer, and the parameter that it belongs to."""
@@ -124,7 +128,7 @@ class Update:
         # Its own dictionary, so that the step never writes into the user's optimizer.
         copy = object.__new__(type(self._optimizer))
         # A scheduler sets a bound step there, which belongs to the user's optimizer.
-        vars(copy).update({name: value for name, value in vars(self._optimizer).items() if name != "step"})
+        vars(copy).update(_copied({k: v for k, v in vars(self._optimizer).items() if k not in _NOT_COPIED}))
         held: defaultdict[torch.Tensor, Any] = defaultdict(dict)
         for (key, name), value in state.items():
             held[parameters[name]][key] = value
@@ -140,8 +144,15 @@ class Update:
         copy.state = held
         for name in self.names:
             parameters[name].grad = gradients.get(name)
+        before = _python_of(copy)
         with torch.no_grad():
             self._step(copy)
+        after = _python_of(copy)
+        for name in (name for name in {**before, **after} if before.get(name) != after.get(name)):
+            raise TraceError(
+                f"optimizer: a step of {self.class_name} changes {name}, which is no tensor, and would be "
+                "fixed in the graph. Keep it as a tensor in self.state, or trace without the optimizer."
+            )
         found: dict[Slot, torch.Tensor] = {}
         for name in self.names:
             parameters[name].grad = None
@@ -158,6 +169,53 @@ class Update:
     @property
     def _parameters(self) -> Iterator[nn.Parameter]:
         return (parameter for group in self._optimizer.param_groups for parameter in group["params"])
+
+
+_NOT_COPIED = ("step", "state", "param_groups")
+
+
+def _copied(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes whose containers and objects a step may write; tensors are shared."""
+    tensors = {id(value): value for _, value in tensors_inside(attributes)}
+    try:
+        return deepcopy(attributes, tensors)
+    except Exception:  # an object that cannot be copied, such as a lock
+        return attributes
+
+
+def _is_torchs(cls: type) -> bool:
+    return cls.__module__.startswith("torch.optim.")
+
+
+def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return all that is no tensor and that an optimizer may count with, by name."""
+    own = (
+        inspect.unwrap(part)
+        for cls in type(optimizer).__mro__
+        if _is_torchs(cls)
+        for part in vars(cls).values()
+    )
+    flags = {name for part in own if inspect.isfunction(part) for name in part.__code__.co_names}
+    values = {
+        f"self.{name}": value
+        for name, value in vars(optimizer).items()
+        # Torch's own step notes there that it has checked devices.
+        if name not in _NOT_COPIED and not (name in flags and isinstance(value, bool))
+    }
+    for cls in type(optimizer).__mro__:
+        values |= {
+            f"{cls.__name__}.{name}": value for name, value in vars(cls).items() if type(value) in PLAIN
+        }
+    for place, group in enumerate(optimizer.param_groups):
+        values |= {f"param_groups[{place}]['{k}']": value for k, value in group.items() if k != "params"}
+    for held in optimizer.state.values():
+        values |= {f"state[...]['{k}']": value for k, value in held.items() if value is not None}
+    # Symbols of sizes and rates are told by identity: to ask for their values would be a decision.
+    return {
+        name: id(value) if isinstance(value, torch.SymFloat | torch.SymInt) else digest(value)
+        for name, value in values.items()
+        if not isinstance(value, torch.Tensor)
+    }
 
 
 @dataclass(frozen=True)
@@ -228,6 +286,8 @@ def recorded_update(
         except (torch_private.GuardOnDataDependentSymNode, _NeedsNumberError) as raised:
             error = error or raised
             continue
+        except TraceError:
+            raise
         except Exception as raised:  # whatever torch raises where it cannot record
             raise TraceError(
                 f"optimizer: the step of {update.class_name} could not be recorded. It raised "

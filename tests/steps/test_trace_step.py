@@ -403,3 +403,68 @@ def test_a_model_of_many_classes_of_names_keeps_them_apart():
     step = fxlab.trace_step(model, torch.ones(2), squared, optimizer=SGD(model.parameters(), lr=0.1))
     assert len(set(inputs_of(step))) == 4
     assert [n for n in names(step) if n.startswith("new")] == ["new x", "new lr"]
+
+
+class Counting(torch.optim.SGD):
+    """Takes smaller steps with time, by a count that is no tensor."""
+
+    calls = 0
+
+    def step(self, closure=None):
+        with torch.no_grad():
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.add_(
+                        parameter.grad, alpha=-0.1 / (1 + self.count(group, self.state[parameter]))
+                    )
+
+
+def in_a_list(self, group, state):
+    self.counts = getattr(self, "counts", [0])
+    self.counts[0] += 1
+    return self.counts[0]
+
+
+def in_an_attribute(self, group, state):
+    self.calls += 1
+    return self.calls
+
+
+def in_the_class(self, group, state):
+    Counting.calls += 1
+    return Counting.calls
+
+
+def in_a_group(self, group, state):
+    group["k"] = group.get("k", 0) + 1
+    return group["k"]
+
+
+def in_the_state(self, group, state):
+    state["k"] = state.get("k", 0) + 1
+    return state["k"]
+
+
+@pytest.mark.parametrize(
+    ("count", "name"),
+    [
+        (in_an_attribute, r"self\.calls"),
+        (in_a_list, r"self\.counts"),
+        (in_the_class, r"Counting\.calls"),
+        (in_a_group, r"param_groups\[0\]\['k'\]"),
+        (in_the_state, r"state\[\.\.\.\]\['k'\]"),
+    ],
+)
+def test_an_optimizer_that_counts_in_python_is_refused_and_left_as_it_was(monkeypatch, count, name):
+    monkeypatch.setattr(Counting, "count", count, raising=False)
+    monkeypatch.setattr(Counting, "calls", 0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = Counting(model.parameters(), lr=0.1)
+    if count is in_a_list:
+        optimizer.counts = [0]
+    with pytest.raises(fxlab.TraceError, match=f"a step of Counting changes {name}, which is no tensor"):
+        fxlab.trace_step(model, torch.ones(3, 4), loss=lambda output: output.sum(), optimizer=optimizer)
+    assert optimizer.__dict__.get("counts", [0]) == [0]
+    assert "calls" not in vars(optimizer)
+    assert "k" not in optimizer.param_groups[0]
+    assert not optimizer.state
