@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -25,7 +25,7 @@ from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.inputs.example_inputs import example_inputs
 from fxlab.tracing.leaf_modules import Choice, LeafModules
 from fxlab.tracing.messages import Step, first_line, place_of, torch_logs_silent, warn_of_limits
-from fxlab.tracing.model_code.attributes import has_data, traceable
+from fxlab.tracing.model_code.attributes import has_data, is_function, traceable
 from fxlab.tracing.model_code.mode_reads import require_modes
 from fxlab.tracing.model_code.running_calls import Part, Reason
 from fxlab.tracing.model_code.surroundings import Surroundings, run_alone
@@ -121,6 +121,9 @@ def symbolic_trace(
     """
     require_all()
     inputs = given_inputs(inputs, arguments, model)
+    # Each run uses up a generator, and trains by a function that calls backward(). A part of a module that
+    # calls it may be kept whole.
+    not_run_after = Obstacle.GENERATOR, *([Obstacle.BACKWARD] if is_function(model) else ())
     model, leaves = traceable(model), LeafModules(leaf_modules)
     flag(dynamic, "dynamic")
     flag(check, "check")
@@ -129,7 +132,7 @@ def symbolic_trace(
     bound = bound_arguments(model, given)
     settings = _not_compiled(), torch_logs_silent(), _recursion_as_deep_as(model)
     with run_alone(model) as around, RestoringStack(*settings), interrupts_noted() as interrupted:
-        return _Pipeline(model, around, bound, leaves, check).climb_down(dynamic, interrupted)
+        return _Pipeline(model, around, bound, leaves, check, not_run_after).climb_down(dynamic, interrupted)
 
 
 _CALLS_PER_MODULE = 8
@@ -164,7 +167,8 @@ class _Pipeline:
     """Takes a model from its inputs to a graph module that was compared with it.
 
     ``model``, ``around``, ``arguments``, ``leaves``: the traced model, the Python around it, its inputs, and
-    which of its modules are one node each. ``check``: whether to compare.
+    which of its modules are one node each. ``check``: whether to compare. ``not_run_after``: obstacles after
+    which the model itself may not run.
     """
 
     def __init__(
@@ -174,7 +178,9 @@ class _Pipeline:
         arguments: tuple[Argument, ...],
         leaves: LeafModules,
         check: bool,
+        not_run_after: Collection[Obstacle],
     ) -> None:
+        self._not_run_after = {obstacle.code for obstacle in not_run_after}
         self._model, self._around, self._arguments, self._leaves = model, around, arguments, leaves
         self._has_data = has_data(model)
         self._eager = Eager(model, arguments, has_data=self._has_data)
@@ -199,8 +205,8 @@ class _Pipeline:
             except Exception as error:  # the model's own code runs here, and may raise anything
                 if interrupted():
                     raise KeyboardInterrupt from error
-                if isinstance(error, TraceError) and error.code == Obstacle.GENERATOR.code:
-                    raise  # before the model itself runs, and goes on with it
+                if isinstance(error, TraceError) and error.code in self._not_run_after:
+                    raise
                 if not steps and self._runs_without_gradients_only():
                     self._gradients = False
                     return self.climb_down(dynamic, interrupted)

@@ -420,3 +420,20 @@ def test_an_attribute_in_the_place_of_a_method_is_named(name):
     setattr(inside, name, [1])
     with pytest.raises(ValueError, match=rf"self\.{name} of 1 \(a list\) hides the method {name}\(\)"):
         fxlab.symbolic_trace(nn.Sequential(nn.ReLU(), inside), X)
+
+
+def test_a_function_that_trains_is_refused_before_it_has_trained():
+    model = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with pytest.raises(fxlab.TraceError, match=r"backward\(\).*fxlab\.training_session"):
+        fxlab.Session(step, torch.ones(3, 8))
+    assert not optimizer.state
+    assert model.weight.grad is None
