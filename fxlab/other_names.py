@@ -246,6 +246,10 @@ ELSEWHERE = _rows(
         "fxlab.training_session(model, inputs, labels, loss, optimizer=optimizer) traces a training step.",
     ),
     (
+        "clip max_norm max_grad_norm clip_grad_norm clip_gradients gradient_clipping",
+        "Gradients are clipped in step() of a subclass of the optimizer, over those of self.param_groups.",
+    ),
+    (
         "compile compiled_model",
         "session.as_model() runs the graphs; fxlab.compile_session(model, inputs) shows Inductor's passes.",
     ),

@@ -84,7 +84,10 @@ def transformed(
             notes.append(f"{pass_.name} raised {type(error).__name__}: {str(error)[:200]}")
             continue
         if trains and any(id(tensor) not in own for _, _, _, tensor in _held(stage)):
-            notes.append(f"{pass_.name} computes new weights, which an optimizer would not train")
+            notes.append(
+                f"{pass_.name} computes new weights, which an optimizer would not train; "
+                "under torch.no_grad() it is applied"
+            )
             continue
         if pass_.get_transformed_nodes(stage):
             names.append(pass_.name)
