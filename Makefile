@@ -22,7 +22,7 @@ lab: $(VENV)/.lab
 ALONE := tests/browser tests/test_soak.py
 test-alone test-others quick-tests: export OMP_NUM_THREADS := 1
 test: $(VENV)/.test
-	$(MAKE) --jobs 3 --keep-going --no-print-directory lint test-alone test-others
+	$(MAKE) --jobs 2 --keep-going --no-print-directory test-alone test-others
 
 # On a busy machine a browser can miss one deadline; a test that fails here runs once more, and may not fail twice.
 test-alone: export PYTEST_ADDOPTS += --override-ini cache_dir=.pytest_cache/alone
@@ -30,7 +30,7 @@ test-alone:
 	$(BIN)/python -m pytest $(ALONE) || \
 	    $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ALONE)
 
-test-others:
+test-others: lint
 	nice $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
 
 # While working: everything that lints, and beside it the tests that are not marked slow.

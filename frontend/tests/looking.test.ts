@@ -11,7 +11,7 @@ import { FakeKernel, FakeLayouts, Page, settled } from "./fake_kernel";
 import { vectorsOf } from "./golden";
 import type { StagesKnown, Tables } from "../src/base/wire";
 
-const SEQUENCES = 50;
+const SEQUENCES = 20;
 const STEPS = 6;
 const FULL: Tables = {
   outputs: { state: "none", text: "", table: null },

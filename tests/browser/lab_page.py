@@ -72,7 +72,7 @@ class LabPage:
     def inspector(self, number: int = 0) -> Locator:
         """Return one of the notebook's inspectors, scrolled into view, once its graph is drawn."""
         found = self.page.locator(".fxlab-inspector").nth(number)
-        found.locator(".fxi-layer svg").wait_for(timeout=SLOW_MS)
+        found.locator(".fxi-layer svg").first.wait_for(timeout=SLOW_MS)  # two, side by side
         found.scroll_into_view_if_needed()
         return found
 
