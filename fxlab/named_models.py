@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -99,12 +98,12 @@ def configuration(path: Path) -> Any:
         raise ValueError(f"{error_words(error)} ({file})") from error
 
 
-def model_class(names: Iterable[str]) -> Any:
-    """Return the first class of transformers that these names are, or ``AutoModel``."""
+def model_class(config: Any, name: str | None = None) -> Any:
+    """Return the class of transformers with a name, or that a configuration names; else ``AutoModel``."""
     import transformers
 
-    for name in names:
-        cls = getattr(transformers, name, None)
+    for each in [name] if name else getattr(config, "architectures", None) or ():
+        cls = getattr(transformers, each, None)
         if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
             return cls
     return transformers.AutoModel

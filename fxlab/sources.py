@@ -135,7 +135,7 @@ def _of_transformers(model: Any) -> Source | None:
         return Source(model.model, pipeline=model)
     if not names & {"PreTrainedConfig", "PretrainedConfig"}:
         return None
-    return Source(built(model_class(getattr(model, "architectures", None) or ()), model, 0))
+    return Source(built(model_class(model), model, 0))
 
 
 def _of_place(model: Any) -> Source | None:
@@ -149,7 +149,7 @@ def _of_place(model: Any) -> Source | None:
     if not ((path.suffix == ".json" and path.is_file()) or (path / "config.json").is_file()):
         return None
     config = configuration(path)
-    cls = model_class(getattr(config, "architectures", None) or ())
+    cls = model_class(config)
     if not has_weights(path):
         return Source(built(cls, config, 0))
     module, warning = pretrained(cls, text, config)

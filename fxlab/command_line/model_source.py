@@ -231,7 +231,9 @@ def _of_transformers(path: Path, options: argparse.Namespace) -> Source:
             config = configuration(path)
         else:
             config = transformers.AutoConfig.from_pretrained(options.model, trust_remote_code=False)
-    cls = _model_class(config, options.architecture)
+    cls = model_class(config, options.architecture)
+    if options.architecture and cls is transformers.AutoModel:
+        raise CommandError(f"--architecture: transformers has no model class {options.architecture!r}.")
     if options.attention:
         config._attn_implementation = options.attention
     device, dtype, warning = device_of(options), _dtype_of(options), ""
@@ -258,16 +260,6 @@ def _dtype_of(options: argparse.Namespace) -> torch.dtype | None:
 def _as_asked(model: nn.Module, options: argparse.Namespace, device: torch.device) -> nn.Module:
     """Return a model on the device and in the dtype of the options."""
     return model.to(device=None if options.meta else device, dtype=_dtype_of(options))
-
-
-def _model_class(config: Any, name: str | None) -> Any:
-    """Return the class that is asked for, that the configuration names, or the base model of its kind."""
-    import transformers
-
-    cls = model_class([name] if name else getattr(config, "architectures", None) or ())
-    if name and cls is transformers.AutoModel:
-        raise CommandError(f"--architecture: transformers has no model class {name!r}.")
-    return cls
 
 
 def device_of(options: argparse.Namespace) -> torch.device:
