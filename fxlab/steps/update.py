@@ -148,9 +148,10 @@ class Update:
         with torch.no_grad():
             self._step(copy)
         after = _python_of(copy)
-        for name in (name for name in {**before, **after} if before.get(name) != after.get(name)):
+        changed = next((each for each in before | after if before.get(each) != after.get(each)), None)
+        if changed is not None:
             raise TraceError(
-                f"optimizer: a step of {self.class_name} changes {name}, which is no tensor, and would be "
+                f"optimizer: a step of {self.class_name} changes {changed}, which is no tensor, and would be "
                 "fixed in the graph. Keep it as a tensor in self.state, or trace without the optimizer."
             )
         found: dict[Slot, torch.Tensor] = {}
