@@ -83,8 +83,9 @@ class RestoringStack(ExitStack[None]):
 
     def __enter__(self) -> Self:
         try:
-            for context in self._contexts:
-                self.enter_context(context)
+            with InterruptsHeld():
+                for context in self._contexts:
+                    super().enter_context(context)
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise

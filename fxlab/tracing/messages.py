@@ -83,7 +83,9 @@ def torch_logs_silent() -> Iterator[None]:
     def is_of_others(record: logging.LogRecord) -> bool:
         return record.thread != thread
 
-    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "torch"]
+    # But for the trace of TORCH_TRACE, which is printed nowhere: its handler goes with its first record where nobody
+    # asks for it, and until then torch makes each record, with the stack and a digest.
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] == "torch" and n != "torch.__trace"]
     loggers = [] if os.environ.get("TORCH_LOGS") else list(map(logging.getLogger, names))
     for logger in loggers:
         logger.addFilter(is_of_others)

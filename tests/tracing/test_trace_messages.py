@@ -48,6 +48,14 @@ def test_torch_logs_again_after_a_trace(caplog):
     assert [record.message for record in caplog.records] == ["after"]
 
 
+def test_torchs_trace_of_itself_ends_with_its_first_record():
+    """Its handler looks whether somebody wants the records: kept from it, torch would make them all, with stacks."""
+    records = logging.getLogger("torch.__trace")
+    filters = list(records.filters)
+    with torch_logs_silent():
+        assert records.filters == filters
+
+
 class DecidesOnData(nn.Module):
     def forward(self, x):
         if x.sum() > 1000:
