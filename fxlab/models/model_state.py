@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from types import BuiltinMethodType, CellType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -30,18 +29,27 @@ from fxlab.values.containers import (
     contents,
     holds_attributes,
     is_a,
+    memory_in,
     namespace_of,
     put_back,
+    put_memory_back,
     slots_of,
 )
 from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves
 
+_SMALL = 1 << 14
+"""The most bytes of a tensor outside of the model that is copied before a run without real tensors."""
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
 
 
 def state_kept(
-    model: nn.Module, *, values: bool = True, watch: bool = True, parameters: Iterable[torch.Tensor] = ()
+    model: nn.Module,
+    *,
+    values: bool = True,
+    watch: bool = True,
+    parameters: Iterable[torch.Tensor] = (),
+    others: Iterable[torch.Tensor] = (),
 ) -> AbstractContextManager[ModelState]:
     """Return a context that restores the present state of a model at its end.
 
@@ -52,9 +60,11 @@ def state_kept(
     ``model``: the module whose tree is kept. ``values``: whether to restore the data of tensors as well, for
     runs that compute on real tensors. ``watch``: whether to watch for calls that write into parameters; costs
     some microseconds for each call. ``parameters``: parameters that are known to be written, which are copied
-    at once. The context gives a :class:`ModelState`, which tells before the end what the run has written.
+    at once. ``others``: tensors outside of the model that it may write; without ``values`` small ones are
+    restored. The context gives a :class:`ModelState`, which tells before the end what the run has written.
     """
-    return ModelState(model, values=values, parameters=parameters).put_back_after(watch=watch)
+    state = ModelState(model, values=values, parameters=parameters, others=others)
+    return state.put_back_after(watch=watch)
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,12 @@ class ModelState:
     """The state of a model when this was made; see :func:`state_kept`."""
 
     def __init__(
-        self, model: nn.Module, *, values: bool = True, parameters: Iterable[torch.Tensor] = ()
+        self,
+        model: nn.Module,
+        *,
+        values: bool = True,
+        parameters: Iterable[torch.Tensor] = (),
+        others: Iterable[torch.Tensor] = (),
     ) -> None:
         self._model = model
         self._values = values
@@ -114,9 +129,9 @@ class ModelState:
         self._slots: list[tuple[Any, Any, Any]] = []
         self._cells: list[tuple[CellType, Any]] = []
         self._generators: list[Callable[[], object]] = []
-        self._arrays: list[tuple[str, Any, Any]] = []
+        self._memory: list[tuple[Any, bytes]] = []
         self._saved: dict[int, _Saved] = {}
-        self._watched: dict[object, list[nn.Parameter]] = {}
+        self._watched: dict[object, list[torch.Tensor]] = {}
         self._gradients_wanted: list[tuple[torch.Tensor, bool]] = []
         self._names: dict[str, torch.Tensor] = {}
         self._versions: dict[str, int] = {}
@@ -124,6 +139,13 @@ class ModelState:
         at_once = {id(parameter) for parameter in parameters}
         for path, module in model.named_modules():
             self._keep_module(path, module, at_once)
+        for tensor in others:
+            if _has_values(tensor) and id(tensor) not in self._seen and id(tensor) not in self._saved:
+                self._seen.add(id(tensor))
+                if values:
+                    self._watched.setdefault(memory_of(tensor), []).append(tensor)
+                elif tensor.nbytes <= _SMALL:
+                    self._saved[id(tensor)] = _Saved.of(tensor)
 
     @contextmanager
     def put_back_after(self, *, watch: bool = True) -> Iterator[ModelState]:
@@ -163,13 +185,6 @@ class ModelState:
                 found[name] = now.detach().clone()
         return found
 
-    def written_arrays(self) -> list[str]:
-        """Return the paths of NumPy arrays whose data have changed."""
-        return [name for name, *_ in self._changed_arrays()]
-
-    def _changed_arrays(self) -> Iterator[tuple[str, Any, Any]]:
-        return (kept for kept in self._arrays if kept[1].tobytes() != kept[2].tobytes())
-
     def apart(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return tensors, with copies of those whose memory will be restored."""
         # The mode that watches for writes would take these questions about memory for writes.
@@ -188,8 +203,9 @@ class ModelState:
             cell.cell_contents = value
         for container, before in self._containers:
             put_back(container, before)
-        for _, array, values in self._changed_arrays():
-            array[...] = values
+        for value, memory in self._memory:
+            if memory_in(value) != memory:
+                put_memory_back(value, memory)
         for put_generator_back in self._generators:
             put_generator_back()
         with torch.no_grad():
@@ -266,8 +282,8 @@ class ModelState:
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
-        if is_a(value, np.ndarray):
-            self._arrays.append((name, value, value.copy()))
+        if (memory := memory_in(value)) is not None:
+            self._memory.append((value, memory))
         elif (generator := _state_of_generator(value)) is not None:
             state, set_state = generator
             self._generators.append(functools.partial(set_state, state))

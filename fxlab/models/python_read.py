@@ -12,6 +12,7 @@ import gc
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -38,21 +39,44 @@ def python_read(model: nn.Module) -> dict[str, list[Any]]:
 
     Several values may have one path, such as the variables of a decorator that was used more than once.
     """
+    return _walked(model).found
+
+
+def python_named(*roots: Any) -> tuple[frozenset[str], list[tuple[str, Any]]]:
+    """Return the names in the code of a model, and the values by these names and in its attributes.
+
+    ``roots``: a model, an optimizer, and functions that run with them.
+    """
+    walk = _walked(*roots)
+    values = [(path, value) for path, values in walk.found.items() for value in values]
+    return frozenset(walk.used), [*values, *attributes_of(*roots)]
+
+
+def attributes_of(*roots: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a model's modules, of an optimizer, and functions, by path."""
+    for root in roots:
+        if not is_a(root, nn.Module):
+            yield type(root).__qualname__, root
+            continue
+        for path, module in root.named_modules():
+            own = ((name, item) for name, item in vars(module).items() if name not in OF_EVERY_MODULE or item)
+            yield from ((f"{path}.{name}".lstrip("."), item) for name, item in own)
+
+
+def _walked(*roots: Any) -> _Walk:
     walk = _Walk()
-    modules = list(model.modules())
-    for cls in classes_of(model):
+    for cls in classes_of(*roots):
         walk.names_of(cls, is_of_module=True)
-    walk.use(("forward",))
-    for module in modules:
-        own = ((name, item) for name, item in vars(module).items() if name not in OF_EVERY_MODULE or item)
-        walk.ahead.extend((f"{type(module).__qualname__}.{name}", item, False) for name, item in own)
+    walk.use(("forward", "step"))
+    walk.ahead.extend((path, item, False) for path, item in attributes_of(*roots))
     walk.go()
-    return walk.found
+    return walk
 
 
-def classes_of(model: nn.Module) -> list[type]:
-    """Return the classes of a model's modules, and their base classes."""
-    kinds = dict.fromkeys(map(type, model.modules()))
+def classes_of(*roots: Any) -> list[type]:
+    """Return the classes of a model's modules, or of an optimizer, and their base classes."""
+    modules = (root.modules() if is_a(root, nn.Module) else (root,) for root in roots)
+    kinds = dict.fromkeys(type(each) for each in chain.from_iterable(modules))
     return [*dict.fromkeys(cls for kind in kinds for cls in kind.__mro__)]
 
 
@@ -71,12 +95,12 @@ def _asks_for_tensors(code: CodeType) -> bool:
 
 
 class _Walk:
-    """``found``: values by path. ``ahead``: paths and values, and whether to note them as found."""
+    """``found``: values by path. ``used``: names. ``ahead``: paths and values, and whether to note them."""
 
     def __init__(self) -> None:
         self.found: defaultdict[str, list[Any]] = defaultdict(list)
         self.ahead: deque[tuple[str, Any, bool]] = deque()
-        self._used: set[str] = set()
+        self.used: set[str] = set()
         self._unused: defaultdict[str, list[tuple[str, Any, bool]]] = defaultdict(list)
         self._seen: set[int] = set()
         self._owners: set[int] = set()
@@ -84,8 +108,8 @@ class _Walk:
     def use(self, names: Iterable[str]) -> None:
         """Reach the values with one of these names in a file or class."""
         for name in names:
-            if name not in self._used:
-                self._used.add(name)
+            if name not in self.used:
+                self.used.add(name)
                 self.ahead += self._unused.pop(name, ())
 
     def names_of(self, owner: Any, is_of_module: bool = False) -> None:
@@ -107,7 +131,7 @@ class _Walk:
             is_found = is_of_module and not is_special
             if is_found:
                 self.found[f"{path}.{name}"].append(value)
-            if name in self._used or (is_run and not (is_of_module and name in _NOT_RUN)):
+            if name in self.used or (is_run and not (is_of_module and name in _NOT_RUN)):
                 self.ahead.append((f"{path}.{name}", value, not is_found))
             else:
                 self._unused[name].append((f"{path}.{name}", value, not is_found))

@@ -183,7 +183,7 @@ class _Pipeline:
         self._not_run_after = {obstacle.code for obstacle in not_run_after}
         self._model, self._around, self._arguments, self._leaves = model, around, arguments, leaves
         self._has_data = has_data(model)
-        self._eager = Eager(model, arguments, has_data=self._has_data)
+        self._eager = Eager(model, arguments, has_data=self._has_data, around=around)
         self._check = check
         # A stand-in for ones has to be compared on the given ones.
         self._ones = SizesOfOne(arguments) if check and self._has_data else None

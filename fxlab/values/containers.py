@@ -5,6 +5,7 @@ is an object asked for its class, since its answer may be wrong.
 """
 
 import sys
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -12,11 +13,13 @@ from itertools import starmap
 from types import CellType, FunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any, TypeGuard, TypeVar
 
+import numpy as np
 from torch import nn
 
 _BUILT_IN: tuple[type[Any], ...] = (OrderedDict, dict, list, set, deque)
 _Class = TypeVar("_Class")
 _PLAIN = (bool, int, float, complex, str)
+_MOST_MEMORY = 1 << 24
 _NOT_OF_MODELS = {"torch", *sys.stdlib_module_names} - {"__main__", "argparse", "collections", "weakref"}
 """Packages whose objects are more than their attributes: locks, files, loggers."""
 
@@ -119,6 +122,31 @@ def cells_of(function: FunctionType) -> dict[str, tuple[CellType, Any]]:
         with suppress(ValueError):  # not assigned yet
             found[name] = cell, cell.cell_contents
     return found
+
+
+def memory_in(value: Any) -> bytes | None:
+    """Return the bytes of an array, ``bytearray`` or other memory that Python may write.
+
+    ``None`` for anything else, and for more than 16 MB, which would take too long to copy.
+    """
+    try:
+        with memoryview(value) as memory:
+            has_objects = "O" in memory.format or memory.nbytes > _MOST_MEMORY
+            return None if memory.readonly or has_objects else memory.tobytes()
+    except (TypeError, ValueError, BufferError):  # it has none, or one of dates, or is released
+        return None
+
+
+def put_memory_back(value: Any, before: bytes) -> None:
+    """Restore the bytes of an array or other memory from :func:`memory_in`."""
+    if is_a(value, bytearray):
+        value[:] = before
+    elif is_a(value, array):
+        value[:] = array(value.typecode, before)
+    elif is_a(value, np.ndarray):
+        value[...] = np.frombuffer(before, value.dtype).reshape(value.shape)
+    else:
+        np.frombuffer(value, np.uint8)[:] = np.frombuffer(before, np.uint8)
 
 
 def _built_in(value: Any) -> type[Any] | None:

@@ -75,8 +75,10 @@ def why_refused(model: nn.Module, inputs: dict[str, Any]) -> str:
 
 def run_on_data(model: nn.Module, call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
     """Call a model, or a method of it or of a part of it, on inputs of the model."""
-    with RestoringStack(state_kept(model), device_errors_raised(), torch.no_grad()):
-        return call(**inputs)
+    with run_alone(model) as around:
+        kept = put_back_after(around), state_kept(model, others=around.tensors)
+        with RestoringStack(*kept, device_errors_raised(), torch.no_grad()):
+            return call(**inputs)
 
 
 def run_on_fakes(
@@ -88,6 +90,5 @@ def run_on_fakes(
         kept = put_back_after(around, fakes.mode), caches_bypassed(model, around), torch.no_grad()
         with RestoringStack(*kept, fakes.mode):
             twin = fake_twin(model, fakes.mode)
-            around.keep(twin.shared, twin.classes())
             call = twin.of(call)
             return copy_context().run(call, **{name: fakes.values[name] for name in inputs})

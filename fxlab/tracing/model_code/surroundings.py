@@ -25,10 +25,11 @@ from torch import nn
 
 from fxlab.author_frames import is_installed
 from fxlab.exchanged import ABSENT, set_name
+from fxlab.interrupts import InterruptsHeld
 from fxlab.models.model_state import is_generator, is_used_up
-from fxlab.models.python_read import classes_of
+from fxlab.models.python_read import attributes_of, classes_of, python_named
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
-from fxlab.values.containers import contents, fill, is_a, is_same, slots_of
+from fxlab.values.containers import contents, fill, is_a, is_same, memory_in, put_memory_back, slots_of
 
 _NUMBERS = frozenset({bool, int, float, complex, str})
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type, ModuleType})
@@ -37,6 +38,7 @@ _APART_CLASSES: tuple[type[Any], ...] = (
     threading.Thread,  # changes while a model runs, as the one that watches progress bars
 )
 """Classes that are not searched, or are searched by a function of their own."""
+_IMPORTED_ONES: tuple[type[Any], ...] = (ModuleType, type, FunctionType)
 _PYTHONS = sys.stdlib_module_names - {"__main__"}
 _APART = {"torch", "fxlab", "numpy", "builtins", *_PYTHONS}
 """Packages whose files hold nothing of a model."""
@@ -50,13 +52,14 @@ _MOST_SEARCHED = 20_000
 Cached = functools._lru_cache_wrapper
 
 
-def files_around(model: nn.Module) -> list[ModuleType]:
+def files_around(model: nn.Module, *others: Any) -> list[ModuleType]:
     """Return the Python files that the code of a model can reach by names, as far as they know torch.
 
-    These are the files of its classes, the files of the names that these import, and so on.
+    These are the files of its classes, the files of the names that these import, and so on. ``others``: an
+    optimizer or functions that run with it.
     """
     found: dict[int, ModuleType] = {}
-    ahead = files_of(model)
+    ahead = [*files_of(model), *(file for file in map(_written_in, others) if file is not None)]
     while ahead:
         file = ahead.pop()
         if id(file) not in found and (next_to := _next_to(file)) is not None:
@@ -109,22 +112,32 @@ class _Slots:
 
 
 class _Snapshot:
-    """The contents of some files and classes, and of all that can be reached from there.
+    """The contents of some files, classes and values, and of all that can be reached from there.
 
     A class that no file names, such as one of a function, is found by its objects. ``apart_from``: files and
     classes that another snapshot has. ``owners``: those that this one has. ``caches``: functions with a
     cache, and iterators, neither of which a run may use: the holder, the name there, and the object.
+    ``tensors``: the tensors and modules that were found, which may be written.
     """
 
-    def __init__(self, owners: Iterable[Any], apart_from: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        owners: Iterable[Any] = (),
+        apart_from: Iterable[Any] = (),
+        values: Iterable[tuple[str, Any]] = (),
+    ) -> None:
         self.owners: list[Any] = []
         self.caches: list[tuple[Any, Any, Any]] = []
+        self.tensors: list[torch.Tensor | nn.Module] = []
         self._known = {*map(id, apart_from)}
+        self._memory: list[tuple[str, Any, bytes]] = []
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
         self._cached: list[tuple[str, Any, int]] = []
         self._functions: list[tuple[str, str, FunctionType]] = []
         self._seen: set[int] = set()
         self._own(owners)
+        for name, value in values:
+            self._keep(name, value)
         for owner in self.owners:  # which grow meanwhile
             name, names = _name_of(owner), names_in(owner)
             self._held.append((name, owner, names))
@@ -137,7 +150,7 @@ class _Snapshot:
                 if kind is FunctionType and _holds_nothing(value):
                     self._functions.append((name, key, value))
                 elif kind not in _PLAIN and key not in _OF_IMPORTS:
-                    self.keep(f"{name}{key}", value)
+                    self._keep(f"{name}{key}", value)
 
     def _own(self, values: Iterable[Any]) -> None:
         """Add the files among some values, and the classes of a model."""
@@ -153,19 +166,32 @@ class _Snapshot:
             return False
         if not all(_is_as_it_was(_contents_of(holder), before) for _, holder, before in self._held):
             return False
+        if not all(memory_in(value) == memory for _, value, memory in self._memory):
+            return False
         self._cached = [(name, function, function.cache_info().misses) for name, function, _ in self._cached]
         return True
 
-    def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
-        """Put back holders of tensors or symbolic numbers of a run; return the places that have changed."""
+    def holders(self) -> set[int]:
+        """Return the identities of all holders that were found."""
+        return self._seen.union(id(holder) for _, holder, _ in self._held)
+
+    def put_back(self, is_of_run: Callable[[Any], bool], is_named: Callable[[Any, Any], bool]) -> list[str]:
+        """Put back what is of a run, and what the model names; return the places that have changed."""
         found = []
         for name, holder, before in self._held:
             now = _contents_of(holder)
             if not _is_as_it_was(now, before):
-                changed = [*_put_back(holder, now, before, is_of_run), *_new_numbers(now, before)]
+                numbers = _new_numbers(now, before)
+                changed = [*_put_back(holder, now, before, is_of_run, is_named), *numbers]
                 found += [f"{name}{key}" if name.endswith(".") else name for key in changed]
+        for name, value, memory in self._memory:
+            if memory_in(value) != memory and is_named(value, ""):
+                put_memory_back(value, memory)
+                found.append(name)
         for name, key, function in self._functions:
-            if function.__dict__ and _put_back(function.__dict__, function.__dict__, {}, is_of_run):
+            if function.__dict__ and _put_back(
+                function.__dict__, dict(function.__dict__), {}, is_of_run, is_named
+            ):
                 found.append(f"{name}{key}")
         for name, function, misses in self._cached:
             if function.cache_info().misses != misses and _holds(function, is_of_run):
@@ -173,17 +199,23 @@ class _Snapshot:
                 found.append(name)
         return found
 
-    def keep(self, name: str, value: Any) -> None:
+    def _keep(self, name: str, value: Any) -> None:
         """Keep the contents of a value, and their contents in turn, as far as that is not too much."""
         ahead, seen = deque([(name, value)]), self._seen
         most = len(seen) + _MOST_SEARCHED
         while ahead and len(seen) < most:
             name, value = ahead.popleft()
             kind = type(value)
-            if kind in _PLAIN or id(value) in seen or issubclass(kind, _APART_CLASSES):
+            if kind in _PLAIN or id(value) in seen:
+                continue
+            if issubclass(kind, _APART_CLASSES):
+                self.tensors += [value] if issubclass(kind, torch.Tensor | nn.Module) else []
                 continue
             seen.add(id(value))
             self._own((kind,))
+            if (memory := memory_in(value)) is not None:
+                self._memory.append((name, value, memory))
+                continue
             if issubclass(kind, Cached):
                 self._cached.append((name, value, value.cache_info().misses))
                 value = value.__wrapped__
@@ -218,39 +250,53 @@ class _Snapshot:
 
 
 class Surroundings:
-    """The contents of the files around a model when this was made.
+    """The contents of the files around a model when this was made, and of the attributes of its modules.
 
-    ``owners``: the files around it, and the classes in them. ``caches``: the functions with a cache that they
-    hold, or the variables of decorators: where, its name there, and the function.
+    ``others``: an optimizer or functions that run with the model. ``owners``: the files around it, and the
+    classes in them. ``caches``: the functions with a cache that they hold, or the variables of decorators:
+    where, its name there, and the function.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        files = files_around(model)
+    def __init__(self, model: nn.Module, *others: Any) -> None:
+        self._roots = model, *others
+        files = files_around(*self._roots)
         named = (value for file in files for value in names_in(file).values() if is_a(value, type))
-        classes = {id(cls): cls for cls in (*named, *classes_of(model)) if not _is_apart(file_of(cls))}
+        classes = {id(cls): cls for cls in (*named, *classes_of(*self._roots)) if not _is_apart(file_of(cls))}
         owners: list[Any] = [*files, *classes.values()]
         installed = _snapshot_of_installed([owner for owner in owners if _is_installed(owner)])
-        self._lasting = installed, _Snapshot(owners, apart_from=installed.owners)
-        self._until_put_back: list[_Snapshot] = []
-        self.owners = [owner for snapshot in self._lasting for owner in snapshot.owners]
-        self.caches = [cache for snapshot in self._lasting for cache in snapshot.caches]
+        lasting = installed, _Snapshot(owners, installed.owners)
+        self.owners = [owner for snapshot in lasting for owner in snapshot.owners]
+        self.caches = [cache for snapshot in lasting for cache in snapshot.caches]
+        self._snapshots = *lasting, _Snapshot((), self.owners, attributes_of(*self._roots))
 
-    def keep(self, values: Iterable[tuple[str, Any]], classes: Iterable[type]) -> None:
-        """Keep the contents of some values and classes, too, until the next :meth:`put_back`."""
-        snapshot = _Snapshot(classes, apart_from=self.owners)
-        for name, value in values:
-            snapshot.keep(name, value)
-        self._until_put_back.append(snapshot)
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors outside of the model that its code may reach, and those of such modules."""
+        found = [value for snapshot in self._snapshots for value in snapshot.tensors]
+        modules = (value for value in found if isinstance(value, nn.Module))
+        held = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+        return [*held, *(value for value in found if isinstance(value, torch.Tensor))]
 
-    def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
-        """Put back holders of tensors or symbolic numbers of a run; return the changes of the run.
+    def put_back(self, is_of_run: Callable[[Any], bool] = lambda _: False) -> list[str]:
+        """Put back what a run has changed; return the places.
 
-        These are the places put back, and numbers and texts with a new value, which stay. ``is_of_run``:
-        tells whether a tensor or number is one of the run.
+        These are the holders of tensors or symbolic numbers of the run; all that the functions of the model
+        name, except for what was imported; and other numbers and texts with a new value, which stay, as
+        another thread may have set them. ``is_of_run``: tells whether a tensor or number is one of the run.
         """
-        snapshots = *self._lasting, *self._until_put_back
-        found = [where for snapshot in snapshots for where in snapshot.put_back(is_of_run)]
-        self._until_put_back.clear()
+
+        @functools.cache
+        def named() -> tuple[frozenset[str], set[int]]:
+            names, values = python_named(*self._roots)
+            return names, _Snapshot(values=values).holders()
+
+        def is_named(holder: Any, key: Any) -> bool:
+            names, holders = named()
+            if is_a(holder, ModuleType, type):
+                return key in names
+            return id(holder.owner if is_a(holder, _Slots) else holder) in holders
+
+        found = [where for each in self._snapshots for where in each.put_back(is_of_run, is_named)]
         return list(dict.fromkeys(found))
 
 
@@ -284,6 +330,17 @@ def _goes_on(value: Any) -> bool:
 
 def _is_as_it_was(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
     return len(now) == len(before) and all(map(is_, now.values(), before.values()))
+
+
+@contextmanager
+def python_kept(model: nn.Module, *others: Any) -> Iterator[None]:
+    """Put the Python around a model back when the block ends, as far as its functions name it."""
+    around = Surroundings(model, *others)
+    try:
+        yield
+    finally:
+        with InterruptsHeld():
+            around.put_back()
 
 
 def _around(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -326,11 +383,22 @@ def _contents_of(holder: Any) -> dict[Any, Any]:
 
 
 def _put_back(
-    holder: Any, now: dict[Any, Any], before: dict[Any, Any], is_of_run: Callable[[Any], bool]
+    holder: Any,
+    now: dict[Any, Any],
+    before: dict[Any, Any],
+    is_of_run: Callable[[Any], bool],
+    is_named: Callable[[Any, Any], bool],
 ) -> list[Any]:
-    """Put back the contents of a holder if something of the run is in them; return the place of that."""
-    changed = [key for key, value in now.items() if key not in before or before[key] is not value]
-    found = [key for key in changed if _holds((key, now[key]), is_of_run)]
+    """Put back the contents of a holder that are of the run, or that the model names; return their places."""
+    both = {**before, **now}
+    changed = [key for key in both if not is_same(now.get(key, ABSENT), before.get(key, ABSENT))]
+    is_owner = is_a(holder, ModuleType, type)
+    imported = {key for key in changed if is_owner and key not in before and is_a(now[key], *_IMPORTED_ONES)}
+    found = [
+        key
+        for key in changed
+        if _holds((key, now.get(key)), is_of_run) or (key not in imported and is_named(holder, key))
+    ]
     if not found:
         return []
     if is_a(holder, CellType):

@@ -33,8 +33,7 @@ class Twin:
     extensions in C, locks, classes, functions without such variables. ``replacement``: returns the stand-in
     of a tensor that a module holds, as attribute or in a list or dict; it is called once per tensor. Tensors
     that lie deeper are shared. ``stand_in``: makes the stand-in of an iterator or file, which can neither be
-    copied nor shared. ``model``: the twin. ``shared``: the path and value of each object of the model that
-    could not be copied.
+    copied nor shared. ``model``: the twin.
     """
 
     def __init__(
@@ -47,7 +46,6 @@ class Twin:
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         # By identity; copied values are held, so that no other object takes their identity.
         self._copies: dict[int, tuple[Any, Any]] = {}
-        self.shared: list[tuple[str, Any]] = []
         self._unfilled: deque[Callable[[], None]] = deque()
         self._places: dict[int, tuple[Any, Any]] = {}
         self.model: nn.Module = self.of(model)
@@ -68,10 +66,6 @@ class Twin:
     def tensors(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield each tensor that was replaced, and its stand-in."""
         yield from self._tensors.values()
-
-    def classes(self) -> set[type]:
-        """Return the classes of the objects of the model."""
-        return {type(value) for value, _ in self._copies.values()}
 
     def changed(self) -> list[str]:
         """Return the attributes, items and generators of the model that differ in the twin, by their paths.
@@ -136,9 +130,7 @@ class Twin:
             if place is not None:
                 self._places[id(value)] = place
             self._copies[id(value)] = value, value  # until it is known to be copied: it may hold itself
-            self._copies[id(value)] = value, (copied := self._copy(value, is_held))
-            if copied is value and not is_a(value, tuple, FunctionType, MethodType, functools.partial):
-                self.shared.append((self._path(value), value))
+            self._copies[id(value)] = value, self._copy(value, is_held)
         return self._copies[id(value)][1]
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:

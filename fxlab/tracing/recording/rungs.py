@@ -142,8 +142,8 @@ def _on_fake_tensors(
         )
         entered = _random_numbers_of_checks(), *kept, *computing
         with (
+            state_kept(model, values=False, others=around.tensors),
             put_back_after(around, fakes.mode) as changed,
-            state_kept(model, values=False) as kept_model,  # the twin shares arrays and the like
             RestoringStack(*entered),
         ):
             run = Run(
@@ -157,11 +157,9 @@ def _on_fake_tensors(
                 most_operations=rung.most_operations,
                 expected=expected,
             )
-            around.keep(run.twin.shared, run.twin.classes())
             with RestoringStack(fakes.mode):
                 # In a copy, so that context variables that the model sets end with the run.
                 copy_context().run(record, run, arguments, fakes.values, gradients=gradients)
-            changed += kept_model.written_arrays()
         run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
         return run
 
@@ -220,13 +218,15 @@ def _on_real_tensors(
     with torch.inference_mode(False):
         # The model may write into its inputs, and shall not reach the person's.
         values = mapped_tensors(arguments, lambda _, __, tensor: tensor.clone())
-    kept = state_kept(model), caches_bypassed(model, around, made)
-    with RestoringStack(*kept, _random_numbers_of_checks(), real):
+    entered = caches_bypassed(model, around, made), _random_numbers_of_checks(), real
+    kept = state_kept(model, others=around.tensors), put_back_after(around)
+    with kept[0], kept[1] as changed, RestoringStack(*entered):
         run = Run(real.twin_of(model), leaves, fakes, made, one_thread, nothing, real=real)
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
             copy_context().run(record, run, arguments, watched, gradients=gradients)
         run.end()
+    run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
     return run
 
 

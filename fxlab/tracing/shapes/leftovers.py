@@ -23,8 +23,8 @@ _MOST_SEARCHED = 50
 
 
 @contextmanager
-def put_back_after(around: Surroundings, mode: FakeTensorMode) -> Iterator[list[str]]:
-    """Take fake tensors away, after a run, from the Python around a model.
+def put_back_after(around: Surroundings, mode: FakeTensorMode | None = None) -> Iterator[list[str]]:
+    """Put the Python around a model back after a run, without the fake tensors of a mode.
 
     Gives the changes that the run has made there, once the block has ended.
     """
@@ -32,7 +32,7 @@ def put_back_after(around: Surroundings, mode: FakeTensorMode) -> Iterator[list[
     def is_of_run(value: Any) -> bool:
         if isinstance(value, torch.Tensor):
             return isinstance(value, FakeTensor) and value.fake_mode is mode
-        return value.node.shape_env is mode.shape_env
+        return mode is not None and value.node.shape_env is mode.shape_env
 
     changed: list[str] = []
     try:

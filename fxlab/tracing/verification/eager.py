@@ -18,7 +18,9 @@ from fxlab.models.device_errors import device_errors_raised
 from fxlab.models.model_state import ModelState
 from fxlab.models.running import call_arguments, generators_kept, run
 from fxlab.tracing.bound_inputs import Argument, Size, inputs_of, resized
+from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.model_code.twin import Twin
+from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.tracing.verification.distinct_values import varied_state
 from fxlab.values.nested import REFUSAL, tensors_inside, texts_inside
 from fxlab.values.tensors import same_bits, tensors_by_path
@@ -36,8 +38,8 @@ class Eager:
     """The model as the reference that a trace is measured against.
 
     ``model``: the module that was traced. ``arguments``: inputs that it runs on. ``has_data``: whether there
-    is something to compare: not on the meta device. ``gradients``: whether to run with gradients; if
-    ``None``, only if it turns out that they are needed.
+    is something to compare: not on the meta device. ``around``: the Python around it. ``gradients``: whether
+    to run with gradients; if ``None``, only if it turns out that they are needed.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Eager:
         arguments: tuple[Argument, ...],
         *,
         has_data: bool,
+        around: Surroundings,
         gradients: bool | None = None,
     ) -> None:
         self.arguments = arguments
@@ -53,11 +56,12 @@ class Eager:
         self._model = model
         self._gradients = gradients
         self._state: Mapping[str, torch.Tensor] = {}
-        self._kept = _KeptState(model)
+        self._kept = _KeptState(model, around)
 
     def with_gradients(self, gradients: bool | None) -> Eager:
         """Return the same model, to be run with gradients or without."""
-        other = Eager(self._model, self.arguments, has_data=self.has_data, gradients=gradients)
+        around = self._kept.around
+        other = Eager(self._model, self.arguments, has_data=self.has_data, around=around, gradients=gradients)
         other._kept = self._kept
         return other
 
@@ -152,8 +156,8 @@ def _both_branches(cond: Callable[..., Any]) -> Callable[..., Any]:
 class _KeptState:
     """The state of a model, to which it is put back after each run."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module, around: Surroundings) -> None:
+        self._model, self.around = model, around
         self._is_once = False
         self._state: ModelState | None = None
 
@@ -166,12 +170,14 @@ class _KeptState:
         finally:
             self._is_once, self._state = False, None
 
-    def put_back_after(self) -> AbstractContextManager[ModelState]:
-        """Return a context manager that puts the model back at its end."""
-        state = self._state or ModelState(self._model)
+    @contextmanager
+    def put_back_after(self) -> Iterator[None]:
+        """Put the model and the Python around it back at the end of the block."""
+        state = self._state or ModelState(self._model, others=self.around.tensors)
         if self._is_once:
             self._state = state
-        return state.put_back_after()
+        with put_back_after(self.around), state.put_back_after():
+            yield
 
 
 def _with_state(module: nn.Module, state: Mapping[str, torch.Tensor]) -> nn.Module:
