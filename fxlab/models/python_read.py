@@ -34,12 +34,12 @@ _NOT_RUN = frozenset({"__init__", "__repr__", "__getstate__", "__setstate__", "_
 """Special methods of a module that its call does not run."""
 
 
-def python_read(model: nn.Module) -> dict[str, list[Any]]:
-    """Return the values that the code of a model may read outside of its modules, by path.
+def python_read(*roots: Any) -> dict[str, list[Any]]:
+    """Return the values that the code of a model, or an optimizer, may read outside of it, by path.
 
     Several values may have one path, such as the variables of a decorator that was used more than once.
     """
-    return _walked(model).found
+    return _walked(*roots).found
 
 
 def python_named(*roots: Any) -> tuple[frozenset[str], list[tuple[str, Any]]]:

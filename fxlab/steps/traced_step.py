@@ -23,6 +23,7 @@ from fxlab.steps.places import place_update
 from fxlab.steps.repairs import without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
+from fxlab.tracing.model_code.surroundings import python_kept
 from fxlab.tracing.report import TraceError, TraceWarning
 from fxlab.values.tensors import same_bits
 
@@ -118,21 +119,23 @@ def trace_step(
         raise unexpected("loss", "a function of the model's output", loss)
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs)
-    with generators_kept():
-        passes = recorded(Forward(model, loss), model, batch)
-        updated = None
-        if update is not None:
-            parameters = {name: passes.parameters[name] for name in update.names}
-            trained = [name for name in passes.gradients if name in parameters]
-            updated = recorded_update(update, parameters, trained, passes.layouts)
-    joined = _Joined(passes, updated, update)
-    step = fx.GraphModule(joined.attributes, joined.graph, f"{type(model).__name__}Step")
-    ensure_picklable(step)
-    outputs = StepOutputs(joined.written, joined.made, {} if updated is None else updated.fixed)
-    key = step_key(model, batch, update)
-    _warn_of_constants(step)
-    note_step(step, StepRecord(joined.values, model, loss, optimizer, outputs, autocast_state(), key))
-    check_step(step, joined.values, Forward(model, loss), passes, update)
+    # Their functions run several times, and may count in variables around them.
+    with python_kept(model, *(each for each in (loss, optimizer) if each is not None)):
+        with generators_kept():
+            passes = recorded(Forward(model, loss), model, batch)
+            updated = None
+            if update is not None:
+                parameters = {name: passes.parameters[name] for name in update.names}
+                trained = [name for name in passes.gradients if name in parameters]
+                updated = recorded_update(update, parameters, trained, passes.layouts)
+        joined = _Joined(passes, updated, update)
+        step = fx.GraphModule(joined.attributes, joined.graph, f"{type(model).__name__}Step")
+        ensure_picklable(step)
+        outputs = StepOutputs(joined.written, joined.made, {} if updated is None else updated.fixed)
+        key = step_key(model, batch, update)
+        _warn_of_constants(step)
+        note_step(step, StepRecord(joined.values, model, loss, optimizer, outputs, autocast_state(), key))
+        check_step(step, joined.values, Forward(model, loss), passes, update)
     return step
 
 

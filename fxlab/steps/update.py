@@ -15,7 +15,7 @@ from torch import fx, nn
 from fxlab.checks import unexpected
 from fxlab.exchanged import exchanged
 from fxlab.models.placements import local_part
-from fxlab.models.python_read import PLAIN
+from fxlab.models.tensor_state import python_noted
 from fxlab.node_info import known_shape
 from fxlab.operators import casts, filled_with, operator_for, operator_of
 from fxlab.steps.repairs import functional
@@ -144,11 +144,13 @@ class Update:
         copy.state = held
         for name in self.names:
             parameters[name].grad = gradients.get(name)
-        before = _python_of(copy)
+        before, read = _python_of(copy), python_noted(copy)
         with torch.no_grad():
             self._step(copy)
-        after = _python_of(copy)
-        changed = next((each for each in before | after if before.get(each) != after.get(each)), None)
+        # What its functions could not read before, such as a file that it has imported, is no change.
+        known, after = before | read, _python_of(copy)
+        now = after | python_noted(copy)
+        changed = next((each for each in known | after if known.get(each) != now.get(each)), None)
         if changed is not None:
             raise TraceError(
                 f"optimizer: a step of {self.class_name} changes {changed}, which is no tensor, and would be "
@@ -189,7 +191,7 @@ def _is_torchs(cls: type) -> bool:
 
 
 def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return all that is no tensor and that an optimizer may count with, by name."""
+    """Return all that is no tensor in an optimizer, its groups and its state, by name."""
     own = (
         inspect.unwrap(part)
         for cls in type(optimizer).__mro__
@@ -203,10 +205,6 @@ def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         # Torch's own step notes there that it has checked devices.
         if name not in _NOT_COPIED and not (name in flags and isinstance(value, bool))
     }
-    for cls in type(optimizer).__mro__:
-        values |= {
-            f"{cls.__name__}.{name}": value for name, value in vars(cls).items() if type(value) in PLAIN
-        }
     for place, group in enumerate(optimizer.param_groups):
         values |= {f"param_groups[{place}]['{k}']": value for k, value in group.items() if k != "params"}
     for held in optimizer.state.values():

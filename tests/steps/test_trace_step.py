@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from array import array
 
 import pytest
 import torch
@@ -445,9 +446,39 @@ def in_the_state(self, group, state):
     return state["k"]
 
 
+COUNTED, AROUND = [0], 0
+
+
+def in_a_global_list(self, group, state):
+    COUNTED[0] += 1
+    return COUNTED[0]
+
+
+def in_a_global_variable(self, group, state):
+    global AROUND
+    AROUND += 1
+    return AROUND
+
+
+def _counter():
+    counts = array("l", [0])
+
+    def in_a_closure(self, group, state):
+        counts[0] += 1
+        return counts[0]
+
+    return in_a_closure
+
+
+in_a_closure = _counter()
+
+
 @pytest.mark.parametrize(
     ("count", "name"),
     [
+        (in_a_global_list, r"test_trace_step\.COUNTED"),
+        (in_a_global_variable, r"test_trace_step\.AROUND"),
+        (in_a_closure, r"_counter\.<locals>\.in_a_closure\.counts"),
         (in_an_attribute, r"self\.calls"),
         (in_a_list, r"self\.counts"),
         (in_the_class, r"Counting\.calls"),
@@ -466,5 +497,7 @@ def test_an_optimizer_that_counts_in_python_is_refused_and_left_as_it_was(monkey
         fxlab.trace_step(model, torch.ones(3, 4), loss=lambda output: output.sum(), optimizer=optimizer)
     assert optimizer.__dict__.get("counts", [0]) == [0]
     assert "calls" not in vars(optimizer)
+    assert (Counting.calls, COUNTED, AROUND) == (0, [0], 0)
+    assert in_a_closure.__closure__[0].cell_contents[0] == 0
     assert "k" not in optimizer.param_groups[0]
     assert not optimizer.state
