@@ -84,6 +84,7 @@ class Found(Coded):
         "constant",
         "is another number each time; the one that the model's Python read is held fixed",
     )
+    FILES_READ = "constant", "reads the file system; the answer that the model's Python got is held fixed"
     DRAWN_BY_PYTHON = "state", "random numbers that the model's Python draws from it are held fixed"
     SEEDS = "state", "the model seeds torch's random number generators, the graph does not"
     SECOND_RUN_DIFFERS = "state", "the model has changed what the graph has not: {difference:.200}"

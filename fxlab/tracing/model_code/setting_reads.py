@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
+import io
 import logging
 import os
 import random
@@ -66,7 +68,7 @@ class SettingReads:
         @functools.wraps(reader)
         def ask(*args: Any, **kwargs: Any) -> Any:
             value = reader(*args, **kwargs)
-            if self._is_asked_by_model(_asking_frame()):
+            if self._is_asked_by_model():
                 if "autocast" in name:
                     self.reads_autocast = True
                 elif value == around[name]:
@@ -80,13 +82,13 @@ class SettingReads:
 
         def flag(get: Any, prop: Any, module: Any, owner: Any = None) -> Any:
             value = get(prop, module, owner)
-            if module is not None and self._is_asked_by_model(_asking_frame()):
+            if module is not None and self._is_asked_by_model():
                 self._note(f"{module.__name__}.{_name_in(type(module), prop)}", value)
             return value
 
         def flag_of_matmul(get: Any, module: Any, name: str) -> Any:
             value = get(module, name)
-            if self._is_asked_by_model(_asking_frame()):
+            if self._is_asked_by_model():
                 self._note(f"torch.backends.cuda.matmul.{name}", value)
             return value
 
@@ -96,8 +98,8 @@ class SettingReads:
             exchanged(_MATMUL, {"__getattr__": lambda get: functools.partial(flag_of_matmul, get)}),
         )
 
-    def _is_asked_by_model(self, frame: FrameType) -> bool:
-        file = frame.f_code.co_filename
+    def _is_asked_by_model(self) -> bool:
+        file = _callers(_EXCHANGED)[-1].f_code.co_filename
         return (is_model_code(file) or is_of_modules(file)) and self._is_seen()
 
     def hold_gradients(self) -> None:
@@ -123,12 +125,15 @@ def _readers() -> dict[str, Callable[..., Any]]:
     }
 
 
-def _asking_frame() -> FrameType:
-    """Return the frame that has called the exchanged function."""
-    frame = sys._getframe(2)
-    while frame.f_code.co_filename == exchanged_file and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
+_EXCHANGED = (exchanged_file, __file__)
+
+
+def _callers(passing_on: tuple[str, ...]) -> list[FrameType]:
+    """Return the callers of an exchanged function, up to the first whose file does not pass calls on."""
+    found = [sys._getframe(1)]
+    while found[-1].f_code.co_filename.startswith(passing_on) and found[-1].f_back is not None:
+        found.append(found[-1].f_back)
+    return found
 
 
 def _name_in(owner: type, value: Any) -> str:
@@ -138,7 +143,14 @@ def _name_in(owner: type, value: Any) -> str:
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
 _PYTHONS = {os.path.dirname(file) for file in (os.__file__, logging.__file__)}
 """The folders of Python's own code, such as loggers, which say when it is."""
-_PASSING_ON = (exchanged_file, os.__file__, contextlib.__file__, "<frozen ")
+_PASSING_ON = (*_EXCHANGED, os.__file__, contextlib.__file__, "<frozen ")
+_FILES = ("access", "getcwd", "listdir", "lstat", "open", "readlink", "scandir", "stat", "statvfs")
+"""The functions of ``os`` that read the file system, by which others do, such as ``os.path.exists``."""
+_OF_FILES = tuple(
+    os.path.join(os.path.dirname(os.__file__), name)
+    for name in ("codecs", "configparser", "genericpath", "glob", "gzip", "ntpath", "pathlib", "posixpath")
+)
+"""Where Python comes by to read a file for somebody, other than the lines of a warning."""
 _SEEDING = ("manual_seed", "seed", "set_state", "graphsafe_set_state", "set_offset")
 """The methods by which each way to seed a generator, or to put it back, ends in torch's own."""
 _OF_RANDOM = tuple(
@@ -149,17 +161,19 @@ _OF_RANDOM = tuple(
 
 
 class OutsideReads:
-    """Notes reads of environment variables, which a graph checks, and of numbers that differ each time.
+    """Notes reads of environment variables, which a graph checks, of files, and of numbers like the time.
 
     ``files``: the files of the model. ``is_seen``: tells whether the running code is recorded.
     ``environment``: the first read of each variable. ``numbers``: the function that gave a number ->
-    ``file:line`` of its caller. ``seeds``: the same of functions that seed torch's generators.
+    ``file:line`` of its caller. ``seeds``, ``files``: the same of functions that seed torch's generators, and
+    of those that read the file system.
     """
 
     def __init__(self, files: list[ModuleType], is_seen: Callable[[], bool]) -> None:
         self.environment: dict[str, Setting] = {}
         self.numbers: dict[str, str] = {}
         self.seeds: dict[str, str] = {}
+        self.files: dict[str, str] = {}
         self._files, self._is_seen = files, is_seen
 
     @contextmanager
@@ -169,11 +183,13 @@ class OutsideReads:
         noted = {id(read): self._noted(name, read, self.numbers) for name, read in functions.items()}
         # From anybody: `random`, `uuid` and `secrets` ask the system on behalf of the model.
         noted[id(os.urandom)] = self._noted("os.urandom", os.urandom, self.numbers, of_anybody=True)
+        own = {f"os.{name}": getattr(os, name) for name in _FILES if hasattr(os, name)} | {"open": open}
+        noted |= {id(read): self._noted(name, read, self.files) for name, read in own.items()}
         reads = (
             exchanged(
                 owner, {name: instead(noted[id(v)]) for name, v in names_in(owner).items() if id(v) in noted}
             )
-            for owner in (time, os, random, *self._files)
+            for owner in (time, os, random, io, builtins, *self._files)
         )
         variables = exchanged(type(os.environ), {"__getitem__": self._variable})
         named = {name: f"torch.Generator.{name}" for name in _SEEDING}
@@ -188,8 +204,14 @@ class OutsideReads:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             is_apart = bool(args) and is_a(args[0], torch.Generator) and not _is_of_torch(args[0])
-            if not is_apart and self._is_seen() and (of_anybody or _is_asked_by_model()):
-                known.setdefault(f"{_name_of_call(name)}()", where_asked())
+            if not is_apart and self._is_seen():
+                callers = _callers(_PASSING_ON + (_OF_FILES if known is self.files else _OF_RANDOM))
+                if of_anybody or _is_of_model(callers[-1]):
+                    # Torch's functions come to a method of a generator.
+                    torchs = (caller.f_code for caller in reversed(callers))
+                    outer = (code.co_name for code in torchs if code.co_filename == torch.random.__file__)
+                    called = next((f"torch.{each}" for each in outer), name)
+                    known.setdefault(f"{called}()", where_asked())
             return function(*args, **kwargs)
 
         return call
@@ -204,7 +226,7 @@ class OutsideReads:
                 # In the `finally`, as a missing variable is an answer too: the model may catch the error.
                 text = of_environment(name)
                 is_new = environment is os.environ and text not in self.environment
-                if is_new and self._is_seen() and _is_asked_by_model():
+                if is_new and self._is_seen() and _is_of_model(_callers(_PASSING_ON + _OF_RANDOM)[-1]):
                     self.environment[text] = text, value, where_asked()
 
         return read
@@ -218,19 +240,6 @@ def _is_of_torch(generator: torch.Generator) -> bool:
     return any(generator is own for own in getattr(of_device, "default_generators", (generator,)))
 
 
-def _name_of_call(name: str) -> str:
-    """Return a name, or that of torch's function by which the model has come to a method of a generator."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith((*_PASSING_ON, *_OF_RANDOM)):
-        if frame.f_code.co_filename == torch.random.__file__:
-            name = f"torch.{frame.f_code.co_name}"
-        frame = frame.f_back
-    return name
-
-
-def _is_asked_by_model() -> bool:
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((*_PASSING_ON, *_OF_RANDOM)):
-        frame = frame.f_back
+def _is_of_model(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     return is_model_code(file) and os.path.dirname(file) not in _PYTHONS

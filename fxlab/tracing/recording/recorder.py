@@ -159,6 +159,7 @@ def record(
         if drawn.get(name) != state:
             recording.note(Found.DRAWN_BY_PYTHON, name)
     recording.findings += (Found.NUMBER_OF_SYSTEM(name, at) for name, at in outside.numbers.items())
+    recording.findings += (Found.FILES_READ(name, at) for name, at in outside.files.items())
     for name, at in outside.seeds.items():
         if any(map(draws_random_numbers, recording.graph.nodes)):
             raise Obstacle.SEEDS(called=name, where=at)

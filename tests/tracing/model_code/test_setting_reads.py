@@ -1,11 +1,15 @@
 """A graph refuses other settings of torch than those that the model's Python has read."""
 
+import glob
+import linecache
 import os
 import random
 import secrets
 import time
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +18,8 @@ from fxlab import symbolic_trace
 from fxlab.values.tensors import same_bits
 
 pytestmark = pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+
+FOLDER = os.path.dirname(__file__)
 
 
 class Decides(nn.Module):
@@ -179,3 +185,25 @@ def test_a_number_that_a_kernel_reads_out_of_data_is_not_computed_of_zeros():
 def test_a_number_of_the_clock_or_the_system_is_told_to_be_held(reads, name):
     found = symbolic_trace(Decides(reads), torch.randn(3)).meta["trace"].of_kind("constant")
     assert [(one.what, one.code) for one in found] == [(name, "number-of-system")]
+
+
+@pytest.mark.parametrize(
+    ("reads", "name"),
+    [
+        (lambda: os.listdir(FOLDER), "os.listdir()"),
+        (lambda: os.path.exists(FOLDER), "os.stat()"),
+        (lambda: Path(__file__).read_text(), "open()"),
+        (lambda: Path(FOLDER).is_dir(), "os.stat()"),
+        (lambda: glob.glob(f"{FOLDER}/*"), "os.scandir()"),
+        (lambda: np.fromfile(open(__file__), np.uint8, 1).size, "open()"),  # noqa: SIM115
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_answer_of_the_file_system_is_told_to_be_held(reads, name):
+    found = symbolic_trace(Decides(reads), torch.randn(3)).meta["trace"].of_kind("constant")
+    assert (name, "files-read") in [(one.what, one.code) for one in found]
+
+
+def test_lines_of_files_that_python_reads_for_a_warning_are_no_answer_of_the_file_system():
+    traced = symbolic_trace(Decides(lambda: linecache.updatecache(__file__) == []), torch.randn(3))
+    assert traced.meta["trace"].of_kind("constant") == ()
