@@ -56,7 +56,7 @@ cover: $(VENV)/.test
 mutants: export OMP_NUM_THREADS := 1
 mutants: $(VENV)/.test
 	$(INSTALL) --group mutants
-	test -f build/mutants/tests.json || $(BIN)/python -m benchmarks.mutants map -m "not slow"
+	test -f build/mutants/tests.json || $(BIN)/python -m benchmarks.mutants map
 	$(BIN)/python -W ignore -m benchmarks.mutants run
 	$(BIN)/python -m benchmarks.mutants survivors
 

@@ -6,16 +6,20 @@ Each step keeps its results in a folder, so that a run goes on where it was::
     python -m benchmarks.mutants run        # run a sample of mutants against the fastest tests of their lines
     python -m benchmarks.mutants survivors  # the lines of which no test has noticed that they were changed
 
-The mistakes are those of mutmut (its `mutation_operators`), and calls that are removed. Not planted is what
-no behaviour depends on: annotations, decorators, docstrings, prose, words of errors and reasons, `strict=` of
-`zip`; nor positional arguments that go, which every call notices. mutmut's own runner puts a dispatcher in
-front of each function, and fxlab looks at frames and sources. Here a process that has imported torch forks
-for each mutant, and the fork imports fxlab with one file changed.
+A mutant is run against the tests of its line in any room, the fastest first, up to a time, and one that
+survives also against all tests of its module. The mistakes are those of mutmut (its `mutation_operators`),
+and calls that are removed. Not planted is what no behaviour depends on: annotations, decorators, docstrings,
+prose, words of errors and reasons, `strict=` of `zip`; nor positional arguments that go, which every call
+notices. mutmut's own runner puts a dispatcher in front of each function, and fxlab looks at frames and
+sources. Here a process that has imported torch forks for each mutant, and the fork imports fxlab with one
+file changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import builtins
 import contextlib
 import functools
 import importlib
@@ -26,24 +30,29 @@ import random
 import resource
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import spec_from_file_location
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 # Torch would import fxlab, which each fork is to import itself.
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 
 ROOT = Path(__file__).parent.parent
-CODE = ("fxlab/transformations", "fxlab/validation")
-TESTS = tuple(folder.replace("fxlab", "tests") for folder in CODE)
-PYTEST = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+CODE = "fxlab"
+# Without tests of browsers and of whole processes, which take long.
+APART = ("browser", "test_soak.py", "test_counts.py", "test_notebooks.py", "test_packaging.py")
+TESTS = ("tests", CODE, *(f"--ignore=tests/{name}" for name in APART))
+QUICK = ("-m", "not (slow or weekly or accelerator or browser)")
+# Without pytest's own imports, which take precedence: fxlab is a plugin of pytest.
+PYTEST = ("-q", "--assert=plain", "-p", "no:xdist", "-p", "no:cacheprovider")
 # A mutant may loop: several times what its tests take, and a start.
 CPU_SECONDS = 30, 4
+AT_FIRST = 20
 
 
 class Mutant(NamedTuple):
@@ -165,11 +174,9 @@ def changed(before: list[str], after: list[str]) -> tuple[str, str]:
     return " ".join(" ".join(was).split()), " ".join(" ".join(becomes).split())
 
 
-def sample(count: int, seed: int, folders: Sequence[str]) -> list[Mutant]:
+def sample(count: int, seed: int) -> list[Mutant]:
     """Draw mutants evenly over the lines of all files: one of each stretch of the list of all."""
-    names = sorted(
-        str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("*.py")
-    )
+    names = sorted(str(file.relative_to(ROOT)) for file in (ROOT / CODE).rglob("*.py"))
     files = [mutated_file(name) for name in names]
     every = [(file, number) for file in files for number in range(len(file.places))]
     count = min(count, len(every))
@@ -202,15 +209,83 @@ class Durations:
             self.failed.append(report.nodeid)
 
 
+class Lines(Durations):
+    """A plugin that also keeps which lines each test runs, those of its fixtures included.
+
+    Each statement is preceded by one that sets a byte: unlike a tracer, that hardly takes time. Dynamo does
+    not compile these, so tests that compile fail here; `control` tells whether they fail without a mutant.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.starts: dict[str, int] = {}
+        total = 0
+        for file in sorted((ROOT / CODE).rglob("*.py")):
+            self.starts[str(file)] = total
+            total += len(file.read_text().splitlines()) + 1
+        self.hits = builtins.__hits__ = bytearray(total)  # type: ignore[attr-defined]
+        self.fixtures: dict[Any, bytes] = {}
+        self.rows: dict[str, Any] = {}
+        sys.meta_path.insert(0, Planted(self.marked))
+
+    def marked(self, path: str) -> ast.Module | None:
+        if path not in self.starts:
+            return None
+        tree = ast.parse(Path(path).read_text())
+        for node in list(ast.walk(tree)):
+            for name in ("body", "orelse", "finalbody"):
+                if isinstance(statements := getattr(node, name, None), list):
+                    setattr(node, name, list(self.with_marks(statements, self.starts[path])))
+        return tree
+
+    def with_marks(self, statements: list[ast.stmt], start: int) -> Iterator[ast.stmt]:
+        for statement in statements:
+            if not is_text_or_future(statement):
+                (mark,) = ast.parse(f"__hits__[{start + statement.lineno}] = 1").body
+                for part in ast.walk(mark):
+                    ast.copy_location(part, statement)
+                yield mark
+            yield statement
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
+        # Made for one test, a module's fixture is used by others, too.
+        before, self.hits[:] = bytes(self.hits), bytes(len(self.hits))
+        try:
+            return (yield)
+        finally:
+            self.fixtures[fixturedef] = bytes(self.hits)
+            self.hits[:] = union([before, self.hits])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:
+        self.hits[:] = bytes(len(self.hits))
+        result = yield
+        used = itertools.chain(*item._fixtureinfo.name2fixturedefs.values())
+        made = [self.fixtures[fixture] for fixture in used if fixture in self.fixtures]
+        self.rows[item.nodeid] = np.packbits(np.frombuffer(union([self.hits, *made]), np.bool_))
+        return result
+
+
+def union(hits: Sequence[bytes | bytearray]) -> bytes:
+    return bytes(np.bitwise_or.reduce([np.frombuffer(some, np.uint8) for some in hits]))
+
+
+def is_text_or_future(statement: ast.stmt) -> bool:
+    """Whether a statement has to come first: a docstring, or an import from __future__."""
+    if isinstance(statement, ast.ImportFrom):
+        return statement.module == "__future__"
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
 def make_map(folder: Path, more: list[str]) -> None:
     """Run the tests once and keep which lines each runs."""
-    config = folder / "coverage.ini"
-    config.write_text(f"[run]\ndata_file = {folder / 'coverage'}\n")
-    plugin = Durations()
-    coverage = [*(f"--cov={name}" for name in CODE), f"--cov-config={config}", "--cov-context=test"]
-    pytest.main([*PYTEST, *TESTS, *CODE, *coverage, "--cov-report=", *more], plugins=[plugin])
+    plugin = Lines()
+    pytest.main([*PYTEST, *TESTS, *QUICK, *more], plugins=[plugin])
     modules = sorted(name for name, module in sys.modules.items() if is_installed(module))
-    kept = {"seconds": plugin.seconds, "failed": sorted(set(plugin.failed)), "modules": modules}
+    kept = {"seconds": plugin.seconds, "modules": modules, "starts": plugin.starts}
+    kept["tests"] = list(plugin.rows)
+    np.save(folder / "lines.npy", np.stack(list(plugin.rows.values())))
     (folder / "tests.json").write_text(json.dumps(kept, indent=1))
 
 
@@ -222,22 +297,18 @@ class TestMap:
     """Tests by the lines that they run, the fastest first; those of the mirrored file before others."""
 
     def __init__(self, folder: Path) -> None:
-        import coverage
-
-        self.data = coverage.CoverageData(str(folder / "coverage"))
-        self.data.read()
         kept = json.loads((folder / "tests.json").read_text())
+        self.lines = np.load(folder / "lines.npy")
+        self.names: list[str] = kept["tests"]
+        self.starts: dict[str, int] = kept["starts"]
         self.seconds: dict[str, float] = kept["seconds"]
         self.modules: list[str] = kept["modules"]
-        for name in kept["failed"]:
-            self.seconds.pop(name, None)
 
     def tests(self, file: str, line: int, seconds: float) -> list[str]:
         """Return tests that run a line, as many as fit in some time; of an import, those of its file."""
-        contexts = self.data.contexts_by_lineno(str(ROOT / file))
-        here = named(contexts.get(line, ()), self.seconds)
-        if not here:
-            here = named((name for names in contexts.values() for name in names), self.seconds)
+        lines = statement_lines(file)
+        statement = max((start for start in lines if start <= line), default=line)
+        here = self.of_lines(file, [statement]) or self.of_lines(file, lines)
         chosen: list[str] = []
         for name in sorted(here, key=lambda name: self.rank(name, file)):
             if chosen and self.seconds[name] > seconds:
@@ -246,34 +317,58 @@ class TestMap:
             chosen.append(name)
         return chosen
 
+    def of_lines(self, file: str, lines: Sequence[int]) -> set[str]:
+        found: set[str] = set()
+        for place in (self.starts[str(ROOT / file)] + line for line in lines):
+            runs = self.lines[:, place // 8] >> (7 - place % 8) & 1
+            found |= {self.names[row] for row in runs.nonzero()[0]}
+        return found & self.seconds.keys()
+
     def rank(self, name: str, file: str) -> float:
-        mirrored = Path(name.partition("::")[0]).stem.removeprefix("test_") == Path(file).stem
-        return self.seconds[name] * (0.2 if mirrored else 1)
+        return self.seconds[name] * (0.2 if is_mirrored(name.partition("::")[0], file) else 1)
+
+    def of_module(self, file: str) -> list[str]:
+        return [name for name in self.seconds if is_mirrored(name.partition("::")[0], file)]
 
 
-def named(contexts: Any, seconds: dict[str, float]) -> set[str]:
-    return {name for name in (context.rpartition("|")[0] for context in contexts) if name in seconds}
+@functools.cache
+def statement_lines(file: str) -> list[int]:
+    tree = ast.parse((ROOT / file).read_text())
+    return sorted({node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)})
+
+
+def is_mirrored(test: str, file: str) -> bool:
+    """Whether a file of tests is that of a file of code: the same name, in the same room."""
+    path, tests = Path(file), Path(test)
+    name = path.parent.name if path.stem == "__init__" else path.stem
+    is_named = tests.stem.removeprefix("test_") == name
+    return test == file or (is_named and tests.parts[1:-1][:1] == path.parts[1:-1][:1])
 
 
 # One mutant, in a process of its own.
 
 
-class Planted(MetaPathFinder, SourceFileLoader):
-    """Imports one file with another text."""
+class Planted(MetaPathFinder):
+    """Imports files with another text, or tree; `change` returns that of a path, or none."""
 
-    def __init__(self, file: str, text: str) -> None:
-        name = file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-        SourceFileLoader.__init__(self, name, str(ROOT / file))
-        self.text = text
+    def __init__(self, change: Callable[[str], Any]) -> None:
+        self.change = change
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != self.name:
-            return None
-        folder = [str(Path(self.path).parent)] if self.path.endswith("__init__.py") else None
-        return spec_from_file_location(fullname, self.path, loader=self, submodule_search_locations=folder)
+        spec = PathFinder.find_spec(fullname, path, target) if fullname.split(".")[0] == CODE else None
+        if spec and spec.origin and (changed := self.change(spec.origin)):
+            spec.loader = ChangedFile(fullname, spec.origin, changed)
+            return spec
+        return None
+
+
+class ChangedFile(SourceFileLoader):
+    def __init__(self, name: str, path: str, changed: Any) -> None:
+        super().__init__(name, path)
+        self.changed = changed
 
     def get_code(self, fullname: str) -> Any:
-        return compile(self.text, self.path, "exec", dont_inherit=True)
+        return compile(self.changed, self.path, "exec", dont_inherit=True)
 
 
 def run(tests: list[str], seconds: float, planted: tuple[str, str] | None, first: bool = True) -> list[str]:
@@ -291,8 +386,9 @@ def run(tests: list[str], seconds: float, planted: tuple[str, str] | None, first
                 os.dup2(nothing, stream)
             if planted:
                 # Before pytest, which imports the files whose docstrings are tests itself.
-                sys.meta_path.insert(0, finder := Planted(*planted))
-                importlib.import_module(finder.name)
+                file, text = planted
+                sys.meta_path.insert(0, Planted(lambda path: text if path == str(ROOT / file) else None))
+                importlib.import_module(file.removesuffix(".py").replace("/", ".").removesuffix(".__init__"))
             plugin = Durations()
             status = int(pytest.main([*PYTEST, *(["-x"] if first else []), *tests], plugins=[plugin]))
             with os.fdopen(writer, "w") as answer:
@@ -324,8 +420,12 @@ def run_sample(folder: Path, mutants: list[Mutant], seconds: float) -> list[Outc
         if mutant in done and (done[mutant].killed_by or len(tests) <= done[mutant].tests):
             continue
         file = mutated_file(mutant.file)
-        taken = sum(known.seconds[name] for name in tests)
-        failed = run(tests, taken, (mutant.file, file.text(mutant.number))) if tests else []
+        planted = mutant.file, file.text(mutant.number)
+        # Most mutants fail one of the first tests, for which few files are collected.
+        for some in (tests[:AT_FIRST], tests[AT_FIRST:], known.of_module(mutant.file)):
+            taken = sum(known.seconds[name] for name in some)
+            if failed := run(some, taken, planted) if some else []:
+                break
         outcome = Outcome(mutant, failed[0] if failed else None, len(tests))
         with path.open("a") as stream:
             print(json.dumps([*mutant, outcome.killed_by, outcome.tests]), file=stream)
@@ -348,17 +448,18 @@ def report(found: list[Outcome]) -> None:
     """Print the share that was killed, for each folder and in all."""
     by_folder: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in found:
-        by_folder[next(name for name in CODE if outcome.mutant.file.startswith(name))].append(outcome)
+        by_folder["/".join(outcome.mutant.file.split("/")[:2])].append(outcome)
     for name, some in [*by_folder.items(), ("all", found)]:
         killed = sum(outcome.killed_by is not None for outcome in some)
         print(f"{name}: {killed} of {len(some)} killed, {killed / len(some):.0%}")
 
 
-def control(found: list[Outcome]) -> None:
-    """Run the tests that have noticed mutants on the code as it is: none may fail."""
+def control(found: list[Outcome]) -> list[Outcome]:
+    """Run the tests that have noticed mutants on the code as it is; those that fail have noticed none."""
     killers = {outcome.killed_by for outcome in found} - {None, "process"}
     failed = run(sorted(name for name in killers if name), 600, None, first=False)
     print(f"{len(killers)} tests noticed mutants, and {len(failed)} fail without one", *failed, sep="\n  ")
+    return [one._replace(killed_by=None) if one.killed_by in failed else one for one in found]
 
 
 def main() -> None:
@@ -368,17 +469,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60, help="of tests, for each mutant")
-    parser.add_argument("--code", nargs="+", default=CODE, help="folders to draw from")
     arguments, more = parser.parse_known_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     os.chdir(ROOT)
     if arguments.step == "map":
         make_map(arguments.folder, more)
     elif arguments.step == "run":
-        drawn = sample(arguments.count, arguments.seed, arguments.code)
+        drawn = sample(arguments.count, arguments.seed)
         found = run_sample(arguments.folder, drawn, arguments.seconds)
-        control(found)
-        report(found)
+        report(control(found))
     else:
         for mutant, killed_by, tests in outcomes(arguments.folder):
             if killed_by is None:

@@ -71,7 +71,7 @@ def _digests(loop: StepLoop, batches: Sequence[Inputs]) -> Iterator[dict[str, by
 
 def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, torch.Tensor]:
     names: dict[torch.Tensor, str] = {each: name for name, each in model.named_parameters()}
-    found: dict[str, torch.Tensor] = {**model.state_dict(keep_vars=True)}
+    found: dict[str, torch.Tensor] = {**model.state_dict()}
     found |= {f"grad of {name}": each.grad for each, name in names.items() if each.grad is not None}
     for parameter, state in optimizer.state.items() if optimizer is not None else ():
         owner = names.get(parameter, "a parameter of no module")

@@ -104,6 +104,7 @@ def test_a_folder_has_texts_of_all_stages_beside_the_report(fxlab, script, tmp_p
     assert texts[1] == "01 AOTAutograd.txt"
     changed = (stages / texts[-1]).with_suffix(".diff").read_text()
     assert [line for line in changed.splitlines() if line.startswith(("+", "-"))][2:]
+    assert all(changed.splitlines()), "an empty line of a text is a space in a diff"
     passes = (stages / "passes.csv").read_text().splitlines()
     assert len(passes) == len(texts)
     assert "compile" in (folder / "story.csv").read_text()

@@ -53,12 +53,12 @@ def test_ids_beyond_the_vocabulary_are_no_tokens_of_it():
 
 def test_half_of_a_mask_is_taken_at_either_end():
     given = {
-        "input_ids": torch.tensor([[1, 2, 3, 4, 5, 6]]),
-        "attention_mask": torch.ones(1, 6, dtype=torch.int64),
+        "input_ids": torch.tensor([[1, 2, 3, 4, 5, 6, 7]]),
+        "attention_mask": torch.ones(1, 7, dtype=torch.int64),
     }
     variants = input_variants(given, vocabulary=11)
-    assert variants["half masked"]["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0]]
-    assert variants["left half masked"]["attention_mask"].tolist() == [[0, 0, 0, 1, 1, 1]]
+    assert variants["half masked"]["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0, 0]]
+    assert variants["left half masked"]["attention_mask"].tolist() == [[0, 0, 0, 1, 1, 1, 1]]
 
 
 def test_rows_of_a_mask_end_at_places_of_their_own():
