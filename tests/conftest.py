@@ -17,7 +17,11 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-logging.getLogger("torch.__trace").addFilter(lambda record: False)  # it logs every run of an Interpreter
+# pytest listens to each logger that passes nothing on, and for a listener torch makes a record of all it runs,
+# with its stack.
+_OF_TORCH = logging.getLogger("torch.__trace")
+_OF_TORCH.handlers.clear()
+_OF_TORCH.addHandler = lambda handler: None
 
 
 def pytest_terminal_summary(terminalreporter):

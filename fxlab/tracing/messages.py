@@ -83,9 +83,10 @@ def torch_logs_silent() -> Iterator[None]:
     def is_of_others(record: logging.LogRecord) -> bool:
         return record.thread != thread
 
-    # But for the trace of TORCH_TRACE, which is printed nowhere: its handler goes with its first record where nobody
-    # asks for it, and until then torch makes each record, with the stack and a digest.
-    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] == "torch" and n != "torch.__trace"]
+    # But for what TORCH_TRACE writes: its handler goes with its first record where nobody asked for it, and
+    # until then torch makes each record, with its stack and a digest.
+    torchs = (name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "torch")
+    names = [name for name in torchs if name != "torch.__trace"]
     loggers = [] if os.environ.get("TORCH_LOGS") else list(map(logging.getLogger, names))
     for logger in loggers:
         logger.addFilter(is_of_others)

@@ -49,7 +49,7 @@ def test_torch_logs_again_after_a_trace(caplog):
 
 
 def test_torchs_trace_of_itself_ends_with_its_first_record():
-    """Its handler looks whether somebody wants the records: kept from it, torch would make them all, with stacks."""
+    """Its handler looks whether somebody wants the records; else torch makes them all, with stacks."""
     records = logging.getLogger("torch.__trace")
     filters = list(records.filters)
     with torch_logs_silent():
