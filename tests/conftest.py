@@ -17,8 +17,8 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# pytest listens to each logger that passes nothing on, and for a listener torch makes a record of all it runs,
-# with its stack.
+# pytest listens to each logger that passes nothing on, and for a listener torch records all it runs, with
+# stacks.
 _OF_TORCH = logging.getLogger("torch.__trace")
 _OF_TORCH.handlers.clear()
 _OF_TORCH.addHandler = lambda handler: None
