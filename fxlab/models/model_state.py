@@ -37,7 +37,7 @@ from fxlab.values.containers import (
 )
 from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves
 
-_SMALL = 1 << 14
+_SMALL = 1 << 20
 """The most bytes of a tensor outside of the model that is copied before a run without real tensors."""
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""

@@ -154,6 +154,7 @@ class _Walk:
                 self._read_by(value)
         elif is_a(value, type, ModuleType):
             self.names_of(value)
+            self.names_of(type(value))
         elif is_a(value, *_AROUND_FUNCTIONS):
             # Each keeps its functions under other names, some in C alone.
             self.ahead.extend((path, part, False) for part in gc.get_referents(value))

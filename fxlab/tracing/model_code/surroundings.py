@@ -12,6 +12,7 @@ import gc
 import logging
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -225,7 +226,9 @@ class _Snapshot:
                 ahead.extend(_around(name, value))
             elif issubclass(kind, CellType) or contents(value) is not None:
                 self._hold(name, value, ahead)
-            elif not (own or has_slots) or file_of(kind) in _OF_PYTHON_ITSELF:
+            elif is_a(value, weakref.ref):
+                ahead.append((name, value()))
+            elif is_a(value, tuple) or not (own or has_slots) or file_of(kind) in _OF_PYTHON_ITSELF:
                 ahead.extend((name, item) for item in gc.get_referents(value))
             if own is not None:
                 self._hold(f"{name}.", own, ahead)
@@ -393,6 +396,8 @@ def _put_back(
     both = {**before, **now}
     changed = [key for key in both if not is_same(now.get(key, ABSENT), before.get(key, ABSENT))]
     is_owner = is_a(holder, ModuleType, type)
+    if not (changed or is_owner or all(map(is_same, now, before))):
+        changed = [*now]  # in another order
     imported = {key for key in changed if is_owner and key not in before and is_a(now[key], *_IMPORTED_ONES)}
     found = [
         key

@@ -9,7 +9,7 @@ import sysconfig
 import threading
 import weakref
 from array import array
-from collections import Counter, UserDict, deque
+from collections import Counter, UserDict, deque, namedtuple
 
 import caches_elsewhere
 import numpy as np
@@ -166,6 +166,35 @@ def test_what_functions_of_a_model_change_is_as_it_was(kind, place):
     assert state() == before
     # The graph writes into a tensor by itself.
     assert kind == "tensor" or any(finding.kind == "attribute" for finding in findings)
+
+
+class Meta(type):
+    """Counts the questions to its classes."""
+
+    asked = 0
+
+    def ask(cls):
+        Meta.asked += 1
+        return cls
+
+
+Asked = Meta("Asked", (), {})
+Pair = namedtuple("Pair", "items")
+PAIRED, ORDERED, REFERENCE = Pair([]), {1: 1, 2: 2}, weakref.ref(KEPT := Box())
+
+
+@pytest.mark.filterwarnings("ignore:.*specialised")
+def test_order_weak_references_metaclasses_and_named_tuples_are_as_they_were():
+    class Changes(nn.Module):
+        def forward(self, x):
+            first = next(iter(ORDERED))
+            ORDERED[first] = ORDERED.pop(first)
+            REFERENCE().seen = Asked.ask()
+            PAIRED.items.append(1)
+            return x * 2
+
+    fxlab.symbolic_trace(Changes(), X)
+    assert ([*ORDERED], vars(KEPT), Meta.asked, PAIRED) == ([1, 2], {}, 0, Pair([]))
 
 
 @pytest.mark.filterwarnings("ignore:.*specialised")
