@@ -37,8 +37,6 @@ from fxlab.values.containers import (
 )
 from fxlab.values.tensors import is_plain, same_bits, storage_of, tensor_leaves
 
-_SMALL = 1 << 20
-"""The most bytes of a tensor outside of the model that is copied before a run without real tensors."""
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 """The attributes in which a module keeps parameters, buffers, submodules and hooks."""
 
@@ -60,8 +58,8 @@ def state_kept(
     ``model``: the module whose tree is kept. ``values``: whether to restore the data of tensors as well, for
     runs that compute on real tensors. ``watch``: whether to watch for calls that write into parameters; costs
     some microseconds for each call. ``parameters``: parameters that are known to be written, which are copied
-    at once. ``others``: tensors outside of the model that it may write; without ``values`` small ones are
-    restored. The context gives a :class:`ModelState`, which tells before the end what the run has written.
+    at once. ``others``: tensors outside of the model that it may write. The context gives a
+    :class:`ModelState`, which tells before the end what the run has written.
     """
     state = ModelState(model, values=values, parameters=parameters, others=others)
     return state.put_back_after(watch=watch)
@@ -142,10 +140,7 @@ class ModelState:
         for tensor in others:
             if _has_values(tensor) and id(tensor) not in self._seen and id(tensor) not in self._saved:
                 self._seen.add(id(tensor))
-                if values:
-                    self._watched.setdefault(memory_of(tensor), []).append(tensor)
-                elif tensor.nbytes <= _SMALL:
-                    self._saved[id(tensor)] = _Saved.of(tensor)
+                self._watched.setdefault(memory_of(tensor), []).append(tensor)
 
     @contextmanager
     def put_back_after(self, *, watch: bool = True) -> Iterator[ModelState]:

@@ -142,7 +142,7 @@ def _on_fake_tensors(
         )
         entered = _random_numbers_of_checks(), *kept, *computing
         with (
-            state_kept(model, values=False, others=around.tensors),
+            state_kept(model, values=False),  # the twin shares what cannot be copied
             put_back_after(around, fakes.mode) as changed,
             RestoringStack(*entered),
         ):
