@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import time
 from pathlib import Path
@@ -66,3 +68,16 @@ def test_every_table_is_linked_and_every_command_exists() -> None:
             module = command.removeprefix("python -m ").replace(".", "/")
             script = (ROOT / f"{module}.py").read_text()
             assert re.search(rf'measured\.write\(\s*"{re.escape(command)}"', script), command
+
+
+def test_benchmarks_import_what_there_is() -> None:
+    found = (
+        (node.module, alias.name)
+        for file in (ROOT / "benchmarks").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "fxlab"
+        for alias in node.names
+    )
+    for module, name in set(found):
+        if not hasattr(importlib.import_module(module), name):
+            importlib.import_module(f"{module}.{name}")

@@ -14,7 +14,7 @@ from torch import nn
 import fxlab
 from fxlab.models.running import run
 from fxlab.tracing.findings import Found
-from fxlab.tracing.report import REFUSAL
+from fxlab.values.nested import REFUSAL
 from fxlab.values.tensors import same_bits, tensors_by_path
 
 RIGHT, REFUSED, WRONG = "right", "refused", "wrong"

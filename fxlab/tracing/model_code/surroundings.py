@@ -13,6 +13,7 @@ import logging
 import sys
 import threading
 import weakref
+from abc import ABC
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type, Mod
 _APART_CLASSES: tuple[type[Any], ...] = (
     *(torch.Tensor, nn.Module, ModuleType, type, logging.Logger),
     threading.Thread,  # changes while a model runs, as the one that watches progress bars
+    type(vars(ABC)["_abc_impl"]),  # where an abstract class remembers the answers of isinstance
 )
 """Classes that are not searched, or are searched by a function of their own."""
 _IMPORTED_ONES: tuple[type[Any], ...] = (ModuleType, type, FunctionType)

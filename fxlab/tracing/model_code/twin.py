@@ -70,7 +70,7 @@ class Twin:
     def changed(self) -> list[str]:
         """Return the attributes, items and generators of the model that differ in the twin, by their paths.
 
-        Hooks, the data of tensors, and other parameters, buffers and submodules in the place of former ones
+        The data of tensors, and other hooks, parameters, buffers and submodules in the place of former ones
         are left out.
         """
         found = []
@@ -90,6 +90,8 @@ class Twin:
                         if (value.get(name) is None) != (twin.get(name) is None)
                     )
                     found += [_joined(self._path(holder), name, False) for name in own]
+                elif key.endswith("_hooks") and value.keys() != twin.keys():
+                    found.append(_joined(self._path(holder), key, False))
                 continue
             if is_generator(value):
                 found += [] if generator_state(value) == generator_state(twin) else [self._path(value)]

@@ -253,6 +253,21 @@ def test_what_a_model_counts_around_it_is_a_finding():
     assert {f"{__name__}.COUNTED", f"{__name__}.Watches.woken"} <= found
 
 
+class Ways(UserDict):
+    """An abstract class, as its base classes are."""
+
+
+WAYS = Ways()
+
+
+def test_what_an_abstract_class_remembers_is_no_change():
+    class Asks(nn.Module):
+        def forward(self, x):
+            return x * 2 if isinstance(WAYS, Ways) and not isinstance(x, Ways) else x
+
+    assert not fxlab.symbolic_trace(Asks(), X).meta["trace"].of_kind("attribute")
+
+
 class Hides:
     """Keeps what it is given where Python cannot be asked for it: in a frame that waits."""
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from fxlab import symbolic_trace
 from fxlab.tracing.model_code.twin import Twin
+from fxlab.tracing.report import TraceWarning
 
 
 class Table:
@@ -164,3 +165,20 @@ def test_what_cannot_be_copied_is_put_back():
     assert vars(model.local) == {}
     assert traced.meta["trace"].rung == "dynamic shapes"
     assert_agree(traced, model, (torch.randn(3, 4),))
+
+
+def test_a_hook_that_each_run_adds_is_told():
+    class Hooks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            output = self.linear(x)
+            self.linear.register_forward_hook(lambda module, inputs, output: output + 1)
+            return output
+
+    model = Hooks()
+    with pytest.warns(TraceWarning, match="a second run the model has changed what the graph has not"):
+        symbolic_trace(model, torch.randn(2, 4))
+    assert not model.linear._forward_hooks
