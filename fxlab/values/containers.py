@@ -81,6 +81,14 @@ def is_same(one: Any, other: Any) -> bool:
     return plain is not None and type(one) is type(other) and plain.__eq__(one, other) is True
 
 
+def contents_by_key(value: Any) -> dict[Any, Any]:
+    """Return the contents of a container by key or index; those of a set, which has no order, by item."""
+    items = contents(value)
+    if is_a(value, set):
+        return {item if type(item) in _PLAIN else (id(item),): item for item in items}
+    return dict(items if is_a(value, dict) else enumerate(items))
+
+
 def replaceable_items(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield keys and values of a dict, indices and items of a list or deque."""
     kept = contents(value)

@@ -31,7 +31,16 @@ from fxlab.interrupts import InterruptsHeld
 from fxlab.models.model_state import is_generator, is_used_up
 from fxlab.models.python_read import attributes_of, classes_of, python_named
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
-from fxlab.values.containers import contents, fill, is_a, is_same, memory_in, put_memory_back, slots_of
+from fxlab.values.containers import (
+    contents,
+    contents_by_key,
+    fill,
+    is_a,
+    is_same,
+    memory_in,
+    put_memory_back,
+    slots_of,
+)
 
 _NUMBERS = frozenset({bool, int, float, complex, str})
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type, ModuleType})
@@ -383,8 +392,7 @@ def _contents_of(holder: Any) -> dict[Any, Any]:
             return {"": holder.cell_contents}
         except ValueError:  # the variable has not been assigned yet
             return {}
-    items = contents(holder)
-    return dict(items if is_a(holder, dict) else enumerate(items))
+    return contents_by_key(holder)
 
 
 def _put_back(
@@ -398,7 +406,7 @@ def _put_back(
     both = {**before, **now}
     changed = [key for key in both if not is_same(now.get(key, ABSENT), before.get(key, ABSENT))]
     is_owner = is_a(holder, ModuleType, type)
-    if not (changed or is_owner or all(map(is_same, now, before))):
+    if not (changed or is_owner or is_a(holder, set) or all(map(is_same, now, before))):
         changed = [*now]  # in another order
     imported = {key for key in changed if is_owner and key not in before and is_a(now[key], *_IMPORTED_ONES)}
     found = [

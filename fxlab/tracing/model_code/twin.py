@@ -14,7 +14,16 @@ import torch
 from torch import nn
 
 from fxlab.models.model_state import METHODS, copy_of_generator, generator_state, is_generator, is_used_up
-from fxlab.values.containers import contents, fill, holds_attributes, is_a, is_same, namespace_of, slots_of
+from fxlab.values.containers import (
+    contents,
+    contents_by_key,
+    fill,
+    holds_attributes,
+    is_a,
+    is_same,
+    namespace_of,
+    slots_of,
+)
 
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 _HELD = ("_parameters", "_buffers", "_modules")
@@ -96,7 +105,8 @@ class Twin:
             if is_generator(value):
                 found += [] if generator_state(value) == generator_state(twin) else [self._path(value)]
                 continue
-            before, now = _held_by(value), _held_by(twin)
+            before = _held_by({*map(self._standing_for, contents(value))} if is_a(value, set) else value)
+            now = _held_by(twin)
             names = [name for name in {**before, **now} if not self._is_same(before, now, name)]
             if names:
                 path = self._path(value)
@@ -107,9 +117,11 @@ class Twin:
     def _is_same(self, before: dict[Any, Any], now: dict[Any, Any], name: Any) -> bool:
         if name not in before or name not in now:
             return False
-        was, _ = before[name], now[name]
-        stands_for_it = self._tensors.get(id(was), self._copies.get(id(was), (was, was)))[1]
-        return now[name] is was or now[name] is stands_for_it or is_same(was, now[name])
+        was = before[name]
+        return now[name] is was or now[name] is self._standing_for(was) or is_same(was, now[name])
+
+    def _standing_for(self, value: Any) -> Any:
+        return self._tensors.get(id(value), self._copies.get(id(value), (value, value)))[1]
 
     def _path(self, value: Any) -> str:
         """Return the path from the model to a copied value."""
@@ -290,8 +302,7 @@ def _held_by(value: Any) -> dict[Any, Any]:
     if is_a(value, CellType):
         return {"": value.cell_contents}
     if is_a(value, *_CONTAINERS):
-        items = contents(value)
-        return dict(items if is_a(value, dict) else enumerate(items))
+        return contents_by_key(value)
     own = {slot.__name__: item for slot, item in slots_of(value)} | namespace_of(value)
     return {k: v for k, v in own.items() if k not in _OF_EVERY_MODULE} if is_a(value, nn.Module) else own
 

@@ -268,6 +268,19 @@ def test_what_an_abstract_class_remembers_is_no_change():
     assert not fxlab.symbolic_trace(Asks(), X).meta["trace"].of_kind("attribute")
 
 
+def test_a_set_has_no_order():
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.names, self.objects = {f"name{i}" for i in range(50)}, {Watches() for _ in range(9)}
+
+        def forward(self, x):
+            return x * len(self.names) * len(self.objects)
+
+    model = Keeps()
+    assert not fxlab.symbolic_trace(model, X).meta["trace"].of_kind("attribute")
+
+
 class Hides:
     """Keeps what it is given where Python cannot be asked for it: in a frame that waits."""
 
