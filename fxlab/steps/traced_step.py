@@ -23,8 +23,9 @@ from fxlab.steps.places import place_update
 from fxlab.steps.repairs import without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
-from fxlab.tracing.model_code.surroundings import python_kept
+from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError, TraceWarning
+from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.values.tensors import same_bits
 
 
@@ -120,7 +121,7 @@ def trace_step(
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs)
     # Their functions run several times, and may count in variables around them.
-    with python_kept(model, *(each for each in (loss, optimizer) if each is not None)):
+    with put_back_after(Surroundings(model, *(each for each in (loss, optimizer) if each is not None))):
         with generators_kept():
             passes = recorded(Forward(model, loss), model, batch)
             updated = None

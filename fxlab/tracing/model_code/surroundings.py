@@ -27,7 +27,6 @@ from torch import nn
 
 from fxlab.author_frames import is_installed
 from fxlab.exchanged import ABSENT, set_name
-from fxlab.interrupts import InterruptsHeld
 from fxlab.models.model_state import is_generator, is_used_up
 from fxlab.models.python_read import attributes_of, classes_of, python_named
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
@@ -291,7 +290,7 @@ class Surroundings:
         held = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
         return [*held, *(value for value in found if isinstance(value, torch.Tensor))]
 
-    def put_back(self, is_of_run: Callable[[Any], bool] = lambda _: False) -> list[str]:
+    def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
         """Put back what a run has changed; return the places.
 
         These are the holders of tensors or symbolic numbers of the run; all that the functions of the model
@@ -344,17 +343,6 @@ def _goes_on(value: Any) -> bool:
 
 def _is_as_it_was(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
     return len(now) == len(before) and all(map(is_, now.values(), before.values()))
-
-
-@contextmanager
-def python_kept(model: nn.Module, *others: Any) -> Iterator[None]:
-    """Put the Python around a model back when the block ends, as far as its functions name it."""
-    around = Surroundings(model, *others)
-    try:
-        yield
-    finally:
-        with InterruptsHeld():
-            around.put_back()
 
 
 def _around(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
