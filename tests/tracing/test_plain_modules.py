@@ -491,6 +491,46 @@ def test_a_model_whose_second_run_gives_something_else_is_said_to(function):
     assert set(kinds(traced, "attribute")) == {"seen", "last"}
 
 
+class Averages(nn.Module):
+    """The mean of all means so far, which the same data again do not move."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = None
+
+    def forward(self, x):
+        mean = x.mean()
+        self.mean = mean if self.mean is None else self.mean + (mean - self.mean) / 2
+        return x - self.mean
+
+
+class AddsALayer(nn.Module):
+    """Has random weights from its first call on, which the same random numbers again do not change."""
+
+    def forward(self, x):
+        if not hasattr(self, "layer"):
+            self.layer = nn.Linear(3, 3)
+        return self.layer(x)
+
+
+class Swaps(nn.Module):
+    """Calls each of its layers in turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        self.one, self.other = self.other, self.one
+        return self.one(x)
+
+
+@pytest.mark.parametrize("model_class", [Averages, AddsALayer, Swaps])
+def test_a_second_run_is_on_other_data_and_random_numbers(model_class):
+    with pytest.warns(TraceWarning, match="a second run the model has changed"):
+        symbolic_trace(model_class(), torch.randn(4, 3))
+
+
 def test_a_buffer_is_read_as_written():
     class Reads(nn.Module):
         def __init__(self):

@@ -20,7 +20,7 @@ from torch.fx.node import base_types
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxlab.models.collectives import exchanges
-from fxlab.operators import draws_random_numbers
+from fxlab.operators import computes, draws_random_numbers, may_alias
 from fxlab.tracing.findings import Finding, Found
 from fxlab.tracing.model_code.source_lines import model_frames, stack_trace, where
 from fxlab.tracing.obstacles import Obstacle
@@ -167,11 +167,26 @@ class Recording:
 
     def detached(self, node: Node) -> Node:
         """Return a node without gradient that has the data of another."""
-        if node in self._without_grad or not _can_have_gradient(node.meta.get("val")):
+        if node in self._without_grad:
+            self._detach_viewed(node)
+            return node
+        if not _can_have_gradient(node.meta.get("val")):
             return node
         detached = self._detached_here(node, node.meta["val"])
         self._without_grad.add(detached)
         return detached
+
+    def _detach_viewed(self, view: Node) -> None:
+        """Let a view that is written without gradient be one of a value without history."""
+        while may_alias(view) and computes(view) != "detach":
+            viewed = view.all_input_nodes[0]
+            if viewed in self._without_grad:
+                view = viewed
+                continue
+            if _can_have_gradient(viewed.meta.get("val")):
+                with view.graph.inserting_before(view):
+                    view.replace_input_with(viewed, self._detached_here(viewed, viewed.meta["val"]))
+            return
 
     def _detached_here(self, node: Node, value: Any) -> Node:
         detached = self.here.call_method("detach", (self.brought_here(node),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from itertools import zip_longest
@@ -69,10 +69,13 @@ class Eager:
         """Keep the state of the model once for all runs until the block ends: nothing else changes it."""
         return self._kept.kept_once()
 
-    def run(self, values: Mapping[str, Any], times: int = 1) -> Any:
-        """Run the model; raise :class:`EagerError` if it does not take these values."""
+    def run(self, *runs: Mapping[str, Any]) -> Any:
+        """Run the model on each of some values in turn, and return the last result.
+
+        Raises :class:`EagerError` if it does not take them.
+        """
         try:
-            return self._run(self._model, values, times)
+            return self._run(self._model, runs)
         except Exception as error:  # a model may refuse inputs with any error
             raise EagerError(str(error)) from error
 
@@ -111,21 +114,21 @@ class Eager:
         if not all(tensor.is_floating_point() for tensor in tensors):
             yield resized(self.arguments, sizes, from_end=True)
 
-    def difference(self, traced: GraphModule, values: Mapping[str, Any], *, times: int = 1) -> str:
+    def difference(self, traced: GraphModule, *runs: Mapping[str, Any]) -> str:
         """Return how the outputs of a trace differ from the model's, or ``""`` if every bit is the same.
 
-        ``times``: how often both run, for the last outputs. Raises EagerError if the model does not take
-        these values; RefusalError if the trace says that it does not hold for them.
+        ``runs``: the values that both run on in turn, for the last outputs. Raises EagerError if the model
+        does not take them; RefusalError if the trace says that it does not hold for them.
         """
-        expected = self.run(values, times)
+        expected = self.run(*runs)
         try:
-            actual = self._run(traced, values, times)
+            actual = self._run(traced, runs)
         except Exception as error:  # a graph may fail in any way that torch can
             if isinstance(error, AssertionError) and str(error).startswith(REFUSAL):
                 raise RefusalError(str(error)) from error
             return f"the graph raises {type(error).__name__}: {str(error).strip()[:300]}"
         found = _difference(actual, expected)
-        if found and (noise := _difference(self.run(values, times), expected)):
+        if found and (noise := _difference(self.run(*runs), expected)):
             # No two runs of the model agree; then the graph must be about as close.
             return "" if _are_close(actual, expected) else f"{found} (the model by itself: {noise})"
         return found
@@ -137,11 +140,14 @@ class Eager:
         other._state = varied_state(self._model)
         return other
 
-    def _run(self, module: nn.Module, values: Mapping[str, Any], times: int) -> Any:
+    def _run(self, module: nn.Module, runs: Sequence[Mapping[str, Any]]) -> Any:
         with RestoringStack(self._kept.put_back_after(), device_errors_raised()):
             call = _with_state(module, self._state) if self._state else module
-            inputs = inputs_of(self.arguments, values)
-            return [run(call, inputs, gradients=self._gradients) for _ in range(times)][-1]
+            # Random numbers that are kept look like new ones if both runs draw the same.
+            return [
+                run(call, inputs_of(self.arguments, values), seed=seed, gradients=self._gradients)
+                for seed, values in enumerate(runs)
+            ][-1]
 
 
 def _both_branches(cond: Callable[..., Any]) -> Callable[..., Any]:

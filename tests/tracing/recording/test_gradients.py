@@ -72,6 +72,53 @@ def test_derivatives_in_forward_are_a_node(model):
         assert (ours is None and theirs is None) or torch.equal(ours, theirs)
 
 
+def write_an_item(weight, y):
+    weight[0, 0] += 1
+
+
+def write_rows(weight, y):
+    for row in weight.unbind():
+        row.mul_(0.9)
+
+
+def write_a_view_of_a_view(weight, y):
+    weight.t().diagonal().clamp_(-0.1, 0.1)
+    y.view(-1)[2:4].mul_(3)
+
+
+def write_through_a_view_that_stays(weight, y):
+    view = y.t()
+    view[0] = 3
+    y[:, 1] += view[1] * weight[0, 0]
+
+
+@pytest.mark.parametrize(
+    "write", [write_an_item, write_rows, write_a_view_of_a_view, write_through_a_view_that_stays]
+)
+def test_a_view_that_is_written_without_gradients_leaves_history_as_it_was(write):
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = self.linear(x)
+            with torch.no_grad():
+                write(self.linear.weight, y)
+            return y * y
+
+    model, x = Writes(), torch.randn(3, 4)
+    traced = fxlab.symbolic_trace(Writes(), x)
+    for _ in range(2):  # the second time with written weights
+        ours, theirs = traced(x), model(x)
+        assert torch.equal(ours, theirs)
+    for result in (ours, theirs):
+        result.sum().backward()
+    trained = zip(traced.parameters(), model.parameters(), strict=True)
+    assert all(torch.equal(ours.grad, theirs.grad) for ours, theirs in trained)
+
+
 class Switches(ForceField):
     @torch.enable_grad()
     def forces(self, positions):
