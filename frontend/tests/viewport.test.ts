@@ -1,10 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { around, overlap, type Rectangle } from "../src/base/rectangles";
+import { around, clamp, overlap, type Rectangle } from "../src/base/rectangles";
 import {
   bringAll,
   bringInto,
   centre,
-  clamp,
   firstLook,
   fit,
   follow,

@@ -16,7 +16,7 @@ export interface BenchActions {
 }
 
 export class Bench {
-  readonly element = h("div.fxi-bench-slot");
+  readonly element = h("div.fxi-bench-slot.fxi-scroll");
   private readonly waiting = new Map<string, (value: unknown) => void>();
   private readonly rewrites: RewriteBar;
   private readonly miss: NearMissBar;

@@ -1,6 +1,6 @@
 /** The menu that saves the graph as it is shown, or the passes as code. */
 
-import { closeMenu, download, h, menu } from "../base/dom";
+import { copied, download, menu, menuItem } from "../base/dom";
 import type { FileSuffix } from "../base/protocol";
 import { type Drawing, rasterised } from "../graph/saved_picture";
 
@@ -19,37 +19,23 @@ export class Exports {
   readonly element: HTMLDetailsElement;
 
   constructor(private readonly actions: ExportActions) {
-    const item = (
-      text: string,
-      action: () => unknown,
-      attributes: Record<string, string> = {},
-    ): HTMLElement =>
-      h(
-        "button.fxi-item",
-        {
-          ...attributes,
-          onclick: () => {
-            closeMenu(this.element);
-            action();
-          },
-        },
-        text,
-      );
+    const file = (words: string, suffix: FileSuffix): HTMLElement =>
+      menuItem(words, () => actions.ask(suffix), { class: "fxi-needs-kernel" });
     this.element = menu(
       { title: "Export the graph or the passes" },
       "Export",
-      item("SVG picture", () => this.saveSvg()),
-      item("PNG picture", () => this.savePng()),
-      item("PDF", () => actions.ask("pdf"), { class: "fxi-item fxi-needs-kernel" }),
-      item("Graphviz DOT", () => actions.ask("dot"), { class: "fxi-item fxi-needs-kernel" }),
-      item("GraphML of all nodes", () => actions.ask("graphml"), { class: "fxi-item fxi-needs-kernel" }),
-      item("JSON of all nodes", () => actions.ask("json"), { class: "fxi-item fxi-needs-kernel" }),
-      item("Python code", () => this.save("py", "text/x-python", actions.code()), {
+      menuItem("SVG picture", () => this.saveSvg()),
+      menuItem("PNG picture", () => this.savePng()),
+      file("PDF", "pdf"),
+      file("Graphviz DOT", "dot"),
+      file("GraphML of all nodes", "graphml"),
+      file("JSON of all nodes", "json"),
+      menuItem("Python code", () => this.save("py", "text/x-python", actions.code()), {
         title: "Code that applies the passes that are on",
       }),
-      item("Copy Python code", () => this.copy(actions.code(), "Export the code as a file.")),
-      item("Copy link to this view", () => this.copy(location.href, "Take it from the address bar."), {
-        class: "fxi-item fxi-needs-address",
+      menuItem("Copy Python code", () => this.copy(actions.code(), "Export the code as a file.")),
+      menuItem("Copy link to this view", () => this.copy(location.href, "Take it from the address bar."), {
+        class: "fxi-needs-address",
       }),
     );
   }
@@ -83,11 +69,7 @@ export class Exports {
 
   /** Copies a text, or says what else to do. */
   private async copy(text: string, otherwise: string): Promise<void> {
-    const done = await navigator.clipboard?.writeText(text).then(
-      () => true,
-      () => false,
-    );
-    if (!done)
+    if (!(await copied(text)))
       this.actions.fail("Copying failed", `The browser denied access to the clipboard. ${otherwise}`);
   }
 }

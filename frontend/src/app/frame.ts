@@ -2,9 +2,9 @@
 
 import { focusedIn, h, icon, type IconName, onResize } from "../base/dom";
 import { PANELS_AT_FIRST } from "../base/protocol";
+import { clamp } from "../base/rectangles";
 import { splitter } from "../base/splitter";
-import { watchTheme } from "../base/theme";
-import { clamp } from "../graph/viewport";
+import { followTheme } from "../base/theme";
 import type { TablesPanel } from "../tables/tables";
 import type { PanelState } from "../base/wire";
 
@@ -113,10 +113,7 @@ export class Frame {
     this.element.addEventListener("focusin", (event) =>
       (event.target as Element).setAttribute(NO_SHORTCUTS, "true"),
     );
-    this.stopTheme = watchTheme(this.element, ({ dark, highContrast }) => {
-      this.element.dataset["theme"] = dark ? "dark" : "light";
-      this.element.dataset["contrast"] = highContrast ? "more" : "normal";
-    });
+    this.stopTheme = followTheme(this.element);
     this.stopResize = onResize(this.element, () => this.arrange());
   }
 
@@ -204,10 +201,10 @@ export class Frame {
     const [left, right] = [this.passes.element, this.details.element];
     const bottom = h("div.fxi-slot.fxi-slot-tables", { style: "grid-area: tables" }, tables.element);
     const share = (of: number) => (): number => this.main.clientWidth * of;
-    return h("div.fxi-main", [
+    return h("div.fxi-main.fxi-grow", [
       left,
       this.border("left", "Width of the passes", left, 224, share(0.4)),
-      h("div.fxi-slot.fxi-slot-graph", { style: "grid-area: graph" }, graph),
+      h("div.fxi-slot.fxi-slot-graph.fxi-column", { style: "grid-area: graph" }, graph),
       this.border("right", "Width of the details", right, 220, share(0.45)),
       right,
       this.border("bottom", "Height of the tables", bottom, 90, () => this.main.clientHeight * 0.7),

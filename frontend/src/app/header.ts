@@ -26,8 +26,8 @@ export class Header {
   private readonly summary = h("span.fxi-summary.fxi-cut.fxi-muted");
 
   constructor(busy: HTMLElement, search: HTMLElement, exports: HTMLElement) {
-    this.element = h("div.fxi-header.fxi-row", [
-      h("div.fxi-heading", this.title, this.summary),
+    this.element = h("div.fxi-header.fxi-strip", [
+      h("div.fxi-heading.fxi-row", this.title, this.summary),
       busy,
       h("span.fxi-space"),
       search,

@@ -1,7 +1,7 @@
 /** A report on several graphs: tabs, a list of them, and the inspector of the one that is chosen. */
 
 import { h } from "../base/dom";
-import { watchTheme } from "../base/theme";
+import { followTheme } from "../base/theme";
 import { contentsPage } from "../panels/contents";
 import { partsOf } from "../viewer/view_link";
 import type { WrittenContents } from "../base/wire";
@@ -29,13 +29,10 @@ export class Several {
     const names = ["Overview", ...contents.graphs.map((row) => row.name)];
     this.tabs = names.map((name, number) => h("a.fxi-cut", { href: addressOf(number), title: name }, name));
     this.element = h("div.fxlab-inspector.fxi-several", [
-      h("nav.fxi-graph-tabs", { "aria-label": "Graphs" }, this.tabs),
+      h("nav.fxi-graph-tabs.fxi-strip", { "aria-label": "Graphs" }, this.tabs),
       this.main,
     ]);
-    watchTheme(this.element, ({ dark, highContrast }) => {
-      this.element.dataset["theme"] = dark ? "dark" : "light";
-      this.element.dataset["contrast"] = highContrast ? "more" : "normal";
-    });
+    followTheme(this.element);
     window.addEventListener("hashchange", (event) => this.follow(event.oldURL));
     this.follow("");
   }

@@ -141,7 +141,7 @@ export function textButton(
 
 /** Returns where a text is read as it is written. */
 export function textBlock(label: string, ...lines: Child[]): HTMLElement {
-  return h("pre", { tabindex: 0, role: "group", "aria-label": label }, lines);
+  return h("pre.fxi-scroll", { tabindex: 0, role: "group", "aria-label": label }, lines);
 }
 
 /** Returns a link to a node. */
@@ -149,15 +149,21 @@ export function nodeLink(name: string, go: () => void, shown: Child = name): HTM
   return h("button.fxi-link", { title: `Go to ${name}`, "aria-label": name, onclick: go }, shown);
 }
 
+/** Copies a text; returns whether the browser allowed it. */
+export async function copied(text: string): Promise<boolean> {
+  const done = navigator.clipboard?.writeText(text).then(
+    () => true,
+    () => false,
+  );
+  return (await done) ?? false;
+}
+
 /** Returns a button that copies a text, and says whether it was. */
 export function copyButton(label: string, text: () => string): HTMLButtonElement {
   const copy = iconButton("copy", label, async () => {
     const { title } = copy;
-    const done = await navigator.clipboard?.writeText(text()).then(
-      () => true,
-      () => false,
-    );
-    copy.classList.toggle("fxi-good", done === true);
+    const done = await copied(text());
+    copy.classList.toggle("fxi-good", done);
     copy.title = done ? "Copied" : "Copying failed: the browser denied it";
     fill(copy, icon(done ? "check" : "alert"));
     setTimeout(() => {
@@ -247,6 +253,15 @@ export function menu(label: Record<string, string>, text: string, ...body: Child
   return element;
 }
 
-export function closeMenu(element: HTMLDetailsElement): void {
+/** Returns what can be chosen in a menu, which closes then. */
+export function menuItem(words: string | null, choose: () => unknown, more: Attributes = {}): HTMLElement {
+  const onclick = ({ currentTarget }: Event): void => {
+    closeMenu((currentTarget as Element).closest("details")!);
+    choose();
+  };
+  return h("button.fxi-item", { onclick, ...more }, words);
+}
+
+function closeMenu(element: HTMLDetailsElement): void {
   element.removeAttribute("open");
 }

@@ -1,5 +1,10 @@
 /** Rectangles of a picture or a window. */
 
+/** Returns the nearest number in a range; its start, where it ends before that. */
+export function clamp(value: number, smallest: number, largest: number): number {
+  return Math.min(Math.max(value, smallest), Math.max(smallest, largest));
+}
+
 export interface Point {
   x: number;
   y: number;
@@ -25,6 +30,10 @@ export function around(rectangles: Iterable<Rectangle>): Rectangle | null {
     bottom = Math.max(bottom, r.y + r.height);
   }
   return left === Infinity ? null : { x: left, y: top, width: right - left, height: bottom - top };
+}
+
+export function middle({ x, y, width, height }: Rectangle): Point {
+  return { x: x + width / 2, y: y + height / 2 };
 }
 
 /** Whether a rectangle lies in another as a whole. */

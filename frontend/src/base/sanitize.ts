@@ -1,18 +1,6 @@
 /** From the text of a picture to elements: only shapes and words, nothing that runs or loads. */
 
-const ELEMENTS = new Set([
-  "svg",
-  "g",
-  "path",
-  "polygon",
-  "polyline",
-  "rect",
-  "circle",
-  "ellipse",
-  "line",
-  "text",
-  "tspan",
-]);
+const ELEMENTS = new Set("svg g path polygon polyline rect circle ellipse line text tspan".split(" "));
 const ATTRIBUTES = new Set(
   (
     "class id d points x y x1 y1 x2 y2 cx cy r rx ry width height viewBox transform fill stroke stroke-width " +

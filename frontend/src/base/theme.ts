@@ -1,17 +1,15 @@
 /** How the page around us looks, for as long as it is shown. */
 
-export interface Theme {
-  dark: boolean;
-  highContrast: boolean;
-}
-
 const ATTRIBUTES = ["class", "style", "theme", "data-theme", "data-jp-theme-light", "data-vscode-theme-kind"];
 const DARK = "(prefers-color-scheme: dark)";
 const HIGH_CONTRAST = "(prefers-contrast: more)";
 
-/** Calls back with the present theme, and again whenever it changes; returns how to stop. */
-export function watchTheme(element: HTMLElement, changed: (theme: Theme) => void): () => void {
-  const update = (): void => changed({ dark: isDark(element), highContrast: isHighContrast() });
+/** Gives an element the present theme, and another whenever it changes; returns how to stop. */
+export function followTheme(element: HTMLElement): () => void {
+  const update = (): void => {
+    element.dataset["theme"] = isDark(element) ? "dark" : "light";
+    element.dataset["contrast"] = isHighContrast() ? "more" : "normal";
+  };
   const observer = new MutationObserver(update);
   const options = { attributes: true, attributeFilter: ATTRIBUTES };
   observer.observe(document.documentElement, options);

@@ -3,6 +3,7 @@
 import { copyButton, debounce, fill, focusedIn, h, icon, onResize } from "../base/dom";
 import { addTo, counted, grouped } from "../base/format";
 import type { Code, SelectedNodes, Stages } from "../base/protocol";
+import { clamp } from "../base/rectangles";
 import { titleOfStage } from "../base/stages";
 import {
   folded,
@@ -40,7 +41,7 @@ export class CodePanel {
   private readonly layout: HTMLElement;
   private readonly everything: HTMLButtonElement;
   private readonly copy: HTMLButtonElement;
-  private readonly grid = h("div.fxi-code-lines", { role: "grid", "aria-label": "Generated code" });
+  private readonly grid = h("div.fxi-code-lines.fxi-grow", { role: "grid", "aria-label": "Generated code" });
   private readonly stopResize: () => void;
   private code: Code = { state: "none", text: "", after: [], before: null, runs: [], isLinked: true };
   private stages: Stages | null = null;
@@ -73,7 +74,7 @@ export class CodePanel {
     ]);
     this.everything = h("button.fxi-button", { onclick: () => this.showAll() }, "Show all lines");
     this.copy = copyButton("Copy the code", () => textOf(this.code));
-    this.element = h("div.fxi-code-panel.fxi-column", [
+    this.element = h("div.fxi-code-panel.fxi-grow.fxi-column", [
       h("div.fxi-code-bar.fxi-row", this.words, this.everything, this.layout, this.copy),
       this.grid,
     ]);
@@ -414,7 +415,7 @@ export class CodePanel {
     if (steps === undefined) return null;
     const rows = [...this.grid.querySelectorAll<HTMLElement>(".fxi-code-row")];
     const here = rows.indexOf(at.closest<HTMLElement>(".fxi-code-row")!);
-    const row = rows[Math.max(0, Math.min(rows.length - 1, here + steps))]!;
+    const row = rows[clamp(here + steps, 0, rows.length - 1)]!;
     const side = at.dataset["side"] ?? "after";
     return (
       row.querySelector<HTMLElement>(`[data-side="${side}"]`) ??

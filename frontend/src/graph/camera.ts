@@ -2,7 +2,7 @@
 
 import type { LivePicture } from "./live_picture";
 import { areasOf, filled, placement, wholeOf, withBox, type Look, type Place, type Wish } from "./placement";
-import { around, overlap, type Point, type Rectangle, type Size } from "../base/rectangles";
+import { around, middle, overlap, type Point, type Rectangle, type Size } from "../base/rectangles";
 import {
   bringAll,
   bringInto,
@@ -11,7 +11,6 @@ import {
   fit,
   headOf,
   keepInSight,
-  middle,
   shiftNear,
   visiblePart,
   zoomAt,

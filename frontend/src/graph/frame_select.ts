@@ -1,6 +1,7 @@
 /** A frame that is drawn over a graph, and the boxes in it. */
 
 import { h } from "../base/dom";
+import { holds, type Rectangle } from "../base/rectangles";
 
 /** A pointer that has moved by less was not dragged. */
 const LEAST = 4;
@@ -19,16 +20,15 @@ export function drawFrame(
   const bounds = element.getBoundingClientRect();
   const gesture = new AbortController();
   const { signal } = gesture;
-  let area: Area | null = null;
+  let area: Rectangle | null = null;
   const move = (event: PointerEvent): void => {
     if (event.pointerId !== down.pointerId) return;
     const [dx, dy] = [event.clientX - down.clientX, event.clientY - down.clientY];
     if (!area && Math.hypot(dx, dy) < LEAST) return;
-    const left = down.clientX + Math.min(dx, 0);
-    const top = down.clientY + Math.min(dy, 0);
-    area = { left, top, right: left + Math.abs(dx), bottom: top + Math.abs(dy) };
-    frame.style.translate = `${left - bounds.left}px ${top - bounds.top}px`;
-    Object.assign(frame.style, { width: `${Math.abs(dx)}px`, height: `${Math.abs(dy)}px` });
+    const [x, y] = [down.clientX + Math.min(dx, 0), down.clientY + Math.min(dy, 0)];
+    area = { x, y, width: Math.abs(dx), height: Math.abs(dy) };
+    frame.style.translate = `${x - bounds.left}px ${y - bounds.top}px`;
+    Object.assign(frame.style, { width: `${area.width}px`, height: `${area.height}px` });
     element.append(frame);
   };
   const end = (event: PointerEvent): void => {
@@ -44,23 +44,10 @@ export function drawFrame(
   window.addEventListener("pointercancel", end, { signal });
 }
 
-interface Area {
-  left: number;
-  top: number;
-  right: number;
-  bottom: number;
-}
-
-function boxesIn(element: HTMLElement, area: Area): string[] {
+function boxesIn(element: HTMLElement, area: Rectangle): string[] {
   const inside = [...element.querySelectorAll<SVGElement>("[data-box]")].filter((box) => {
     const shape = box.querySelector(":scope > .fx-shape")?.getBoundingClientRect();
-    return (
-      shape &&
-      shape.left >= area.left &&
-      shape.top >= area.top &&
-      shape.right <= area.right &&
-      shape.bottom <= area.bottom
-    );
+    return shape && holds(area, shape);
   });
   return [...new Set(inside.map((box) => box.dataset["box"]!))];
 }

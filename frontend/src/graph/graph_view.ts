@@ -49,7 +49,7 @@ export class GraphView {
   /** Until there is a picture. */
   private readonly waiting = h("p.fxi-waiting.fxi-muted", { role: "status" }, "Loading the graph …");
   /** Shown where a wheel does nothing yet. */
-  private readonly hint = h("p.fxi-hint.fxi-muted", { "aria-hidden": "true" }, [
+  private readonly hint = h("p.fxi-hint.fxi-small.fxi-muted", { "aria-hidden": "true" }, [
     "Click the graph to move it with the wheel; with Ctrl it zooms",
   ]);
   readonly camera: Camera;
@@ -61,7 +61,7 @@ export class GraphView {
   private readonly stopResize: () => void;
 
   constructor(private readonly actions: GraphActions) {
-    this.element = h("div.fxi-graph", { tabindex: 0, role: "application" });
+    this.element = h("div.fxi-graph.fxi-grow", { tabindex: 0, role: "application" });
     this.camera = new Camera(this.element, this.layer, {
       changed: () => this.cameraMoved(),
       moved: (gliding) => actions.moved(gliding),

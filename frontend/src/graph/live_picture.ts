@@ -4,8 +4,7 @@ import { s, type Attributes } from "../base/dom";
 import { addTo, grouped } from "../base/format";
 import type { Box, Picture } from "../base/protocol";
 import { parseSvg } from "../base/sanitize";
-import { holds, type Point, type Rectangle } from "../base/rectangles";
-import { clamp } from "./viewport";
+import { clamp, holds, type Point, type Rectangle } from "../base/rectangles";
 
 const TOGGLE_RADIUS = 7.5;
 const FLAG_RADIUS = 8.5;
@@ -125,11 +124,10 @@ export class LivePicture {
   private enlargeTitle(element: SVGGElement, area: Rectangle): void {
     const title = element.querySelector<SVGTextElement>(":scope > .fx-title");
     if (!title) return;
-    const number = (name: string): number => Number(title.getAttribute(name));
-    const size = number("font-size");
-    const width = number("textLength") || (title.textContent ?? "").length * size * 0.6;
+    const size = numberOf(title, "font-size");
+    const width = numberOf(title, "textLength") || (title.textContent ?? "").length * size * 0.6;
     const room = Math.min((area.width - 8) / width, (area.height - 4) / size);
-    const down = area.y + area.height / 2 - (number("y") - size * 0.35);
+    const down = area.y + area.height / 2 - (numberOf(title, "y") - size * 0.35);
     title.style.setProperty("--larger", clamp(room, 1, MOST_ENLARGED).toFixed(2));
     title.style.setProperty("--down", `${down.toFixed(1)}px`);
   }
@@ -139,8 +137,8 @@ export class LivePicture {
     this.elements.set(id, element);
     const shape = element.querySelector(":scope > rect.fx-shape");
     if (!shape) return;
-    const number = (name: string): number => Number(shape.getAttribute(name)) || 0;
-    const [x, y, width, height] = [number("x"), number("y"), number("width"), number("height")];
+    const sizes = ["x", "y", "width", "height"].map((name) => numberOf(shape, name));
+    const [x, y, width, height] = sizes as [number, number, number, number];
     this.areas.set(id, { x: x + offset.x, y: y + offset.y, width, height });
     const toggle = element.querySelector("path.fx-toggle");
     const start = toggle?.getAttribute("d")?.match(/^M\s*(-?[\d.]+)[ ,]+(-?[\d.]+)/);
@@ -166,10 +164,9 @@ function pill({ x, y, width, height }: Rectangle, words: string, look: Attribute
 
 /** Returns what the name of a group stands on while it is away from its place. */
 function backOf(words: Element[]): SVGRectElement {
-  const number = (word: Element, name: string): number => Number(word.getAttribute(name)) || 0;
   const texts = words.filter(({ localName }) => localName === "text");
-  const end = (word: Element): number => number(word, "x") + number(word, "textLength");
-  const [x, y] = texts[0] ? [number(texts[0], "x") - 22, number(texts[0], "y") - 16] : [0, 0];
+  const end = (word: Element): number => numberOf(word, "x") + numberOf(word, "textLength");
+  const [x, y] = texts[0] ? [numberOf(texts[0], "x") - 22, numberOf(texts[0], "y") - 16] : [0, 0];
   const width = Math.max(0, ...texts.map(end)) - x + 8;
   const style = `--name: ${texts[0] ? end(texts[0]) - x + 8 : 0}px`;
   return s("rect.fxi-name-back", { x, y, width, height: 22, rx: 5, style });
@@ -187,6 +184,10 @@ function flag(x: number, y: number, marks: number[], picture: Picture): SVGGElem
     return group;
   });
   return s("g.fxi-flag", ...discs);
+}
+
+function numberOf(element: Element, attribute: string): number {
+  return Number(element.getAttribute(attribute)) || 0;
 }
 
 function canvasOffset(svg: SVGSVGElement): { x: number; y: number } {
@@ -214,14 +215,10 @@ export function shifts(
   for (const [id, area] of groups) {
     const above = moved.filter(({ area: outer }) => holds(outer, area)).map(({ bottom }) => bottom);
     const top = Math.max(visible.y, ...above);
-    const y = between(top - area.y, area.height - line);
-    const x = between(visible.x - area.x, area.width - SHORTEST);
+    const y = clamp(top - area.y, 0, area.height - line);
+    const x = clamp(visible.x - area.x, 0, area.width - SHORTEST);
     found.set(id, { x, y });
     if (y > 0) moved.push({ area, bottom: area.y + y + line });
   }
   return found;
-}
-
-function between(value: number, largest: number): number {
-  return Math.max(0, Math.min(value, largest));
 }

@@ -10,11 +10,11 @@ import {
   type Picture,
   type Stages,
 } from "../base/protocol";
+import { clamp } from "../base/rectangles";
 import { splitter } from "../base/splitter";
 import { titleOfStage } from "../base/stages";
 import { GraphView } from "./graph_view";
 import type { Painted } from "./overlays/overlay";
-import { clamp } from "./viewport";
 
 /** Panes are known by their numbers: 0 is that of the stage that is shown, and others follow from the left. */
 export interface PaneActions {
@@ -42,7 +42,7 @@ const KEYS = "Arrow keys follow edges, Enter opens and closes a group, f fits, s
 /** A graph with words above that say which stage it is, which are hidden where there is no other. */
 class Pane {
   readonly title = h("h3.fxi-cut");
-  readonly note = h("span.fxi-pane-note.fxi-cut.fxi-muted", { role: "status" });
+  readonly note = h("span.fxi-pane-note.fxi-grow.fxi-cut.fxi-small.fxi-muted", { role: "status" });
   private readonly choice: HTMLSelectElement;
   private readonly head: HTMLElement;
   readonly element: HTMLElement;
@@ -58,7 +58,7 @@ class Pane {
       title: "Show another stage in this pane",
       onchange: () => choose(Number(this.choice.value)),
     });
-    this.head = h("div.fxi-pane-head.fxi-row", { hidden: true }, [
+    this.head = h("div.fxi-pane-head.fxi-strip", { hidden: true }, [
       h("div.fxi-pane-stage.fxi-row", this.title, icon("chevron"), this.choice),
       this.note,
       iconButton("close", "Close this pane", () => choose(null)),

@@ -1,15 +1,14 @@
 /** Decides where to look when a picture, or the size of its window, is another than before. */
 
 import type { LivePicture } from "./live_picture";
-import { around, holds, overlap, type Point, type Rectangle, type Size } from "../base/rectangles";
+import { around, clamp, holds, middle, overlap } from "../base/rectangles";
+import type { Point, Rectangle, Size } from "../base/rectangles";
 import {
   bringInto,
-  clamp,
   firstLook,
   fit,
   follow,
   keepInSight,
-  middle,
   READABLE_SCALE,
   visiblePart,
   type Viewport,

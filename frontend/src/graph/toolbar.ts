@@ -21,7 +21,7 @@ export class Toolbar {
 
   /** Shows tools, and what else stands between them, from left to right. */
   constructor(...items: (Tool | HTMLElement)[]) {
-    this.element = h("div.fxi-toolbar.fxi-row", { role: "toolbar", "aria-label": "Graph" }, [
+    this.element = h("div.fxi-toolbar.fxi-strip", { role: "toolbar", "aria-label": "Graph" }, [
       items.map((item) => (item instanceof HTMLElement ? item : this.button(item))),
     ]);
     rove(this.element, "button, select");
@@ -37,7 +37,7 @@ export class Toolbar {
     const made = h(
       "button",
       {
-        class: `fxi-tool fxi-tool-${sign}${isNamed ? " fxi-tool-named" : ""}`,
+        class: `fxi-button fxi-tool fxi-tool-${sign}${isNamed ? " fxi-tool-named" : ""}`,
         "aria-label": label,
         title: key ? `${label} (${key})` : label,
         onclick: () => {

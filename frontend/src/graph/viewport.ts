@@ -1,6 +1,6 @@
 /** Where a picture lies in its window: `screen = picture * scale + (x, y)`. */
 
-import { around, type Point, type Rectangle, type Size } from "../base/rectangles";
+import { around, clamp, middle, type Point, type Rectangle, type Size } from "../base/rectangles";
 
 export interface Viewport {
   x: number;
@@ -145,10 +145,6 @@ export function difference(from: Point, to: Point): Point {
   return { x: to.x - from.x, y: to.y - from.y };
 }
 
-export function middle({ x, y, width, height }: Rectangle): Point {
-  return { x: x + width / 2, y: y + height / 2 };
-}
-
 /** Returns the part of the picture that the window shows. */
 export function visiblePart(viewport: Viewport, window: Size): Rectangle {
   return {
@@ -157,10 +153,6 @@ export function visiblePart(viewport: Viewport, window: Size): Rectangle {
     width: window.width / viewport.scale,
     height: window.height / viewport.scale,
   };
-}
-
-export function clamp(value: number, smallest: number, largest: number): number {
-  return Math.min(Math.max(value, smallest), Math.max(smallest, largest));
 }
 
 function shift(start: number, length: number, room: number): number {

@@ -91,7 +91,7 @@ export class BusyLine {
 }
 
 export class Banner {
-  readonly element = h("div.fxi-banner", { role: "alert", hidden: true });
+  readonly element = h("div.fxi-banner.fxi-strip", { role: "alert", hidden: true });
   private shown = 0;
 
   /** Shows an error, once: a dismissed one stays away. Without an error it goes. */
@@ -102,7 +102,7 @@ export class Banner {
     this.shown = error.number;
     fill(this.element, [
       icon("alert"),
-      h("div.fxi-banner-words.fxi-column.fxi-grow", h("strong", error.title), h("span", error.text)),
+      h("div.fxi-banner-words.fxi-column.fxi-grow", h("strong.fxi-bad", error.title), h("span", error.text)),
       iconButton("close", "Dismiss", () => (this.element.hidden = true)),
     ]);
     this.element.hidden = false;
@@ -110,11 +110,12 @@ export class Banner {
 }
 
 export class FilterBar {
-  private readonly words = h("p.fxi-grow", { role: "status" });
-  readonly element = h("div.fxi-found-bar.fxi-row", { role: "group", "aria-label": "Filter", hidden: true }, [
-    this.words,
-    iconButton("close", "Clear filter", () => this.end(), "Esc"),
-  ]);
+  private readonly words = h("p.fxi-grow.fxi-scroll", { role: "status" });
+  readonly element = h(
+    "div.fxi-found-bar.fxi-strip",
+    { role: "group", "aria-label": "Filter", hidden: true },
+    [this.words, iconButton("close", "Clear filter", () => this.end(), "Esc")],
+  );
   private found: NodesFound | null = null;
 
   constructor(private readonly end: () => void) {}
@@ -149,9 +150,9 @@ export interface PreviewActions {
 
 export class PreviewBar {
   private readonly words = h("p", { role: "status" });
-  private readonly buttons = h("div.fxi-preview-buttons");
+  private readonly buttons = h("div.fxi-preview-buttons.fxi-row");
   readonly element = h(
-    "div.fxi-preview.fxi-row.fxi-wrap",
+    "div.fxi-preview.fxi-strip.fxi-wrap",
     { role: "group", "aria-label": "Preview", hidden: true },
     this.words,
     this.buttons,

@@ -12,7 +12,7 @@ export function contentsPage(contents: WrittenContents, address: (number: number
   return h("div.fxi-overview.fxi-column", [
     h("h1", title),
     notes.map((words) => h("p", words)),
-    h("div.fxi-table-scroll", { tabindex: 0, role: "region", "aria-label": "Graphs" }, [
+    h("div.fxi-table-scroll.fxi-scroll", { tabindex: 0, role: "region", "aria-label": "Graphs" }, [
       h("table.fxi-table", [
         h("thead", h("tr", ...COLUMNS.map((name) => h("th", { scope: "col" }, name)))),
         h("tbody", ...graphs.map((row, i) => rowOf(row, address(i + 1)))),

@@ -31,9 +31,9 @@ export interface DetailActions {
 const ENDS = { first: 8, last: 3 };
 
 export class DetailsPanel {
-  private readonly body = h("div.fxi-panel-body");
+  private readonly body = h("div.fxi-panel-body.fxi-grow.fxi-scroll");
   readonly element = h(
-    "section.fxi-panel.fxi-column.fxi-details",
+    "section.fxi-panel.fxi-grow.fxi-column.fxi-details",
     { "aria-label": "Details", tabindex: -1 },
     [this.body],
   );

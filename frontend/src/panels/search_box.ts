@@ -25,7 +25,7 @@ let numberOfBoxes = 0;
 export class SearchBox {
   private readonly id = `fxi-search-${(numberOfBoxes += 1)}`;
   private readonly askSoon = debounce(() => this.ask(), 120);
-  private readonly list = h("ul", { id: this.id, role: "listbox", "aria-label": "Results" });
+  private readonly list = h("ul.fxi-scroll", { id: this.id, role: "listbox", "aria-label": "Results" });
   private readonly note = h("p.fxi-search-note.fxi-muted", { id: `${this.id}-note`, role: "status" });
   private readonly popup = h(
     "div.fxi-results",
@@ -53,7 +53,7 @@ export class SearchBox {
     onblur: () => setTimeout(() => this.hide(), 150),
   });
   private readonly help = FIELDS.map(({ field, example, words }) => ({
-    element: h("li.fxi-search-field", h("code", example), h("small", words)),
+    element: h("li.fxi-search-field", h("code", example), h("small.fxi-small.fxi-muted", words)),
     choose: () => this.begin(`${field}:`),
   }));
   readonly element = h("div.fxi-search", { role: "search" }, icon("search"), this.input, this.popup);
@@ -212,11 +212,11 @@ export class SearchBox {
 function resultRow({ kind, name, text }: SearchResult): HTMLElement {
   return h("li", [
     h("span", { class: `fxi-result-kind fx-${kind}` }, kind),
-    h("span.fxi-result-words.fxi-column", h("strong.fxi-cut", name), h("small.fxi-cut", text)),
+    h("span.fxi-column.fxi-grow", h("strong.fxi-cut", name), h("small.fxi-cut.fxi-small.fxi-muted", text)),
   ]);
 }
 
 function allRow(nodes: number): HTMLElement {
   const words = nodes === 1 ? "Show it in the graph" : `Show all ${grouped(nodes)} in the graph`;
-  return h("li.fxi-search-all", icon("target"), h("span", words), h("kbd", "Shift + Enter"));
+  return h("li.fxi-search-all", icon("target"), h("span", words), h("kbd.fxi-muted", "Shift + Enter"));
 }

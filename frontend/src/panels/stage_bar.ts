@@ -6,7 +6,7 @@ import { inRow, NOTHING_BESIDE, possible } from "../base/stages";
 import type { Comparison, LookedAt, Stages } from "../base/protocol";
 
 export class StageBar {
-  readonly element = h("div.fxi-stages.fxi-row", { role: "group", "aria-label": "Stage", hidden: true });
+  readonly element = h("div.fxi-stages.fxi-strip", { role: "group", "aria-label": "Stage", hidden: true });
 
   private readonly slider = new StageSlider((stage) => this.goTo(stage));
   private readonly choices = h("div.fxi-stage-choices.fxi-row");
@@ -24,7 +24,7 @@ export class StageBar {
     const title = "Move and zoom all graphs together (l)";
     const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
     this.link = h(
-      "button.fxi-button.fxi-together",
+      "button.fxi-button.fxi-together.fxi-small",
       { title, "aria-label": "Move together", onclick: action },
       icon("link"),
       h("span", "Move together"),
@@ -93,7 +93,9 @@ export class StageBar {
         ),
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
-      h("button.fxi-way", { "aria-pressed": pressed, title, onclick: () => !pressed && action() }, [label]);
+      h("button.fxi-way.fxi-cut", { "aria-pressed": pressed, title, onclick: () => !pressed && action() }, [
+        label,
+      ]);
     const ways =
       comparisons.length > 0 &&
       h("div.fxi-ways", { role: "group", "aria-label": "How stages are compared" }, [
@@ -138,7 +140,7 @@ export class StageBar {
 
   private filter(): HTMLElement {
     return h(
-      "button.fxi-button.fxi-only-changed",
+      "button.fxi-button.fxi-only-changed.fxi-small",
       {
         "aria-pressed": this.onlyChanged,
         title: "Only passes that changed something",

@@ -5,7 +5,7 @@ import { counted } from "../base/format";
 import type { Remark, Remarks } from "../base/wire";
 
 export class TraceBanner {
-  readonly element = h("section.fxi-remarks", { "aria-label": "Remarks", hidden: true });
+  readonly element = h("section.fxi-remarks.fxi-strip", { "aria-label": "Remarks", hidden: true });
   private readonly count = h("span");
   /** Brings the line back. */
   readonly sign = h("button.fxi-button.fxi-remark-sign", { hidden: true, onclick: () => this.showAgain() }, [
@@ -24,7 +24,7 @@ export class TraceBanner {
     fill(this.element, [
       h("details.fxi-grow", [
         h("summary", icon("chevron"), icon("alert"), h("span", `${about}: `, h("b", words))),
-        h("ul", list.map(remarkItem)),
+        h("ul.fxi-scroll", list.map(remarkItem)),
       ]),
       iconButton("close", "Dismiss the remarks", () => this.dismiss()),
     ]);

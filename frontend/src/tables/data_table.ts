@@ -66,7 +66,11 @@ function rowsOf({ columns, rows }: Table) {
 
 export class DataTable {
   readonly element: HTMLElement;
-  private readonly scroll = h("div.fxi-table-scroll", { tabindex: 0, role: "group", "aria-label": "Table" });
+  private readonly scroll = h("div.fxi-table-scroll.fxi-grow.fxi-scroll", {
+    tabindex: 0,
+    role: "group",
+    "aria-label": "Table",
+  });
   private readonly filter: HTMLInputElement;
   private readonly found = h("span.fxi-muted", { role: "status" });
   private readonly bar: HTMLElement;
@@ -98,8 +102,8 @@ export class DataTable {
         this.look();
       },
     });
-    this.bar = h("div.fxi-filter-bar.fxi-row", this.filter, this.found);
-    this.element = h("div.fxi-table-frame.fxi-column", this.chart, this.bar, this.scroll);
+    this.bar = h("div.fxi-filter-bar.fxi-small.fxi-row", this.filter, this.found);
+    this.element = h("div.fxi-table-frame.fxi-grow.fxi-column", this.chart, this.bar, this.scroll);
   }
 
   show(table: Table): void {
@@ -239,7 +243,7 @@ export class DataTable {
             : kind === "picture" && this.layOut && cell !== null
               ? pictureButton(name, String(cell), this.layOut)
               : kind === "bool" && cell !== null
-                ? h("span", { class: cell === true ? "fxi-yes" : "fxi-no" }, [
+                ? h("span", { class: `fxi-yes-no ${cell === true ? "fxi-good" : "fxi-muted"}` }, [
                     icon(cell === true ? "check" : "close"),
                     text,
                   ])

@@ -5,16 +5,7 @@ import { withUnit } from "../base/format";
 import type { Chart } from "../base/wire";
 
 const HEIGHT = 100;
-const COLOURS = [
-  "module-line",
-  "io-line",
-  "mark-0",
-  "call-line",
-  "grp-line",
-  "mark-2",
-  "attr-line",
-  "mark-1",
-];
+const COLOURS = "module-line io-line mark-0 call-line grp-line mark-2 attr-line mark-1".split(" ");
 
 /** Draws a chart; a click leads to the node there, which hovering names. */
 export function stackedChart({ names, kinds, before }: Chart, jump: (name: string) => void): HTMLElement {
@@ -60,7 +51,7 @@ export function stackedChart({ names, kinds, before }: Chart, jump: (name: strin
   tell(peak);
   const legend = kinds.map(({ title }, i) => h("li", h("i", { style: colourOf(i) }), title));
   if (before !== null) legend.push(h("li", h("i.fxi-area-before"), "Peak of the original"));
-  return h("figure.fxi-chart-frame", svg, told, h("ul.fxi-chart-legend.fxi-muted", legend));
+  return h("figure.fxi-chart-frame", svg, told, h("ul.fxi-chart-legend.fxi-wrap.fxi-muted", legend));
 }
 
 function colourOf(area: number): string {

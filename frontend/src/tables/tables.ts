@@ -3,13 +3,13 @@
 import { DataTable, type LayOut } from "./data_table";
 import {
   type Child,
-  closeMenu,
   copyButton,
   fill,
   focusedIn,
   h,
   icon,
   menu,
+  menuItem,
   onResize,
   textButton,
 } from "../base/dom";
@@ -48,7 +48,7 @@ const TITLES: Record<string, string> = {
 
 export class TablesPanel {
   readonly element: HTMLElement;
-  private readonly body = h("div.fxi-tab-body.fxi-column", { role: "tabpanel", tabindex: -1 });
+  private readonly body = h("div.fxi-tab-body.fxi-grow.fxi-column", { role: "tabpanel", tabindex: -1 });
   private readonly tabs = h("div.fxi-tabs", { role: "tablist", "aria-label": "Tables" });
   /** Tabs for which the line has no room. */
   private readonly more: HTMLDetailsElement;
@@ -83,7 +83,7 @@ export class TablesPanel {
     this.more = menu({ title: "More tables" }, "More", this.moreItems);
     this.more.classList.add("fxi-more-tabs");
     const space = h("span.fxi-space");
-    const head = h("header.fxi-panel-head.fxi-row", this.tabs, this.more, space, this.copy, this.fold);
+    const head = h("header.fxi-panel-head.fxi-strip", this.tabs, this.more, space, this.copy, this.fold);
     this.element = h("section.fxi-panel.fxi-column.fxi-tables", { "aria-label": "Tables" }, head, this.body);
     this.tabs.addEventListener("keydown", (event) => this.onKey(event));
     this.stopResize = onResize(head, () => this.makeRoom());
@@ -145,17 +145,10 @@ export class TablesPanel {
     }
     fill(this.moreItems, [
       hidden.map(({ dataset, textContent }) =>
-        h(
-          "button.fxi-item",
-          {
-            onclick: () => {
-              closeMenu(this.more);
-              this.choose(dataset["tab"]!);
-              this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
-            },
-          },
-          textContent,
-        ),
+        menuItem(textContent, () => {
+          this.choose(dataset["tab"]!);
+          this.tabs.querySelector<HTMLElement>("[tabindex='0']")?.focus();
+        }),
       ),
     ]);
   }

@@ -57,7 +57,7 @@ export class AxesControls {
         ),
       ],
     );
-    return h("label.fxi-axis.fxi-row", h("span", title), select);
+    return h("label.fxi-axis.fxi-small.fxi-row", h("span", title), select);
   }
 
   /** Shows a dimension as rows or columns; if it was the other, the two change places. */
@@ -90,7 +90,7 @@ export class AxesControls {
       onchange: () => (number.value = slider.value),
     });
     this.fields.set(dimension, { slider, number });
-    return h("div.fxi-axis.fxi-row.fxi-axis-index", [
+    return h("div.fxi-axis.fxi-small.fxi-row.fxi-axis-index", [
       h("span", { "aria-hidden": "true" }, `dim ${dimension}`),
       slider,
       number,
@@ -101,7 +101,7 @@ export class AxesControls {
   /** Says an index that nobody can change. */
   private place(dimension: number): HTMLElement {
     const words = `dim ${dimension}: index ${this.axes.index[dimension]} of ${this.shape[dimension]}`;
-    return h("span.fxi-axis.fxi-row.fxi-muted", words);
+    return h("span.fxi-axis.fxi-small.fxi-row.fxi-muted", words);
   }
 
   private ask(axes: Axes): void {

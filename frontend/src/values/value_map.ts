@@ -2,6 +2,7 @@
 
 import { fill, h, onResize } from "../base/dom";
 import { grouped, withUnit } from "../base/format";
+import { clamp } from "../base/rectangles";
 import { cellsOf, numbersOf } from "../base/values";
 import { colourOf, type Colours, type Scale, scaleOf } from "./colour_scale";
 import type { TensorInfo, TensorMap } from "../base/wire";
@@ -167,7 +168,7 @@ export class ValueMap {
     if (event.key === "Home") this.at = [row, 0];
     else if (event.key === "End") this.at = [row, columns - 1];
     else if (step && this.at)
-      this.at = [clamp(row + step[0], rows - 1), clamp(column + step[1], columns - 1)];
+      this.at = [clamp(row + step[0], 0, rows - 1), clamp(column + step[1], 0, columns - 1)];
     else if (step) this.at = [0, 0];
     else return;
     event.preventDefault();
@@ -180,7 +181,7 @@ export class ValueMap {
     const { left, top, width, height } = this.canvas.getBoundingClientRect();
     const [rows, columns] = this.map.size;
     const share = (at: number, size: number, count: number): number =>
-      clamp(Math.floor((at / size) * count), count - 1);
+      clamp(Math.floor((at / size) * count), 0, count - 1);
     this.at = [share(event.clientY - top, height, rows), share(event.clientX - left, width, columns)];
     this.read();
   }
@@ -207,7 +208,7 @@ export class ValueMap {
   private cellOf(index: number[]): [row: number, column: number] | null {
     const { rows, columns, block, size } = this.map!;
     const place = (dimension: number | null, which: 0 | 1): number =>
-      dimension === null ? 0 : clamp(Math.floor(index[dimension]! / block[which]), size[which] - 1);
+      dimension === null ? 0 : clamp(Math.floor(index[dimension]! / block[which]), 0, size[which] - 1);
     return [place(rows, 0), place(columns, 1)];
   }
 }
@@ -223,10 +224,6 @@ function exact(cell: number): string {
   if (Number.isNaN(cell)) return "NaN";
   if (!Number.isFinite(cell)) return cell > 0 ? "∞" : "−∞";
   return String(Number.isInteger(cell) ? cell : Number(cell.toPrecision(7)));
-}
-
-function clamp(place: number, last: number): number {
-  return Math.max(0, Math.min(last, place));
 }
 
 export class SmallMaps {

@@ -30,7 +30,7 @@ export class ValueSection {
   private readonly axes: AxesControls;
   private readonly numbers = h("div.fxi-values-numbers");
   private readonly choice = h("div.fxi-values-choice.fxi-row.fxi-wrap");
-  private readonly problem = h("p.fxi-values-problem", { role: "status" });
+  private readonly problem = h("p.fxi-values-problem.fxi-bad", { role: "status" });
   private shown: ShownValues | null = null;
   private value: NodeValue | null = null;
 
@@ -71,9 +71,9 @@ export class ValueSection {
     const cancel =
       isPending && this.actions.canCancel() && textButton("Cancel", "", () => this.actions.cancel());
     const words = state !== "ready" && text;
-    const kind = state === "failed" ? "fxi-values-problem" : "fxi-muted";
+    const kind = state === "failed" ? "fxi-values-problem fxi-bad" : "fxi-muted";
     return [
-      h("div.fxi-values-head.fxi-row.fxi-wrap", h("h3", "Values"), press, cancel),
+      h("div.fxi-values-head.fxi-row.fxi-wrap", h("h3.fxi-grow.fxi-small", "Values"), press, cancel),
       words && h("p", { class: kind, role: "status" }, state === "failed" && icon("alert"), words),
     ];
   }
@@ -166,7 +166,7 @@ export class ValueSection {
         [
           kinds.map(({ tensor, place }) =>
             h(
-              "button.fxi-way",
+              "button.fxi-way.fxi-cut",
               {
                 ...{ "data-focus": tensor.kind },
                 "aria-pressed": tensor === chosen,
@@ -212,7 +212,7 @@ export function inputChoices(inputs: InputChoices, choose: (name: string) => voi
   const number = chosen.startsWith(BATCH) ? chosen.slice(BATCH.length) : "";
   const listed = isListed ? choices : [...choices, { name: chosen, title: chosen }];
   return h("div.fxi-values-inputs.fxi-row.fxi-wrap", [
-    h("label.fxi-row", [
+    h("label.fxi-row.fxi-muted", [
       "On ",
       h(
         "select",
@@ -224,7 +224,7 @@ export function inputChoices(inputs: InputChoices, choose: (name: string) => voi
       ),
     ]),
     batches > 0 &&
-      h("label.fxi-row", { title: `A number from 0 to ${grouped(batches - 1)}` }, [
+      h("label.fxi-row.fxi-muted", { title: `A number from 0 to ${grouped(batches - 1)}` }, [
         "or batch ",
         h("input", {
           ...{ type: "number", min: 0, max: batches - 1, step: 1, value: number, "data-focus": "batch" },

@@ -9,22 +9,9 @@ export const VIEW_AT_FIRST: ViewState = {
   ...PLAIN,
 };
 
-const KEYS = [
-  "stage",
-  "compare",
-  "beside",
-  "between",
-  "open",
-  "query",
-  "colours",
-  "node",
-  "group",
-  "pane",
-  "lines",
-  "shapes",
-  "styles",
-  "all",
-];
+const KEYS = "stage compare beside between open query colours node group pane lines shapes styles all".split(
+  " ",
+);
 const BELOW = "below";
 const LONGEST = 20_000;
 

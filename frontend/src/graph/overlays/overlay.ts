@@ -2,6 +2,7 @@
 
 import type { Overlay, Picture } from "../../base/protocol";
 import type { Cell } from "../../base/wire";
+import { clamp } from "../../base/rectangles";
 import { kindsOf, numberOf, percent, withUnit } from "../../base/format";
 
 export const NUMBER_OF_KINDS = 8;
@@ -64,7 +65,7 @@ function paints(
     const label = overlay.labels?.[id] ?? "";
     if (box.kind === "cluster") boxes.set(id, { words, label: "" });
     else if (overlay.isText) boxes.set(id, { words, label });
-    else if (scale) boxes.set(id, { level: scale.level(numberOf(value)!), words, label });
+    else if (scale) boxes.set(id, { level: clamp(scale.level(numberOf(value)!) || 0, 0, 1), words, label });
     else boxes.set(id, { kind: Math.min(kinds.indexOf(String(value)), NUMBER_OF_KINDS - 1), words, label });
   }
   return boxes;
@@ -80,6 +81,7 @@ export function wordsOf(value: Cell, overlay: Overlay): string {
 }
 
 interface Scale {
+  /** From 0 to 1; of infinity it may be beyond, or NaN. */
   level(value: number): number;
   ends: [string, string];
 }
@@ -92,7 +94,7 @@ function numbers(overlay: Overlay, values: (number | null)[]): Scale {
   const low = Math.min(...finite);
   if (overlay.combine === "sum" && low >= 0) {
     return {
-      level: (value) => clamp(high ? value / high : 0),
+      level: (value) => (high ? value / high : 0),
       ends: [withUnit(0, overlay.unit), withUnit(high, overlay.unit)],
     };
   }
@@ -101,20 +103,16 @@ function numbers(overlay: Overlay, values: (number | null)[]): Scale {
   if (low >= 0 && smallest < high) {
     const span = Math.log(high / smallest);
     return {
-      level: (value) => (value > 0 ? clamp(0.12 + (0.88 * Math.log(value / smallest)) / span) : 0),
+      level: (value) => (value > 0 ? 0.12 + (0.88 * Math.log(value / smallest)) / span : 0),
       ends: [withUnit(low, overlay.unit), withUnit(high, overlay.unit)],
     };
   }
   const span = Math.max(...finite) - low;
   return {
-    level: (value) => clamp(span ? (value - low) / span : value > 0 ? 1 : 0),
+    level: (value) => (span ? (value - low) / span : value > 0 ? 1 : 0),
     ends: [
       withUnit(finite.length ? low : 0, overlay.unit),
       withUnit(finite.length ? Math.max(...finite) : 0, overlay.unit),
     ],
   };
-}
-
-function clamp(level: number): number {
-  return Number.isNaN(level) ? 0 : Math.min(1, Math.max(0, level));
 }

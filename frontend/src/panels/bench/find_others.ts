@@ -29,7 +29,7 @@ let lists = 0;
 
 export class FindOthers {
   private readonly words = h("p", { role: "status" });
-  private readonly buttons = h("div.fxi-preview-buttons");
+  private readonly buttons = h("div.fxi-preview-buttons.fxi-row");
   private readonly body = h("div.fxi-others");
   private readonly names = h("datalist", { id: `fxi-functions-${(lists += 1)}` });
   private readonly field = h("input", {

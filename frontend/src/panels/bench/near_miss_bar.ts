@@ -16,7 +16,7 @@ const LEGEND: Role[] = ["fits", "passed", "misfit"];
 
 export class NearMissBar {
   private readonly words = h("p", { role: "status" });
-  private readonly buttons = h("div.fxi-preview-buttons");
+  private readonly buttons = h("div.fxi-preview-buttons.fxi-row");
   private readonly body = h("div.fxi-relaxed");
   readonly element = h("section.fxi-bench", { "aria-label": "Near miss", hidden: true }, [
     h("div.fxi-bench-head.fxi-row.fxi-wrap", this.words, this.buttons),
@@ -44,7 +44,7 @@ export class NearMissBar {
     ]);
     const roles = new Set(Object.values(miss.roles));
     fill(this.body, [
-      h("ul.fxi-roles.fxi-row.fxi-wrap", { "aria-label": "Legend" }, [
+      h("ul.fxi-roles.fxi-small.fxi-row.fxi-wrap", { "aria-label": "Legend" }, [
         LEGEND.filter((role) => roles.has(role)).map((role) =>
           h(
             "li.fxi-row",

@@ -19,7 +19,7 @@ export class RewriteBar {
     ...{ type: "range", min: 1, step: 1, "aria-label": "Rewrite" },
     oninput: () => this.choose(Number(this.slider.value)),
   });
-  private readonly buttons = h("div.fxi-preview-buttons");
+  private readonly buttons = h("div.fxi-preview-buttons.fxi-row");
   private readonly lines = h("div.fxi-rewrite-lines");
   readonly element = h("section.fxi-bench", { "aria-label": "Rewrites", hidden: true }, [
     h("div.fxi-bench-head.fxi-row.fxi-wrap", this.words, this.slider, this.buttons),

@@ -20,8 +20,8 @@ export class PassErrors {
     return h("div.fxi-card-error", [
       icon("alert"),
       h("div.fxi-grow", [
-        h("p.fxi-error-words", { tabindex: 0 }, text),
-        place && h("p.fxi-error-line", { title: file }, h("span", place), code && h("code", code)),
+        h("p.fxi-error-words.fxi-scroll", { tabindex: 0 }, text),
+        place && h("p.fxi-error-line.fxi-wrap", { title: file }, h("span", place), code && h("code", code)),
         node && h("p", ["At the node ", nodeLink(node, () => this.jump(node, stage))]),
         error.traceback.length > 0 && this.traceback(key, error),
       ]),

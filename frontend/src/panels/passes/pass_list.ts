@@ -40,9 +40,9 @@ const OF_CARDS = ".fxi-card-head button, .fxi-reasons > summary, .fxi-preview-bu
 
 export class PassList {
   readonly element: HTMLElement;
-  private readonly list = h("div.fxi-cards");
+  private readonly list = h("div.fxi-cards.fxi-grow.fxi-scroll");
   private readonly drawn: () => void;
-  private readonly made = h("div.fxi-made.fxi-muted", { role: "note", hidden: true });
+  private readonly made = h("div.fxi-made.fxi-small.fxi-muted", { role: "note", hidden: true });
   private readonly undo: HTMLButtonElement;
   private readonly redo: HTMLButtonElement;
   private readonly reset: HTMLButtonElement;
@@ -73,7 +73,7 @@ export class PassList {
     this.options = new OptionSwitches((name, on) => actions.setOption(name, on));
     this.drawn = rove(this.list, OF_CARDS, ".fxi-card-name");
     this.element = h("section.fxi-panel.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
-      h("header.fxi-panel-head.fxi-row", [
+      h("header.fxi-panel-head.fxi-strip", [
         h("h2", "Passes"),
         h("span.fxi-space"),
         this.offers.button,
@@ -353,13 +353,13 @@ export class PassList {
       pass.on ? "Changed: apply again" : "Changed: import again",
       title,
       () => this.actions.reload(pass.signature),
-      { class: "fxi-reload", "data-focus": `reload-${pass.key}`, disabled: this.busy },
+      { class: "fxi-reload fxi-small", "data-focus": `reload-${pass.key}`, disabled: this.busy },
     );
   }
 
   private stepButton(pass: Pass): HTMLElement {
     const title = `Show the rewrites of ${pass.name} one by one`;
-    const more = { class: "fxi-step", "data-focus": `step-${pass.key}`, disabled: this.busy };
+    const more = { class: "fxi-step fxi-small", "data-focus": `step-${pass.key}`, disabled: this.busy };
     return textButton("Step through", title, () => this.actions.step(pass), more);
   }
 
@@ -369,7 +369,7 @@ export class PassList {
     const isShown = pass.signature === this.previewed;
     const title = isShown ? "End the preview (Esc)" : `Show what ${pass.name} would do, without applying it`;
     return textButton("Preview", title, () => this.actions.preview(isShown ? null : pass.signature), {
-      ...{ class: "fxi-preview-button", "data-focus": `preview-${pass.key}` },
+      ...{ class: "fxi-preview-button fxi-small", "data-focus": `preview-${pass.key}` },
       ...{ "aria-pressed": isShown, "aria-label": `Preview ${pass.name}`, disabled: this.busy },
     });
   }
