@@ -23,7 +23,6 @@ from fxlab.session import Session
 from fxlab.session.session_of import session_of
 from fxlab.sources import ModelLike
 from fxlab.transformations import Transformation
-from fxlab.validation.tensor_values.statistics import Statistics
 from fxlab.view_model.details import Describer
 from fxlab.view_model.graph_data.metrics import METRICS, PAINTS
 from fxlab.view_model.graph_data.session_graphs import SessionGraphs
@@ -256,10 +255,7 @@ def _data_now(session: Session, measure: bool, values: bool, colours: _Colours) 
     last = len(session.applied)
     of_last = [graphs.alone(last), *([graphs.merged(last, 0)] if last else [])]
     outputs = outputs_state(session)
-    is_judged = outputs["state"] == "ready" and measure
-    # Of the weights that are kept the verdicts on all stages run copies.
-    with session.reference_run().weights_kept() if is_judged else contextlib.nullcontext():
-        tables = _tables(session, outputs, explained, unchanged, measure)
+    tables = _tables(session, outputs, explained, unchanged, measure)
     tables["more"] += colours.tables()
     data = graphs.data.take()
     data |= {"metrics": METRICS, "paints": PAINTS, "matches": matched_nodes(explained)}
@@ -287,12 +283,11 @@ def _graphs(
 ) -> SessionGraphs:
     """Write every stage, and its differences from others, as one graph and as two."""
     graphs, last = SessionGraphs(session), len(session.applied)
-    weights: dict[tuple[Any, ...], Statistics] = {}
     data = graphs.data
     for number, stage in enumerate(session.stages):
         alone = graphs.alone(number)
         graphs.code(number)
-        measured = _overlays(Subject(stage, session.original, session.inputs, weights), measure)
+        measured = _overlays(Subject(stage, session.original, session.inputs), measure)
         own = session.compiled.overlays() if session.compiled else []
         for overlay in (*measured, *own, *given):
             data.add_overlay(alone, overlay)

@@ -39,8 +39,6 @@ class Subject:
     graph_module: fx.GraphModule
     original: fx.GraphModule | None = None
     inputs: Inputs | None = None
-    weights: dict[tuple[Any, ...], Statistics] | None = None
-    """Statistics of weights that are known, for subjects that share them."""
 
     @property
     def can_run(self) -> bool:
@@ -58,7 +56,7 @@ class Subject:
         """Statistics of the tensors of each node, by its name; from one run for all overlays."""
         if self.inputs is None:
             raise ValueError("inputs: expected what the model is called with, got None.")
-        return statistics_by_node(self.graph_module, self.inputs, self.weights)
+        return statistics_by_node(self.graph_module, self.inputs)
 
     @cached_property
     def errors(self) -> pd.DataFrame:

@@ -41,7 +41,7 @@ from fxlab.models.model_state import ModelState, memory_of
 from fxlab.models.tensor_state import named_tensors
 from fxlab.node_info import dtype_name
 from fxlab.torch_private import FakeTensor, TorchDispatchMode, found
-from fxlab.validation.alignment.fingerprint import Fingerprint, fills_its_memory
+from fxlab.validation.alignment.fingerprint import fills_its_memory
 from fxlab.values.nested import parted, tensors_inside
 
 _number_of_operator: Callable[[], int] = found(
@@ -64,10 +64,11 @@ class _Memory:
     views: dict[tuple[Any, ...], tuple[int, int]] = field(default_factory=dict)
     latest: tuple[int, int] = (-1, -1)
     """The step that has written it last, and the time."""
-    filled: tuple[tuple[Any, ...], int, Value] | None = None
-    """A tensor that has all its elements: the geometry, the time, and the value."""
     weight: int | None = None
     """The step of the weight that lies there."""
+    whole: tuple[Any, ...] | None = None
+    """The place of a tensor that fills it, if the second run has measured one; and how far that has moved."""
+    moved: float | None = None
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -345,49 +346,37 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for number, tensor in enumerate(written or ()):
             key = key_of(tensor)
             if key is not None:
-                self._memory.setdefault(key[0], _Memory()).latest = step, self._time
+                memory = self._memory.setdefault(key[0], _Memory())
+                memory.latest, memory.whole = (step, self._time), None
                 if key not in returned:
                     found.append((("written", number), tensor))
         for path, tensor in found:
             tensor = local_part(tensor)
             value = Value(path, tuple(int(size) for size in tensor.shape), dtype_name(tensor.dtype), None)
             self.run.steps[step].values.append(value)
-            key = key_of(tensor)
-            memory = None if key is None else self._memory.setdefault(key[0], _Memory())
-            if has_values and key is not None:
-                self._take_fingerprint(value, step, tensor, key[1], memory)
-            if memory is not None and key is not None:
+            if (key := key_of(tensor)) is not None:
+                memory = self._memory.setdefault(key[0], _Memory())
                 memory.views[key[1]] = step, self._time
+                if has_values:
+                    self._take_fingerprint(value, step, tensor, memory)
 
-    def _take_fingerprint(
-        self, value: Value, step: int, tensor: torch.Tensor, geometry: tuple[Any, ...], memory: _Memory | None
-    ) -> None:
+    def _take_fingerprint(self, value: Value, step: int, tensor: torch.Tensor, memory: _Memory) -> None:
         """Take the fingerprint of a value; in the second run, its distance from that of the first."""
-        assert memory is not None
-        offset, shape, stride, dtype = geometry
-        first = self._value_of_first(step)
-        if self._first is not None and (first is None or self.run.steps[step].kind in (WEIGHT, INPUT)):
-            return
-        source = None
-        if memory.filled is not None and memory.latest[1] <= memory.filled[1]:
-            (its_offset, its_shape, its_stride, its_dtype), _, filled = memory.filled
-            is_same = (offset, tensor.numel(), dtype) == (its_offset, math.prod(its_shape), its_dtype)
-            if is_same and filled.fingerprint is not None and fills_its_memory(shape, stride):
-                source = filled
-        if source is None:
+        if self._first is None:
             value.fingerprint = fingerprint_of(tensor)
-        elif first is None:
-            assert source.fingerprint is not None
-            value.fingerprint = Fingerprint.of_view(tensor, source.fingerprint, its_shape, its_stride)
-        if first is not None and first.fingerprint is not None:
-            if source is not None:
-                value.moved, value.fingerprint = source.moved, source.fingerprint
-            elif value.fingerprint is not None:
-                apart = first.fingerprint.moved_by(value.fingerprint)
-                value.moved = apart if apart < 1 else None
-            first.moved = value.moved
-        if source is None and fills_its_memory(shape, stride):
-            memory.filled = geometry, self._time, value
+            return
+        first = self._value_of_first(step)
+        if first is None or first.fingerprint is None or self.run.steps[step].kind in (WEIGHT, INPUT):
+            return
+        whole = tensor.storage_offset(), tensor.numel(), tensor.dtype
+        is_whole = fills_its_memory(tensor.shape, tensor.stride())
+        if is_whole and memory.whole == whole:  # the same elements in another shape or order
+            first.moved = memory.moved
+        elif (found := fingerprint_of(tensor)) is not None:
+            apart = first.fingerprint.moved_by(found)
+            first.moved = apart if apart < 1 else None
+            if is_whole:
+                memory.whole, memory.moved = whole, first.moved
 
     def _is_view_of_weight(self, result: Any) -> bool:
         """Tell whether an operator has returned a weight in another shape or order, and note that it has."""

@@ -91,26 +91,6 @@ class Fingerprint:
             shape,
         )
 
-    @classmethod
-    def of_view(
-        cls, view: torch.Tensor, source: Fingerprint, shape: Sequence[int], stride: Sequence[int]
-    ) -> Fingerprint:
-        """Take that of a tensor that has all elements of another, of this shape and stride, from its own."""
-        values, unit = _measurable(view), source.scale or 1.0
-        if any(source.special) or not _SMALL < unit < 1 / _SMALL:
-            return cls.of(view)
-        flat, along = source.flat, source.along
-        sizes = [size for size in view.shape if size > 1]
-        is_turned = sorted(_steps(view.shape, view.stride())) == sorted(_steps(shape, stride))
-        # Two contiguous tensors of one memory have their elements in the same order.
-        if not (view.is_contiguous() and _is_contiguous(shape, stride)):
-            flat = _projected(values.reshape(-1), unit).cpu()
-        if not is_turned:
-            means = torch.cat([*_along(values, view.dim(), unit)]).tolist() if sizes else []
-            along = tuple(sorted(zip(sizes, means, strict=True)))
-        facts = source.elements, source.special, source.scale, source.sorted
-        return cls(*facts, flat, along, tuple(view.shape))
-
     @property
     def numbers(self) -> list[float]:
         """All of it but the shape, for :meth:`from_numbers`."""

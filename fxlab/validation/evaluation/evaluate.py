@@ -6,8 +6,9 @@ import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -21,7 +22,7 @@ from fxlab.sources import Model, is_model, is_session, module_of, resolved
 from fxlab.validation.arguments import check_runs, graph_to_run
 from fxlab.validation.evaluation.agreement import Metric, predicts_next_token
 from fxlab.validation.evaluation.batch_inputs import batch_print, check_batch, copied_batch, inputs_of_batch
-from fxlab.validation.evaluation.evaluation import Evaluation, Row, WorstBatch, badness, verdict_over
+from fxlab.validation.evaluation.evaluation import Evaluation, WorstBatch, badness, verdict_over
 from fxlab.validation.evaluation.judge_batch import (
     FAILED,
     REFUSED,
@@ -125,26 +126,44 @@ def evaluate(
     if resume is not None:
         path_text(resume, "resume")
         kept_file = KeptFile(Path(resume), original, transformed, own)
-    gathered = _Gathered(original, keep)
-    source = _Source(batches, kept_file, gathered, copied=executor is not None)
-    stopped = False
+    rest, gathered, prints = iter(batches), _Gathered(keep), dict[int, str]()
+    stopped = is_over = False
     with tqdm(total=total, disable=None, leave=False, unit="batch") as bar, generators_kept():
-        source.on_known = bar.update
+
+        def to_judge(given: Iterable[Any]) -> Iterator[Item]:
+            """Yield the numbered batches that the file does not know."""
+            nonlocal is_over
+            for number, batch in enumerate(given):
+                check_batch(batch, number)
+                if executor is not None:  # it may be at it when the loader fills the same tensors anew
+                    batch = copied_batch(batch)
+                if kept_file is not None:
+                    prints[number] = batch_print(batch)
+                    if known := kept_file.result(number, prints[number]):
+                        gathered.add(known, batch)
+                        bar.update()
+                        continue
+                yield number, batch
+            is_over = True
+
         try:
-            first = source.first()
-            predicts = first is not None and _predicts_next_token(original, first)
+            first = [*itertools.islice(rest, 1)]
+            predicts = bool(first) and _predicts_next_token(original, first[0])
             work = Work(original, transformed, own, predicts)
-            for result, (number, batch) in judged(work, source, executor):
+            for result, (number, batch) in judged(work, to_judge(itertools.chain(first, rest)), executor):
                 if isinstance(result, Exception):
                     # It is no line of the file, so that the next run judges it.
                     result = lost_batch(number, result)
                 elif kept_file is not None:
-                    kept_file.add(result, source.prints.pop(number))
+                    kept_file.add(result, prints.pop(number))
                 gathered.add(result, batch)
                 bar.update()
         except KeyboardInterrupt:
             stopped = True
-    return gathered.evaluation(total, stopped or not source.is_over)
+    rows = tuple(gathered.rows[number] for number in sorted(gathered.rows))
+    worst = [_worst_batch(original, result, batch) for result, batch in gathered.worst]
+    verdict = verdict_over(gathered.worst[0][0] if gathered.worst else None, rows)
+    return Evaluation(verdict, tuple(worst), rows, total, stopped or not is_over)
 
 
 def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, GraphModule, Iterable[Any]]:
@@ -165,92 +184,34 @@ def _models(reference: Any, candidate: Any, batches: Any) -> tuple[GraphModule, 
 
 
 class _Gathered:
-    """Results gathered while batches come."""
+    """Results gathered while batches come: a short one of each, and the worst few with their batches."""
 
-    def __init__(self, original: torch.fx.GraphModule, keep: int) -> None:
-        self._original, self._keep = original, keep
-        self._rows: dict[int, Row] = {}
-        self._worst: list[tuple[BatchResult, Any]] = []
-        self._left: dict[str, None] = {}
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self.rows: dict[int, BatchResult] = {}
+        self.worst: list[tuple[BatchResult, Any]] = []
 
     def add(self, result: BatchResult, batch: Any) -> None:
-        """Keep a row, and the batch if it is among the worst so far."""
-        self._rows[result.number] = Row.of(result)
-        self._left |= dict.fromkeys(result.left)
+        """Keep a short result, and all of it with the batch if it is among the worst so far."""
+        short = None if result.verdict is None else replace(result.verdict, outputs={}, by_inputs={})
+        self.rows[result.number] = replace(result, verdict=short)
         if result.status in (REFUSED, FAILED):
             return
-        worst = sorted([*self._worst, (result, batch)], key=lambda item: badness(item[0]), reverse=True)
+        worst = sorted([*self.worst, (result, batch)], key=lambda item: badness(item[0]), reverse=True)
         # A loader may fill the same tensors anew.
-        self._worst = [
+        self.worst = [
             (kept, copied_batch(given) if kept is result else given) for kept, given in worst[: self._keep]
         ]
 
-    def evaluation(self, total: int | None, stopped: bool) -> Evaluation:
-        """Return all of it."""
-        rows = tuple(self._rows[number] for number in sorted(self._rows))
-        worst = tuple(
-            WorstBatch(
-                result.number,
-                inputs_of_batch(self._original, batch)[0],
-                batch,
-                result.verdict,
-                result.max_abs_diff,
-                result.worst_output,
-                result.worst_index,
-            )
-            for result, batch in self._worst
-            if result.verdict is not None
-        )
-        verdict = verdict_over(self._worst[0][0] if self._worst else None, rows)
-        return Evaluation(verdict, worst, rows, total, stopped, tuple(self._left))
+
+def _worst_batch(original: GraphModule, result: BatchResult, batch: Any) -> WorstBatch:
+    inputs, _ = inputs_of_batch(original, batch)
+    assert result.verdict is not None
+    found = result.verdict, result.max_abs_diff, result.worst_output, result.worst_index
+    return WorstBatch(result.number, inputs, batch, *found)
 
 
-class _Source:
-    """The numbered batches that are still to be judged; those that a file knows go past."""
-
-    def __init__(
-        self, batches: Iterable[Any], kept_file: KeptFile | None, gathered: _Gathered, *, copied: bool
-    ) -> None:
-        self._rest = enumerate(batches)
-        self._kept_file, self._gathered, self._copied = kept_file, gathered, copied
-        self._first: list[tuple[int, Any]] = []
-        self.prints: dict[int, str] = {}
-        self.on_known: Callable[[], Any] = lambda: None
-        self.is_over = False
-
-    def first(self) -> Any:
-        """Return the first batch of all, which stays among those to come; ``None`` if there is none."""
-        self._first = [item for item in [next(self._rest, None)] if item is not None]
-        if not self._first:
-            return None
-        check_batch(self._first[0][1], 0)
-        return self._first[0][1]
-
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        for number, given in itertools.chain(self._first, self._rest):
-            check_batch(given, number)
-            # An executor may be at it when the loader fills the same tensors anew.
-            batch = copied_batch(given) if self._copied else given
-            if self._kept_file is None:
-                yield number, batch
-                continue
-            text = batch_print(batch)
-            if number not in self._kept_file.results:
-                self.prints[number] = text
-                yield number, batch
-                continue
-            result, known = self._kept_file.results[number]
-            if known != text:
-                raise ValueError(
-                    f"resume: batch {number} is not the one that the file knows. Give the batches in the "
-                    "same order as before (a DataLoader with shuffle=False), or another file."
-                )
-            self._gathered.add(result, batch)
-            self.on_known()
-        self.is_over = True
-
-
-def _predicts_next_token(original: torch.fx.GraphModule, batch: Any) -> bool:
+def _predicts_next_token(original: GraphModule, batch: Any) -> bool:
     try:
         return predicts_next_token(original, inputs_of_batch(original, batch)[0])
     except Exception:  # the graph may raise anything; the verdict on the batch itself will say so

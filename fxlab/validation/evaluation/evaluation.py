@@ -1,7 +1,7 @@
 """The result of an evaluation over many batches."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
@@ -45,36 +45,6 @@ class WorstBatch:
         return f"<batch {self.number}: {self.verdict.status}{largest}>"
 
 
-@dataclass(frozen=True)
-class Row:
-    """The facts that are kept of every batch."""
-
-    number: int
-    status: str
-    reason: str
-    elements: int
-    max_abs_diff: float
-    ratio: float
-    worst_output: str
-    measures: dict[str, Measured]
-
-    @classmethod
-    def of(cls, result: BatchResult) -> "Row":
-        """Leave out the fields that are kept only for the worst."""
-        ratio = None if result.verdict is None else result.verdict.ratio
-        reason = "" if result.status == Status.SAME_BITS else result.reason
-        return cls(
-            result.number,
-            result.status,
-            reason,
-            result.elements,
-            result.max_abs_diff,
-            math.nan if ratio is None else ratio,
-            result.worst_output,
-            result.measures,
-        )
-
-
 @dataclass(frozen=True, repr=False)
 class Evaluation(Judged):
     """The result of :func:`fxlab.evaluate`. ``str()`` gives a few lines for people."""
@@ -83,14 +53,18 @@ class Evaluation(Judged):
     """The verdict over all batches: that on the worst, with words on the others."""
     worst: tuple[WorstBatch, ...]
     """The worst batches, the worst first: by their status, then by their error relative to the rounding."""
-    rows: tuple[Row, ...] = field(repr=False)
-    """The numbers kept of each batch, in their order; :attr:`batches` is the table of them."""
+    rows: tuple[BatchResult, ...] = field(repr=False)
+    """The results of all batches, in their order, with short verdicts; :attr:`batches` is the table of them.
+    """
     total: int | None = None
     """How many batches there are, if they could be counted."""
     stopped: bool = False
     """Whether it was interrupted before the end."""
-    not_given: tuple[str, ...] = ()
-    """The parts of the batches that the model does not take, such as labels: only metrics have seen them."""
+
+    @property
+    def not_given(self) -> tuple[str, ...]:
+        """The parts of the batches that the model does not take, such as labels: only metrics see them."""
+        return tuple(dict.fromkeys(part for row in self.rows for part in row.left))
 
     @property
     def agrees(self) -> bool:
@@ -125,7 +99,7 @@ class Evaluation(Judged):
                 "output": row.worst_output,
                 **{name: _on_one(row.measures.get(name)) for name in names},
                 "elements": row.elements,
-                "reason": row.reason,
+                "reason": "" if row.status == Status.SAME_BITS else row.reason,
             }
             for row in self.rows
         ]
@@ -201,7 +175,7 @@ class Evaluation(Judged):
 
 def badness(result: BatchResult) -> tuple[int, float, float, int]:
     """Return a key that sorts worse batches higher; of two that are as bad, the first is worse."""
-    ratio = (None if result.verdict is None else result.verdict.ratio) or 0.0
+    ratio = 0.0 if result.verdict is None or result.verdict.ratio is None else result.ratio
     largest = result.max_abs_diff
     is_told = result.status in _ORDER and result.status != Status.NOTHING_COMPARED
     return (
@@ -212,9 +186,8 @@ def badness(result: BatchResult) -> tuple[int, float, float, int]:
     )
 
 
-def verdict_over(worst: BatchResult | None, rows: Iterable[Row]) -> Verdict:
+def verdict_over(worst: BatchResult | None, rows: Sequence[BatchResult]) -> Verdict:
     """Return one verdict over all batches, of the worst and of the numbers kept of the others."""
-    rows = list(rows)
     told = [row for row in rows if row.status in _ORDER and row.status != Status.NOTHING_COMPARED]
     aside = {
         f"batch {row.number}": row.reason or row.status

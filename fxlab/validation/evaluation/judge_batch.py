@@ -47,6 +47,12 @@ class BatchResult:
     left: tuple[str, ...] = ()
     """The parts of the batch that the model does not receive."""
 
+    @property
+    def ratio(self) -> float:
+        """The error relative to the original's rounding; NaN if that is not known."""
+        ratio = None if self.verdict is None else self.verdict.ratio
+        return math.nan if ratio is None else ratio
+
 
 def judged_batch(work: Work, number: int, batch: Any) -> BatchResult:
     """Judge two models on a batch; an error of a model becomes the result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, overload
@@ -216,58 +217,19 @@ def values_in(
     return NodeValues(node.name, tuple(tensors), tuple(notes))
 
 
-def statistics_by_node(
-    graph_module: fx.GraphModule, inputs: Inputs, weights: dict[tuple[Any, ...], Statistics] | None = None
-) -> dict[str, list[Statistics]]:
-    """Return the statistics of each node's tensors, by its name, from one run; nothing else is kept.
-
-    ``weights``: statistics of parameters and views of them, which are taken from here and added. Give the
-    same dictionary for graphs that share parameters, as long as these live.
-    """
+def statistics_by_node(graph_module: fx.GraphModule, inputs: Inputs) -> dict[str, list[Statistics]]:
+    """Return the statistics of each node's tensors, by its name, from one run; nothing else is kept."""
     found: dict[str, list[Statistics]] = {}
-    known = {} if weights is None else weights
-    held = _weights_of(graph_module)
 
     def note(node: fx.Node, value: Any) -> None:
         found[node.name] = []
         for tensor in tensors_by_path(value).values():
-            try:
-                # Graphs of a stack share weights, whose statistics would be computed again for each.
-                key = _view_of(tensor, held)
-                statistics = known.get(key) if key else None
-                if statistics is None:
-                    statistics = statistics_of(tensor)
-                    if key:
-                        known[key] = statistics
-                found[node.name].append(statistics)
-            except (ValueError, RuntimeError, NotImplementedError):
-                continue  # a sparse or wrapped tensor has none
+            # A sparse or wrapped tensor has none.
+            with suppress(ValueError, RuntimeError, NotImplementedError):
+                found[node.name].append(statistics_of(tensor))
 
     visit_values(graph_module, inputs, note)
     return found
-
-
-def _weights_of(graph_module: fx.GraphModule) -> dict[int, int]:
-    """Return where the numbers of plain parameters are, and how often they have been written."""
-    plain = [tensor for tensor in graph_module.parameters() if _is_counted(tensor)]
-    return {tensor.untyped_storage().data_ptr(): tensor._version for tensor in plain}
-
-
-def _is_counted(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is a plain one that counts its writes. Buffers are written without that too."""
-    is_plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
-    return is_plain and not tensor.is_meta and not tensor.is_inference()
-
-
-def _view_of(tensor: torch.Tensor, weights: Mapping[int, int]) -> tuple[Any, ...] | None:
-    """Return a key that identifies a view of a parameter; ``None`` for other tensors, and after a write."""
-    # A mode that watches for writes takes a read of the storage for one.
-    with torch._C.DisableTorchFunction():
-        storage = tensor.untyped_storage().data_ptr() if _is_counted(tensor) else 0
-        if weights.get(storage) != tensor._version:
-            return None
-        place = storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
-        return *place, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg(), tensor._version
 
 
 def _why_not_run(graph_module: fx.GraphModule, inputs: Inputs | None) -> str:

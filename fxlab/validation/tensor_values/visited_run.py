@@ -1,11 +1,9 @@
 """One run of a graph that shows each value to a visitor; origins of NaN and infinity in it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import fx
 from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.interrupts import RestoringStack
@@ -89,23 +87,22 @@ def values_at(
     return found
 
 
-@dataclass(frozen=True)
-class FirstNonFinite:
-    """The first nodes that hold NaN and infinite elements, of a node and everything upstream of it.
-
-    ``nan``, ``inf``: the name of the node; ``None`` if there is none.
-    """
+class FirstNonFinite(NamedTuple):
+    """The names of the first nodes that hold NaN and infinite elements; ``None`` if there is none."""
 
     nan: str | None
     inf: str | None
 
 
-def first_non_finite(graph_module: fx.GraphModule, node: fx.Node, inputs: Inputs) -> FirstNonFinite:
-    """Run a graph up to a node, and find where NaN and infinity come from; raises as :func:`visit_values`."""
+def first_non_finite(graph_module: GraphModule, node: Node, inputs: Inputs) -> FirstNonFinite:
+    """Run a graph up to a node, and find where NaN and infinity in it come from, upstream included.
+
+    Raises as :func:`visit_values`.
+    """
     read = upstream(node)
     found: dict[str, str] = {}
 
-    def note(at: fx.Node, value: Any) -> None:
+    def note(at: Node, value: Any) -> None:
         if at not in read or len(found) == 2:
             return
         for tensor in tensors_by_path(value).values():

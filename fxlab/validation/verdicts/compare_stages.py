@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -72,11 +71,10 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     compare = _comparison(session, reference, flag(in_float64, "in_float64"))
     steps = zip(stages, stages[1:], session.applied, strict=False)
     changes = ["", *(str(changes_made(below, above, pass_)) for below, above, pass_ in steps)]
-    with nullcontext() if reference is None else reference.weights_kept():
-        rows = [
-            [words, len(stage.graph.nodes), sum(p.numel() for p in stage.parameters()), *compare(stage)]
-            for words, stage in zip(changes, stages, strict=True)
-        ]
+    rows = [
+        [words, len(stage.graph.nodes), sum(p.numel() for p in stage.parameters()), *compare(stage)]
+        for words, stage in zip(changes, stages, strict=True)
+    ]
     index = pd.Index(stage_names(session), name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
     statuses = [row[COLUMNS.index("status")] for row in rows]

@@ -1,18 +1,15 @@
 """Everything that a comparison asks of one graph on one input: as it is and in float64, each run once."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from fxlab.models.module_tensors import place_of
 from fxlab.models.running import Inputs, given_arguments, named_arguments, needs_gradients
 from fxlab.models.settings import NumericSettings
 from fxlab.node_info import attribute_at
@@ -32,45 +29,6 @@ from fxlab.validation.verdicts.gradients import Gradients, gradients_in_float64,
 from fxlab.validation.verdicts.own_run import OwnRun
 from fxlab.values.tensors import dense, is_floating, tensors_by_path, to_float64
 
-
-class WideWeights:
-    """Widens tensors that modules hold, each once while they are kept.
-
-    A copy that was written into is not reused, nor is the copy of a tensor that was written into.
-    """
-
-    def __init__(self) -> None:
-        self._copies: dict[object, tuple[torch.Tensor, int, torch.Tensor]] | None = None
-        self._bytes = 0
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep copies until the block ends; another block inside changes nothing."""
-        if self._copies is not None:
-            yield
-            return
-        self._copies = {}
-        try:
-            yield
-        finally:
-            self._copies, self._bytes = None, 0
-
-    def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the values of a floating-point tensor in float64, which are only read."""
-        is_plain = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
-        if self._copies is None or not is_plain or tensor.is_inference():
-            return _copied(tensor)
-        place = place_of(tensor)
-        source, version, copy = self._copies.get(place, (None, 0, tensor))
-        if source is None or source._version != version or copy._version:
-            copy = _copied(tensor)
-            if source is not None or copy.is_inference() or self._bytes + copy.nbytes > MOST_BYTES:
-                return copy
-            self._bytes += copy.nbytes
-            self._copies[place] = tensor, tensor._version, copy
-        return copy.detach()  # which has no gradient of its own, and counts writes with the copy
-
-
 T = TypeVar("T")
 
 
@@ -80,9 +38,8 @@ class Runs:
     ``name``: its name in errors: ``original`` or ``transformed``. ``parameters``: names of the parameters
     whose gradients are asked for, with those of inputs, and their names in the result. Left out, no gradients
     are. ``beside``: the graph that it is compared with: both run with gradients if one of them needs these.
-    ``weights``: float64 copies of weights, for graphs that have some in common. ``names``: names of the model
-    that it is compared with, for its inputs and tensors. Left out, its own. ``given``: the random numbers
-    that its operators receive. Left out, they draw some.
+    ``names``: names of the model that it is compared with, for its inputs and tensors. Left out, its own.
+    ``given``: the random numbers that its operators receive. Left out, they draw some.
     """
 
     def __init__(
@@ -92,7 +49,6 @@ class Runs:
         inputs: Inputs,
         parameters: Mapping[str, str] | None = None,
         beside: GraphModule | None = None,
-        weights: WideWeights | None = None,
         names: Counterparts | None = None,
         given: Sequence[Draw] | None = None,
     ) -> None:
@@ -106,14 +62,13 @@ class Runs:
         self._decisions = Decisions()
         self.visit: Visit | None = None
         """Shown each node and its result in the float64 run, before that is asked for anything."""
-        self._weights = weights or WideWeights()
 
     def beside(self, other: GraphModule) -> "Runs":
         """Return the runs for a comparison with another graph: others, if only one needs gradients."""
         if needs_gradients(other) == needs_gradients(self.graph_module):
             return self
         own = self._name, self.inputs, self._parameters
-        return Runs(self.graph_module, *own, other, self._weights, self.names)
+        return Runs(self.graph_module, *own, other, self.names)
 
     def named(self, names: Counterparts) -> "Runs":
         """Return the runs with other names for inputs, tensors and outputs; it is not run again as it is."""
@@ -133,7 +88,7 @@ class Runs:
 
     def given(self, drawn: Sequence[Draw]) -> "Runs":
         """Return the runs of the same graph with given random numbers for its operators."""
-        own = self._name, self.inputs, self._parameters, self._beside, self._weights, self.names
+        own = self._name, self.inputs, self._parameters, self._beside, self.names
         return Runs(self.graph_module, *own, drawn)
 
     @property
@@ -267,9 +222,7 @@ class Runs:
 
     @cached_property
     def _in_float64(self) -> Float64Result:
-        # A graph writes into copies of its own.
-        widen = None if self.observed.written else self._weights.of
-        return self._run(decisions=self._decisions, widen=widen, visit=self.visit)
+        return self._run(decisions=self._decisions, visit=self.visit)
 
     @cached_property
     def _exact(self) -> dict[str, torch.Tensor]:
@@ -387,11 +340,3 @@ def _flows(
 
 def _asks(value: Any) -> bool:
     return any(tensor.requires_grad for tensor in tensors_by_path(value).values())
-
-
-MOST_BYTES = 2**30
-"""Of copies that are kept: those of BERT-base are 0.9 GB."""
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return to_float64(tensor.detach(), copy=True)

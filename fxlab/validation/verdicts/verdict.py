@@ -1,7 +1,6 @@
 """Judge whether a transformed model computes the same, the same up to rounding, or another function."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from inspect import isroutine
 
@@ -24,7 +23,7 @@ from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
-from fxlab.validation.verdicts.runs import Runs, WideWeights
+from fxlab.validation.verdicts.runs import Runs
 
 
 def verdict(
@@ -177,7 +176,6 @@ class Reference:
                 by_name = named_arguments(original, *given_arguments(given))
                 self.inputs[name] = inputs_of_all_ranks(original, by_name)  # type: ignore[arg-type]
         self._compares_gradients = gradients
-        self._weights = WideWeights()
         self._settings: NumericSettings | None = None
         self._kept_runs: dict[str, Runs] = {}
 
@@ -206,11 +204,7 @@ class Reference:
     def _runs_of(self, original: torch.nn.Module, inputs: Inputs) -> Runs:
         graph = as_graph(original, inputs)
         trained = {name: name for name in trained_parameters(graph)} if self._compares_gradients else None
-        return Runs(graph, "original", inputs, trained, weights=self._weights)
-
-    def weights_kept(self) -> AbstractContextManager[None]:
-        """Return a block in which models that share weights have one float64 copy, of 1 GB at most."""
-        return self._weights.kept()
+        return Runs(graph, "original", inputs, trained)
 
     def verdict(self, transformed: torch.nn.Module) -> Verdict:
         """Judge another model, as :func:`verdict` does."""
@@ -258,7 +252,7 @@ class Reference:
             asked = shared_parameters(runs.graph_module, graph) | {name: name for name in only}
         inputs = self.inputs[name]
         names = Counterparts.of(runs.graph_module, graph, inputs)
-        ours = Runs(graph, "transformed", inputs, asked, weights=self._weights, names=names)
+        ours = Runs(graph, "transformed", inputs, asked, names=names)
         ours = ours.beside(runs.graph_module)
         return RunsCompared(runs.beside(graph), ours)
 

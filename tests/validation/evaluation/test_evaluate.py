@@ -1,6 +1,5 @@
 """Judging a stack on a whole data set."""
 
-import json
 import math
 import multiprocessing
 import os
@@ -200,14 +199,22 @@ def test_a_file_that_is_none_is_refused_and_left_alone(session, tmp_path, text):
     assert path.read_text() == text
 
 
-def test_a_broken_line_is_named(session, tmp_path):
+def with_a_change(line, place):
+    """Return a line with another character at a place, which JSON may take for another value."""
+    return line[:place] + ("7" if line[place] == "8" else "8") + line[place + 1 :]
+
+
+def test_a_line_that_was_changed_is_named(session, tmp_path):
     path = tmp_path / "evaluation.jsonl"
     evaluate(session, rows(2), resume=path)
-    lines = path.read_text().splitlines()
-    lines[1] = json.dumps({"number": 1})
-    path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match="line 2"):
-        evaluate(session, rows(2), resume=path)
+    header, line, last = path.read_text().splitlines()
+    changed = [with_a_change(line, len(line) * part // 40) for part in range(40)]
+    changed += [line.replace('"kind": "share"', '"kind": "eval"', 1), '{"number": 1}', "[]", "[" * 100_000]
+    for other in changed:
+        path.write_text("\n".join([header, other, last]) + "\n")
+        with pytest.raises(ValueError, match=r"line 2 of .* is none that an evaluation writes") as raised:
+            evaluate(session, rows(2), resume=path)
+        assert str(raised.value).isprintable()
 
 
 class Next(nn.Module):
