@@ -1,7 +1,6 @@
 """Facts about a node, as every screen, table and search gives them: its target in words, result, module."""
 
 import builtins
-import difflib
 import linecache
 import math
 import operator
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from fxlab.other_names import nearest
 from fxlab.torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from fxlab.values.nested import ObjectParts, class_of, tensors_inside
 from fxlab.values.tensors import known_number
@@ -223,9 +223,7 @@ def nodes_at(graph: fx.Graph, name: str) -> list[fx.Node]:
 def unknown_node(graph: fx.Graph, name: str) -> ValueError:
     """Return the error for the name of a node that a graph does not have, with the nearest that it has."""
     known = [text for node in graph.nodes for text in (node.name, module_path(node)) if text]
-    near = difflib.get_close_matches(name, dict.fromkeys(known), 1)
-    there = f" Did you mean {near[0]!r}?" if near else ""
-    return ValueError(f"node: the graph has no node or module named {name!r}.{there}")
+    return ValueError(f"node: the graph has no node or module named {name!r}.{nearest(name, known)}")
 
 
 def class_name(node: fx.Node) -> str:

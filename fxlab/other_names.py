@@ -347,6 +347,11 @@ def elsewhere(*names: str) -> str:
     return "".join(dict.fromkeys(f" {ELSEWHERE[name]}" for name in names if name in ELSEWHERE))
 
 
+def nearest(name: str, known: Iterable[str], most: int = 1) -> str:
+    """Return a question that names the nearest of some names, or nothing."""
+    return meant([*map(repr, difflib.get_close_matches(name, dict.fromkeys(known), most))])
+
+
 def meant(names: list[str]) -> str:
     """Return a question that names the nearest, or nothing."""
     return f" Did you mean {' or '.join(names)}?" if names else ""

@@ -16,11 +16,9 @@ from fxlab.compiler.graphs.hooks import (
     held_name,
     inductor_lowering,
     input_index,
-    lost_inputs,
     output_index,
     root_names,
     tangent_index,
-    unknown_inputs,
 )
 from fxlab.compiler.graphs.lineage import (
     class_paths,
@@ -83,10 +81,6 @@ class Frame:
         """Of which placeholders of Dynamo's graph there are gradients."""
         self._places: dict[int, int] = {}
         """The placeholders of Dynamo's graph by the numbers that AOTAutograd gives them."""
-        self._unknown: Mapping[Any, int] = {}
-        """The placeholders of Dynamo's graph by descriptors of a kind that is not known."""
-        self.remarks: list[str] = []
-        """Facts about the graph that this torch does not tell, in words."""
         aten = next((s.after for s in whole.steps if s.after.dialect != TORCH), None)
         if aten is not None:
             self._join(aten)
@@ -293,9 +287,7 @@ class Frame:
     def _input_place(self, descriptor: Any) -> int | None:
         """Return which placeholder of Dynamo's graph a descriptor of AOTAutograd's is of."""
         place = input_index(descriptor)
-        if place is not None:
-            return self._places.get(place, place)
-        return self._unknown.get(descriptor) if self._unknown else None
+        return None if place is None else self._places.get(place, place)
 
     def _output_place(self, descriptor: Any) -> tuple[str, int | None]:
         place = output_index(descriptor)
@@ -312,11 +304,6 @@ class Frame:
             if (path := self._paths.get(id(aten.held[str(node.target)]))) in held:
                 self.names.share(aten.dialect, node.name, held[path])
         placeholders = aten.graph.find_nodes(op="placeholder")
-        unknown = unknown_inputs(aten.graph)
-        if len(unknown) == len(self._slots):
-            self._unknown = unknown
-        if unknown:
-            self.remarks.append(lost_inputs(unknown))
         indices = (input_index(node.meta.get("desc")) for node in placeholders)
         numbers = {index for index in indices if index is not None}
         if len(numbers) == len(self._slots):

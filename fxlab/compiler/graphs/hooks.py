@@ -1,7 +1,6 @@
 """Private facts of torch about the graphs of its compiler: origins of nodes, descriptors of AOTAutograd."""
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -66,32 +65,6 @@ def root_names(node: Node) -> tuple[str, ...]:
         if getattr(source, "node_info", None) is not None:
             names[str(source.name)] = None
     return tuple(names)
-
-
-# Classes by name, as older releases of torch do not have them.
-_KINDS = {
-    *("Param", "Buffer", "Dummy", "Plain", "SubclassGetAttr", "SubclassSize", "SubclassStride", "ViewBase"),
-    *("SyntheticBase", "PhiloxForwardSeed", "PhiloxForwardBaseOffset", "PhiloxBackwardSeed"),
-    *("PhiloxBackwardBaseOffset", "ForwardToken", "BackwardToken", "Tangent"),
-}
-"""The beginnings of the names of descriptors of AOTAutograd's inputs."""
-
-
-def unknown_inputs(graph: Graph) -> dict[Any, int]:
-    """Return the descriptors of inputs that are of no known kind, each with its place among them."""
-    descriptors = (node.meta.get("desc") for node in graph.find_nodes(op="placeholder"))
-    known = {f"{kind}AOTInput" for kind in _KINDS}
-    others = (one for one in descriptors if one is not None and type(one).__name__ not in known)
-    return {one: place for place, one in enumerate(others)}
-
-
-def lost_inputs(unknown: Iterable[Any]) -> str:
-    """Return the remark on descriptors of inputs that are of no known kind."""
-    kinds = ", ".join(sorted({type(one).__name__ for one in unknown}))
-    return (
-        "Inputs of graphs of ATen operators are told by their order alone: this torch "
-        f"({torch.__version__}) describes them as {kinds}."
-    )
 
 
 def input_index(descriptor: Any) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from abc import ABCMeta
@@ -24,6 +23,7 @@ from fxlab.compiler.sessions.switching import SwitchedCompile
 from fxlab.compiler.story.story import Told, story_table
 from fxlab.first_use import pd
 from fxlab.node_info import line_of, target_text
+from fxlab.other_names import nearest
 from fxlab.overlays import Overlay
 from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
@@ -245,9 +245,7 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         found = attempts_at(tried, name, pattern)
         nodes = {other.name: other for stage in self.stages for other in stage.graph.nodes}
         if name not in nodes and found.empty:
-            close = difflib.get_close_matches(name, nodes)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"node: no stage has a node {name!r}.{hint}")
+            raise ValueError(f"node: no stage has a node {name!r}.{nearest(name, nodes)}")
         if pattern is None or not found.empty:
             return found
         return not_tried(tried, nodes[name], pattern)
@@ -450,6 +448,5 @@ def _check_pattern(pattern: object, tried: list[Tried]) -> None:
         raise unexpected("pattern", "the name of a pattern", pattern)
     known = {known.name for one in tried for known in one.patterns}
     if pattern not in known:
-        close = difflib.get_close_matches(pattern, known)
-        hint = f" Did you mean {close[0]!r}?" if close else " session.patterns() lists them."
+        hint = nearest(pattern, known) or " session.patterns() lists them."
         raise ValueError(f"pattern: no pass that has run has a pattern {pattern!r}.{hint}")

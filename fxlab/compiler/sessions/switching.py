@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ from fxlab.compiler.compiler_pass import CompilerPass, pass_of
 from fxlab.compiler.compiling.stack import CompilerStack, Entries
 from fxlab.compiler.options.hooks import options_of_passes, values
 from fxlab.first_use import pd
+from fxlab.other_names import nearest
 from fxlab.session import Session
 from fxlab.session.comparisons import Comparisons
 from fxlab.session.history import History, Switches
@@ -270,9 +270,8 @@ def check_option(name: object, value: object) -> str:
         raise unexpected("name", "the name of an option of Inductor", name)
     known, name = values(), name.replace("-", "_")
     if name not in known:
-        close = difflib.get_close_matches(name, known)
-        hint = f"Did you mean {close[0]!r}?" if close else "torch._inductor.list_options() has their names."
-        raise ValueError(f"name: Inductor has no option {name!r}. {hint}")
+        hint = nearest(name, known) or " torch._inductor.list_options() has their names."
+        raise ValueError(f"name: Inductor has no option {name!r}.{hint}")
     if name in (found := options_of_passes()) and (why := found[name].fixed):
         raise ValueError(f"name: {name} cannot be switched here. {why}.")
     now = known[name]

@@ -1,10 +1,8 @@
 """Time, memory and operations of each node."""
 
-import functools
 import statistics
 import time
 from collections import defaultdict
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -179,15 +177,10 @@ def profile(model: Model, inputs: Inputs | None = None, *, rounds: int = 5) -> "
         with counted.flops, counted.memory:
             _run(counted, inputs)
         written = state.copied_parameters
-        # Modules may have more state than tensors.
-        has_state = bool(state.written()) or bool(graph_module.graph.find_nodes(op="call_module"))
     timed = _Timing(graph_module)
-    # Each round begins with the state that the first has found, if there is any that changes.
-    kept = functools.partial(state_kept, graph_module, watch=False, parameters=written)
-    with nullcontext() if has_state else kept():
-        for _ in range(rounds):
-            with kept() if has_state else nullcontext():
-                _run(timed, inputs)
+    for _ in range(rounds):  # each from the state of the first
+        with state_kept(graph_module, watch=False, parameters=written):
+            _run(timed, inputs)
     times = {node: statistics.median(seconds) for node, seconds in timed.seconds.items()}
     total = sum(times.values())
     parameters = parameter_counts(graph_module)

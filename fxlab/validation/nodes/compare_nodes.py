@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.fx import GraphModule
 
 from fxlab.checks import flag
@@ -22,6 +21,7 @@ from fxlab.validation.verdicts.judgement import (
     Judgement,
     Status,
     Versions,
+    distances,
     judged,
     judged_by_bits,
     with_difference,
@@ -319,18 +319,12 @@ def _difference(expected: Any, value: Any) -> tuple[float, float]:
     ours, theirs = tensors_by_path(expected), tensors_by_path(value)
     if value is expected or all(same_bits(ours[path], theirs[path]) for path in ours):
         return 0.0, 0.0
-    for path in ours:
-        x, y = _wide(ours[path]), _wide(theirs[path])
-        equal = (x == y) | (x.isnan() & y.isnan())
-        difference = torch.where(equal, 0.0, (y - x).abs()).nan_to_num(nan=math.inf)
+    for path, tensor in ours.items():
+        difference = distances(tensor, theirs[path])
         squares += float(difference.square().sum())
-        total += float(x.abs().nan_to_num(nan=0.0, posinf=0.0).square().sum())
+        expected_size = to_float64(tensor.detach()).abs().double()
+        total += float(expected_size.nan_to_num(nan=0.0, posinf=0.0).square().sum())
         largest = max(largest, float(difference.max()) if difference.numel() else 0.0)
     if squares == 0:
         return 0.0, 0.0
     return math.sqrt(squares / total) if total else math.inf, largest
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    wide = to_float64(tensor.detach())
-    return wide if wide.is_complex() else wide.to(torch.float64)

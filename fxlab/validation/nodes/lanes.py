@@ -149,15 +149,11 @@ class ExactLanes:
             return [exact]
         return [exact, *(self._run(self._rounding, node, start, k) for k in range(1, TRIES + 1))]
 
-    def keep_original(self, node: Node, start: Callable[[Node], Any]) -> None:
-        """Run a node without a match, and keep its value; values of single nodes have no derivatives."""
+    def keep(self, node: Node, start: Callable[[Node], Any], *, of_original: bool) -> None:
+        """Run a node without a match, and keep its values; those of single nodes have no derivatives."""
         if not takes_derivatives(node) and self.can_run(node, start):
-            self._kept[node] = [self.original(node, start)]
-
-    def keep_transformed(self, node: Node, start: Callable[[Node], Any]) -> None:
-        """Run a node of the transformed graph without a match, and keep its values."""
-        if not takes_derivatives(node) and self.can_run(node, start):
-            self._kept[node] = self.transformed(node, start)
+            values = [self.original(node, start)] if of_original else self.transformed(node, start)
+            self._kept[node] = values
 
     def drop(self, node: Node) -> None:
         """Forget the value of a node."""

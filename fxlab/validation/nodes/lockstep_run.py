@@ -213,10 +213,10 @@ class SideBySide:
                 self._second.values[node] if is_derivative else self._on_originals(node)
             )
             if self._exact is not None:
-                self._exact.keep_transformed(node, self._value_for_second)
+                self._exact.keep(node, self._value_for_second, of_original=False)
         if other is not None and other.op != "output":
             if other in self._incomparable and self._exact is not None:
-                self._exact.keep_original(other, self._value_for_first)
+                self._exact.keep(other, self._value_for_first, of_original=True)
             self._release(other)
             for value in other.all_input_nodes:
                 self._release(value)
@@ -243,7 +243,7 @@ class SideBySide:
             if current in self._partners:
                 continue  # its inputs are kept for its partner
             if self._exact is not None:
-                self._exact.keep_original(current, self._value_for_first)
+                self._exact.keep(current, self._value_for_first, of_original=True)
             for value in current.all_input_nodes:
                 self._release(value)
             self._release_unread(current)

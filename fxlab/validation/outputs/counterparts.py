@@ -47,10 +47,8 @@ class Counterparts:
 
     def own_row(self, path: str) -> str:
         """Return the row of the transformed model that :meth:`row` gives this one for."""
-        for prefix, names in self._names:
-            if path.startswith(prefix):
-                return prefix + _renamed(path.removeprefix(prefix), {new: old for old, new in names.items()})
-        return path
+        inputs, state = ({new: old for old, new in names.items()} for names in (self.inputs, self.state))
+        return Counterparts(inputs, state).row(path)
 
     def rows(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return tensors by their rows, named so."""

@@ -14,6 +14,7 @@ from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
 from fxlab.models.settings import NumericSettings
 from fxlab.results import Judged, table_property
+from fxlab.units import listed
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
     gradient_notes,
@@ -46,9 +47,6 @@ COLUMNS = (
     "status", "ratio", "own_error", "transformed_error", "function_error", "new_values_error", "hidden",
     "elements", "compared", "max_abs_diff", "reason",
 )  # fmt: skip
-
-_NAMED = 3
-"""How many nodes or parameters are named where there are more."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -360,7 +358,7 @@ class RunsCompared:
         note = "" if are_there else "; there are no gradients to compare"
         if apart:
             only = f"the gradients of {len(apart)} parameters that only one has"
-            note += f"; not compared: {only} ({_listed(apart)})"
+            note += f"; not compared: {only} ({listed(apart)})"
         return replace(found, reason=found.reason + note, without_gradients=apart)
 
     def _judged(self, paths: list[str]) -> dict[str, Judgement]:
@@ -517,10 +515,9 @@ def _without_float64(nodes: tuple[str, ...]) -> str:
     """Say which nodes have no float64."""
     if not nodes:
         return ""
-    named = _listed(nodes)
-    if len(nodes) == 1:
-        return f"; 1 node has no float64 and ran in its own dtype ({named})"
-    return f"; {len(nodes)} nodes have no float64 and ran in their own dtypes ({named})"
+    has = "node has no float64 and ran in its own dtype"
+    have = "nodes have no float64 and ran in their own dtypes"
+    return f"; {len(nodes)} {has if len(nodes) == 1 else have} ({listed(nodes)})"
 
 
 def _excused(nodes: dict[str, str]) -> str:
@@ -531,10 +528,6 @@ def _excused(nodes: dict[str, str]) -> str:
         f"; not judged: the largest {OTHER_CHOICES:.0%} of the errors, since node {node}{more} chooses "
         f"otherwise than in float64, where its choices could not be taken ({why})"
     )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 
 def _row(judgement: Judgement) -> list[Any]:

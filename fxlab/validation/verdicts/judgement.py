@@ -9,7 +9,7 @@ import torch
 
 from fxlab.node_info import dtype_name
 from fxlab.units import with_unit
-from fxlab.values.tensors import dense, is_floating, real_numbers, same_bits, stored_otherwise
+from fxlab.values.tensors import dense, is_floating, real_numbers, same_bits, stored_otherwise, to_float64
 
 ROUNDINGS = 3.0
 """How many times as far as rounding new values once takes them two equal functions may be apart."""
@@ -256,14 +256,22 @@ def with_difference(
         return judgement
     if judgement.status is Status.SAME_BITS:
         return replace(judgement, max_abs_diff=0.0)
-    a, b = (dense(each.detach()).cpu() for each in (original, transformed))
+    apart = distances(original, transformed)
+    return replace(judgement, max_abs_diff=float(apart.max()) if apart.numel() else 0.0)
+
+
+def distances(original: torch.Tensor, transformed: torch.Tensor) -> torch.Tensor:
+    """Return how far the elements of two tensors are apart, in float64; infinite where only one is NaN.
+
+    Whole numbers that differ are apart by at least one, though float64 may have one number for both.
+    """
+    a, b = dense(original.detach()), dense(transformed.detach()).to(original.device)
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-    x, y = a.to(wide), b.to(wide)
+    x, y = (to_float64(each).to(wide) for each in (a, b))
     apart = torch.where((x == y) | (x.isnan() & y.isnan()), 0.0, (x - y).abs())
     apart = torch.where(apart.isnan(), math.inf, apart)
-    if not (is_floating(a) or is_floating(b)):
-        apart = torch.where(a != b, apart.clamp(min=1.0), 0.0)  # float64 may have one number for both
-    return replace(judgement, max_abs_diff=float(apart.max()) if apart.numel() else 0.0)
+    is_whole = not (is_floating(a) or is_floating(b))
+    return torch.where((a != b).to(apart.device), apart.clamp(min=1.0), 0.0) if is_whole else apart
 
 
 def judged_by_bits(original: torch.Tensor | None, transformed: torch.Tensor | None) -> Judgement | None:
