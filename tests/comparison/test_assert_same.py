@@ -20,39 +20,27 @@ def test_models_that_agree_pass_and_others_name_the_place(tmp_path):
     assert page.exists()
 
 
-def test_a_failed_test_leaves_a_report_of_its_session(pytester, tmp_path):
+def test_failed_tests_leave_reports_of_their_sessions_and_comparisons(pytester, tmp_path):
     pytester.makepyfile("""
         import torch
 
-        def test_right(fxlab_session):
-            assert fxlab_session(torch.nn.Linear(2, 2), torch.ones(1, 2)).verdict()
+        LINEAR, X = torch.nn.Linear(2, 2), torch.ones(1, 2)
+
+        def test_right(fxlab_session, fxlab_compare):
+            assert fxlab_session(LINEAR, X).verdict()
+            assert fxlab_compare(LINEAR, LINEAR, X).same_bits
 
         def test_wrong(fxlab_session):
-            session = fxlab_session(torch.nn.Linear(2, 2), torch.ones(1, 2))
-            assert not session.verdict()
+            assert not fxlab_session(LINEAR, X).verdict()
+
+        def test_other(fxlab_compare):
+            fxlab_compare(LINEAR, torch.nn.Linear(2, 2), X)
     """)
     # What the tests import is imported before: pytester takes back what is imported meanwhile.
     fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2)).report(tmp_path / "report.html")
     result = pytester.runpytest_inprocess("--fxlab-reports=reports")
-    result.assert_outcomes(passed=1, failed=1)
-    assert [file.name for file in (pytester.path / "reports").iterdir()] == [
-        "test_a_failed_test_leaves_a_report_of_its_session-py-test_wrong.html"
-    ]
-
-
-def test_a_fixture_compares_two_models_and_leaves_a_report(pytester, tmp_path):
-    pytester.makepyfile("""
-        import torch
-
-        def test_right(fxlab_compare):
-            model = torch.nn.Linear(2, 2)
-            assert fxlab_compare(model, model, torch.ones(1, 2)).same_bits
-
-        def test_wrong(fxlab_compare):
-            fxlab_compare(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), torch.ones(1, 2))
-    """)
-    fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2)).report(tmp_path / "report.html")
-    result = pytester.runpytest_inprocess("--fxlab-reports=reports")
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(["*AssertionError: The models differ*"])
-    assert len([*(pytester.path / "reports").iterdir()]) == 1
+    begin = "test_failed_tests_leave_reports_of_their_sessions_and_comparisons-py-test"
+    written = {file.name for file in (pytester.path / "reports").iterdir()}
+    assert written == {f"{begin}_wrong.html", f"{begin}_other.html"}

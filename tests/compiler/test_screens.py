@@ -1,11 +1,7 @@
 """A compile in the report and in the messages of the inspector."""
 
-import json
-import re
-
 import torch
 
-import fxlab
 from fxlab.drawing.hierarchy.changes import merged_graph
 from fxlab.view_model.pass_state import explain_all, pass_states
 from fxlab.view_model.session_state import changed_nodes_state, model_name, outputs_state, stage_names
@@ -42,10 +38,3 @@ def test_two_stages_are_one_graph_also_where_what_is_gone_reads_what_moved():
     merged, _ = merged_graph(*(torch.fx.GraphModule({}, graph) for graph in (before, after)))
     merged.graph.lint()
     assert "gone" in [node.name for node in merged.graph.nodes]
-
-
-def test_a_report_holds_every_stage(shared, tmp_path):
-    page = fxlab.report(shared, path=tmp_path / "compile.html", measure=False).read_text()
-    data = json.loads(re.search(r'id="fxlab-session">(.*?)</script>', page, re.S)[1])
-    assert [card["name"] for card in data["passes"]["passes"]][1] == "joint/remove_noop_ops"
-    assert "fxlab.compile_session(model, inputs)" in data["passes"]["code"]

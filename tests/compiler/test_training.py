@@ -82,7 +82,7 @@ def test_autocast_around_a_compile_is_in_its_graph():
         session = fxlab.compile_session(model, x, training=True)
     with fxlab.record_compile() as record:
         with torch.autocast("cpu", torch.bfloat16):
-            loss = torch.compile(model)(x).float().sum()
+            loss = torch.compile(model, backend=without_code)(x).float().sum()
         loss.backward()
     for each in (session, *record.sessions.values()):
         assert each.verdict().agrees
@@ -196,25 +196,6 @@ def test_a_wrong_partitioner_is_named():
     assert all(one.verdict().agrees for name, one in session.graphs.items() if name != "joint")
 
 
-def thin_out(graph):
-    node = next(node for node in graph.nodes if node.target is torch.ops.aten.gt.Scalar)
-    node.args = (node.args[0], node.args[1] + 0.01)
-
-
-def test_a_compile_with_dropout_is_judged_on_what_the_dropout_drops():
-    torch.manual_seed(0)
-    linear, last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
-    model = torch.nn.Sequential(linear, torch.nn.Dropout(0.3), last, torch.nn.Dropout(0.1)).train()
-    session = fxlab.compile_session(model, torch.randn(16, 8), training=True)
-    assert "inductor_random" in session.graph_module.code
-    assert session.verdict()
-    assert fxlab.first_divergence(session) is None
-    options = {"joint_custom_post_pass": thin_out}
-    wrong = fxlab.compile_session(model, torch.randn(16, 8), training=True, options=options)
-    assert not wrong.verdict()
-    assert fxlab.bisect(wrong).pass_.name == "joint/thin_out"
-
-
 def test_a_budget_of_memory_is_an_option():
     torch.manual_seed(0)
     model, x = torch.nn.Sequential(*[torch.nn.Linear(16, 16), torch.nn.GELU()] * 3), torch.randn(64, 16)
@@ -254,6 +235,7 @@ def test_a_dropout_of_a_permuted_value_is_judged_pass_by_pass_and_a_mistake_besi
 
     x = torch.randn(3, 2, 4)
     right = fxlab.compile_session(step, (x,), training=True)
+    assert "inductor_random" in right.graph_module.code
     assert right.verdict().agrees
     assert all(right.verdict(pass_.name).agrees for pass_ in right.applied)
     assert fxlab.first_divergence(right) is None

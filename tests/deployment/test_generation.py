@@ -81,12 +81,14 @@ def test_the_same_graphs_serve_other_ways_to_generate(fast, model, kwargs):
     assert len(layers(fast)) == before
 
 
+@pytest.mark.weekly
 def test_without_a_cache(fast, model):
     before = layers(fast)["hits"].sum()
     assert_same_tokens(fast, model, steps=4, use_cache=False)
     assert layers(fast)["hits"].sum() == before + 4
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_padding_on_the_left(fast, model):
     before = layers(fast)["hits"].sum()

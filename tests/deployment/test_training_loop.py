@@ -63,6 +63,7 @@ def trained(model):
     return losses
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 def test_a_loop_of_training_and_evaluation_goes_as_eagerly(session, model):
     fast, eager = copy.deepcopy(session.as_model()), copy.deepcopy(model)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.func import functional_call
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from fxlab.first_use import pd
 from fxlab.models.bodies import run_under
 from fxlab.models.running import Inputs, bound_values, given_arguments
 from fxlab.models.step_record import GUARDS
-from fxlab.node_info import attribute_at, is_backward, known_result, module_path, modules_by_path, state_path
+from fxlab.node_info import is_backward, known_result, module_path, state_path
 from fxlab.results import Result, table_property
 from fxlab.sources import Model, graph_of, inputs_of, resolved
 from fxlab.torch_private import FakeTensorMode, HigherOrderOperator, TorchDispatchMode, pytree
 from fxlab.units import with_unit
+from fxlab.validation.verdicts.own_run import OtherTensors
 from fxlab.values.tensors import stored_parts, tensor_leaves
 
 PARAMETER, BUFFER, STATE, INPUT = "parameters", "buffers", "optimizer state", "inputs"
@@ -141,24 +141,25 @@ class _Held:
         return self.maker.op in ("placeholder", "get_attr")
 
 
-class _Run:
+class _Run(OtherTensors):
     """A run of a graph on tensors without data."""
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
-        self._graph_module = graph_module
-        self._modules = modules_by_path(graph_module)
+        super().__init__(graph_module)
+        self.extra_traceback = False
         # Targets of nodes may hold real tensors, such as constants.
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self._values: dict[fx.Node, Any] = {}
+        self._given: dict[fx.Node, Any] = {}
         self._held: dict[int, _Held] = {}
         self._of_node: dict[fx.Node, list[_Held]] = {}
         self._inside: dict[fx.Node, int] = {}
 
     def over(self, inputs: Inputs | None) -> MemoryUse:
-        graph = self._graph_module.graph
+        """Run it on inputs, or on the shapes that were noted."""
         with torch.no_grad(), self._mode, _without_reports():
-            self._run(self._given(inputs))
-        last = last_reads(graph)
+            self._give(inputs)
+            self.run(enable_io_processing=False)
+        last = last_reads(self.graph)
         reads: dict[int, list[fx.Node | None]] = {}
         for node, held in self._of_node.items():
             for one in held:
@@ -166,18 +167,23 @@ class _Run:
         for number, found in reads.items():
             known = [read for read in found if read is not None]
             self._held[number].last = max(known) if len(known) == len(found) else None
-        self._name_kinds(graph)
-        return self._counted(graph)
+        self._name_kinds(self.graph)
+        return self._counted(self.graph)
 
-    def _given(self, inputs: Inputs | None) -> dict[fx.Node, Any]:
-        placeholders = self._graph_module.graph.find_nodes(op="placeholder")
+    def _give(self, inputs: Inputs | None) -> None:
+        placeholders = self.graph.find_nodes(op="placeholder")
         if inputs is None:
-            return {node: self._of_shape(known_result(node), node) for node in placeholders}
-        values = bound_values(self._graph_module, *given_arguments(inputs))
-        return dict(zip(placeholders, (pytree.tree_map(self._fake, value) for value in values), strict=False))
+            self._given = {node: self._of_shape(known_result(node), node) for node in placeholders}
+        else:
+            assert isinstance(self.module, fx.GraphModule)
+            values = bound_values(self.module, *given_arguments(inputs))
+            faked = (pytree.tree_map_only(torch.Tensor, self.value, value) for value in values)
+            self._given = dict(zip(placeholders, faked, strict=False))
 
-    def _fake(self, value: Any) -> Any:
-        return self._mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor without data."""
+        faked: torch.Tensor = self._mode.from_tensor(tensor)
+        return faked
 
     def _of_shape(self, known: Any, node: fx.Node) -> Any:
         """Return tensors of the shapes that were noted for a node."""
@@ -196,54 +202,32 @@ class _Run:
             )
         return pytree.tree_map(made, known)
 
-    def _run(self, given: dict[fx.Node, Any]) -> None:
-        waiting = Counter({node: len(node.users) for node in self._graph_module.graph.nodes})
-        for node in self._graph_module.graph.nodes:
-            with PeakMemory() as inside:
-                self._values[node] = given[node] if node in given else self._result(node)
-            self._note(node, inside.peak)
-            for read in node.all_input_nodes:
-                waiting[read] -= 1
-                if not waiting[read]:
-                    del self._values[read]
-
-    def _note(self, node: fx.Node, peak: int) -> None:
-        found = {storage._cdata: storage for storage in storages(self._values[node])}
-        new = 0
-        for number, storage in found.items():
-            if number not in self._held:
-                self._held[number] = _Held(storage, node)
-                new += storage.nbytes()
-        self._of_node[node] = [self._held[number] for number in found]
-        self._inside[node] = max(0, peak - new)
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node, and note the memory of its result."""
+        with PeakMemory() as inside:
+            result = self._result(n)
+        found = {storage._cdata: storage for storage in storages(result)}
+        new = {number: storage for number, storage in found.items() if number not in self._held}
+        self._held |= {number: _Held(storage, n) for number, storage in new.items()}
+        self._of_node[n] = [self._held[number] for number in found]
+        self._inside[n] = max(0, inside.peak - sum(storage.nbytes() for storage in new.values()))
+        return result
 
     def _result(self, node: fx.Node) -> Any:
-        if node.op == "output":
+        if node in self._given:
+            return self._given[node]
+        if node.op == "output" or node.target in GUARDS:
             return None
-        if node.op == "get_attr":
-            return pytree.tree_map(self._fake, attribute_at(self._graph_module, str(node.target)))
         if node.target is _NUMBER:
             return 1.0
-        if node.target in GUARDS:
-            return None
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
         try:
-            return self._called(node)(*args, **kwargs)
+            return super().run_node(node)
         except Exception:
+            if node.op == "get_attr":
+                raise
             if known_result(node) is None and not node.users:
                 return None  # a check of the data
             return self._of_shape(known_result(node), node)
-
-    def _called(self, node: fx.Node) -> Callable[..., Any]:
-        if node.op == "call_method":
-            return lambda value, *args, **kwargs: getattr(value, str(node.target))(*args, **kwargs)
-        if node.op == "call_function":
-            return node.target  # type: ignore[return-value]
-        module = self._modules[str(node.target)]
-        state = {
-            name: self._fake(value) for name, value in (*module.named_parameters(), *module.named_buffers())
-        }
-        return lambda *args, **kwargs: functional_call(module, state, args, kwargs)
 
     def _name_kinds(self, graph: fx.Graph) -> None:
         for name, node in _results(graph):
@@ -258,7 +242,7 @@ class _Run:
                 kind = str(getattr(described, "kind", type(described).__name__))
                 held.kind = _KIND_OF_INPUT.get(kind, INPUT)
             elif held.maker.op == "get_attr":
-                value = attribute_at(self._graph_module, str(held.maker.target))
+                value = self.fetch_attr(str(held.maker.target))
                 held.kind = PARAMETER if isinstance(value, nn.Parameter) else BUFFER
             elif held.kind == TEMPORARY and pass_of(held.maker) == FORWARD and held.number in backward:
                 held.kind = ACTIVATION
