@@ -200,7 +200,7 @@ def test_renamed_descriptors_of_inputs_are_a_remark(training):
         session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), training=training)
     finally:
         PlainAOTInput.__name__ = "PlainAOTInput"
-    assert any("describes them as PlainInput" in remark for remark in session.remarks)
+    assert any("told by their order alone" in remark for remark in session.remarks)
     assert all(one.verdict().agrees for one in session.graphs.values())
     assert next(iter(session.inputs)) == "x"
 

@@ -183,7 +183,8 @@ class Compiler:
             for place, recording in enumerate(recorder.recordings):
                 # A later graph of the model takes results of the graphs before it and of Python.
                 known = ({}, {}) if place else (given, ran)
-                self.frames.append(Frame(self._model, *known, recording))
+                self.frames.append(frame := Frame(self._model, *known, recording))
+                self.remarks += [words for words in frame.remarks if words not in self.remarks]
         return Compile(off, dict(limits), dict(options), recorder)
 
 

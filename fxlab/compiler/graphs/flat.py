@@ -81,6 +81,10 @@ class Frame:
         """Of which placeholders of Dynamo's graph there are gradients."""
         self._places: dict[int, int] = {}
         """The placeholders of Dynamo's graph by the numbers that AOTAutograd gives them."""
+        self._by_order: dict[Any, int] = {}
+        """The same by descriptors, where a torch has other ones that do not tell."""
+        self.remarks: list[str] = []
+        """Facts about the graph that this torch does not tell, in words."""
         aten = next((s.after for s in whole.steps if s.after.dialect != TORCH), None)
         if aten is not None:
             self._join(aten)
@@ -287,7 +291,7 @@ class Frame:
     def _input_place(self, descriptor: Any) -> int | None:
         """Return which placeholder of Dynamo's graph a descriptor of AOTAutograd's is of."""
         place = input_index(descriptor)
-        return None if place is None else self._places.get(place, place)
+        return self._by_order.get(descriptor) if place is None else self._places.get(place, place)
 
     def _output_place(self, descriptor: Any) -> tuple[str, int | None]:
         place = output_index(descriptor)
@@ -304,11 +308,16 @@ class Frame:
             if (path := self._paths.get(id(aten.held[str(node.target)]))) in held:
                 self.names.share(aten.dialect, node.name, held[path])
         placeholders = aten.graph.find_nodes(op="placeholder")
-        indices = (input_index(node.meta.get("desc")) for node in placeholders)
-        numbers = {index for index in indices if index is not None}
+        of_inputs = [node.meta["desc"] for node in placeholders if node.meta.get("desc") is not None]
+        numbers = {index for index in map(input_index, of_inputs) if index is not None}
+        others = [one for one in of_inputs if tangent_index(one) is None and held_name(one) is None]
         if len(numbers) == len(self._slots):
             # AOTInductor's count parameters first, which are no placeholders.
             self._places = {number: place for place, number in enumerate(sorted(numbers))}
+        elif not numbers and len(others) == len(self._slots):
+            self._by_order = {one: place for place, one in enumerate(others)}
+            words = f"told by their order alone: this torch ({torch.__version__}) describes them otherwise."
+            self.remarks.append(f"Inputs of graphs of ATen operators are {words}")
         for node in placeholders:
             place = tangent_index(node.meta.get("desc"))
             if place is not None:

@@ -275,7 +275,8 @@ def _complete(record: CompileRecord, recorder: ScriptRecorder, remarks: list[str
             for step in stack.steps:
                 step.fixed, step.can_exclude = _ONCE, False
         try:
-            frames.append((f"graph {number}", _frame(recorder, recording), recording))
+            frames.append((f"graph {number}", frame := _frame(recorder, recording), recording))
+            told += [words for words in frame.remarks if words not in told]
         except Exception as error:  # of a backend that gives on a graph of another kind
             told.append(f"graph {number}: its stages cannot be made: {error_words(error)}")
     compiler = Recorded(recorder, [frame for _, frame, _ in frames], [one for _, _, one in frames])
