@@ -66,7 +66,7 @@ def state_kept(
 
 
 @dataclass(frozen=True)
-class _Saved:
+class SavedTensor:
     """A tensor's earlier contents, memory and shape."""
 
     tensor: torch.Tensor
@@ -78,7 +78,8 @@ class _Saved:
     """Whether gradients flow through it, as through a buffer written while they were recorded."""
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> _Saved:
+    def of(cls, tensor: torch.Tensor) -> SavedTensor:
+        """Copy a tensor."""
         with torch.no_grad(), modes_disabled():
             version = None if tensor.is_inference() else tensor._version
             return cls(tensor, tensor.detach(), tensor.detach().clone(), version, tensor.grad_fn is not None)
@@ -128,7 +129,7 @@ class ModelState:
         self._cells: list[tuple[CellType, Any]] = []
         self._generators: list[Callable[[], object]] = []
         self._memory: list[tuple[Any, bytes]] = []
-        self._saved: dict[int, _Saved] = {}
+        self._saved: dict[int, SavedTensor] = {}
         self._watched: dict[object, list[torch.Tensor]] = {}
         self._gradients_wanted: list[tuple[torch.Tensor, bool]] = []
         self._names: dict[str, torch.Tensor] = {}
@@ -138,7 +139,7 @@ class ModelState:
         for path, module in model.named_modules():
             self._keep_module(path, module, at_once)
         for tensor in others:
-            if _has_values(tensor) and id(tensor) not in self._seen and id(tensor) not in self._saved:
+            if has_values(tensor) and id(tensor) not in self._seen and id(tensor) not in self._saved:
                 self._seen.add(id(tensor))
                 self._watched.setdefault(memory_of(tensor), []).append(tensor)
 
@@ -158,7 +159,7 @@ class ModelState:
     def save(self, memory: object) -> None:
         """Copy the parameters in some memory before they are written."""
         for parameter in self._watched.pop(memory, ()):
-            self._saved[id(parameter)] = _Saved.of(parameter)
+            self._saved[id(parameter)] = SavedTensor.of(parameter)
 
     @property
     def copied_parameters(self) -> list[torch.Tensor]:
@@ -241,14 +242,14 @@ class ModelState:
             if parameter is None or not self._values:
                 continue
             self._names[f"{prefix}{name}"] = parameter
-            if id(parameter) in self._seen or not _has_values(parameter):
+            if id(parameter) in self._seen or not has_values(parameter):
                 continue
             self._seen.add(id(parameter))
             self._gradients_wanted.append((parameter, parameter.requires_grad))
             if not parameter.is_inference():
                 self._versions[f"{prefix}{name}"] = parameter._version
             if id(parameter) in at_once:
-                self._saved[id(parameter)] = _Saved.of(parameter)
+                self._saved[id(parameter)] = SavedTensor.of(parameter)
             else:
                 self._watched.setdefault(memory_of(parameter), []).append(parameter)
 
@@ -267,10 +268,10 @@ class ModelState:
     def _keep(self, name: str, value: Any) -> None:
         """Keep an attribute and its contents."""
         if is_a(value, torch.Tensor):
-            if self._values and _has_values(value):
+            if self._values and has_values(value):
                 self._names[name] = value
                 if id(value) not in self._saved:
-                    self._saved[id(value)] = _Saved.of(value)
+                    self._saved[id(value)] = SavedTensor.of(value)
             return
         if value is None or is_a(value, str, int, float, complex, bytes, nn.Module, type):
             return
@@ -364,7 +365,8 @@ def _is_asked_to_write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return kwargs.get("out") is not None or any(value is True for value in (*args, *kwargs.values()))
 
 
-def _has_values(tensor: torch.Tensor) -> bool:
+def has_values(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has numbers: not on the meta device, fake or lazy."""
     return not (tensor.is_meta or isinstance(tensor, FakeTensor) or nn.parameter.is_lazy(tensor))
 
 

@@ -142,7 +142,7 @@ class NumericSettings:
     @classmethod
     def now(cls) -> NumericSettings:
         """Return the present ones."""
-        found = dict(_settings())
+        found = settings_now()
         functions = (mode for mode in function_modes() if not isinstance(mode, DeviceContext))
         modes = (*functions, *dispatch_modes())  # the mode of torch.set_default_device counts as a setting
         unusual = (f"{name} = {found[name]}" for name in _USUAL if _is_unusual(name, found.get(name)))
@@ -155,39 +155,73 @@ def _is_unusual(name: str, value: Any) -> bool:
     return value is not None and value != _USUAL[name] and not is_exact
 
 
-def _settings() -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of all settings that torch can both get and set."""
-    for name in _getters():
+def settings_now() -> dict[str, Any]:
+    """Return the names and values of all settings that torch can both get and set."""
+    found = {}
+    for name, (getter, _) in _functions().items():
         try:
-            yield name, getattr(torch._C, f"_get_{name}")()
+            found[name] = getter()
         except RuntimeError:  # the precisions below differ, so there is no single value
-            yield name, "mixed"
-    for name in _PRECISIONS:
-        yield f"{name}_fp32_precision", torch._C._get_fp32_precision_getter(*name.split("_"))
-    yield "num_threads", torch.get_num_threads()
-    yield "default_dtype", torch.get_default_dtype()
-    yield "default_device", torch.get_default_device()
+            found[name] = _MIXED
     accelerator = torch.accelerator.current_accelerator()
     for device in ("cpu", *(() if accelerator is None else (accelerator.type,))):
         is_on = torch.is_autocast_enabled(device)
-        yield f"{device}_autocast", torch.get_autocast_dtype(device) if is_on else False
+        found[f"{device}{_AUTOCAST}"] = torch.get_autocast_dtype(device) if is_on else False
+    return found
+
+
+def put_settings_back(before: dict[str, Any]) -> list[str]:
+    """Restore the settings from :func:`settings_now`; return the names of those that had changed."""
+    changed = [name for name, value in settings_now().items() if value != before[name] != _MIXED]
+    for name in changed:
+        value, device = before[name], name.removesuffix(_AUTOCAST)
+        if device == name:
+            _functions()[name][1](value)
+            continue
+        torch.set_autocast_enabled(device, value is not False)
+        if value:
+            torch.set_autocast_dtype(device, value)
+    return changed
+
+
+_MIXED, _AUTOCAST = "mixed", "_autocast"
 
 
 @cache
-def _getters() -> tuple[str, ...]:
+def _functions() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Return the functions that get and set each setting."""
     # torch has no list of its settings, but a pair of functions in torch._C for each.
     names = (name.removeprefix("_get_") for name in dir(torch._C) if name.startswith("_get_"))
-    return tuple(name for name in names if _is_setting(name))
+    found = {name: (getattr(torch._C, f"_get_{name}"), setter) for name in names if (setter := _setter(name))}
+    for name in _PRECISIONS:
+        parts = name.split("_")
+        found[f"{name}_fp32_precision"] = (
+            partial(torch._C._get_fp32_precision_getter, *parts),
+            partial(torch._C._set_fp32_precision_setter, *parts),
+        )
+    return found | {
+        "num_threads": (torch.get_num_threads, torch.set_num_threads),
+        "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
+        "default_device": (torch.get_default_device, _set_default_device),
+    }
 
 
-def _is_setting(name: str) -> bool:
+def _setter(name: str) -> Callable[[Any], Any] | None:
+    """Return the function that sets a setting; ``None`` if there is none, or it is not about numbers."""
     setters = (f"_set_{name}", f"_set_sdp_use_{name.removesuffix('_sdp_enabled')}")
-    if name.startswith(_NO_NUMBERS) or not any(hasattr(torch._C, setter) for setter in setters):
-        return False
+    setter: Any = next((getattr(torch._C, each) for each in setters if hasattr(torch._C, each)), None)
+    if name.startswith(_NO_NUMBERS) or setter is None:
+        return None
     try:
         getattr(torch._C, f"_get_{name}")()
     except TypeError:  # it takes arguments
-        return False
-    except RuntimeError:
-        return True
-    return True
+        return None
+    except RuntimeError:  # there is no single value
+        pass
+    if name == "deterministic_algorithms":
+        return lambda is_on: setter(is_on, warn_only=torch.is_deterministic_algorithms_warn_only_enabled())
+    return lambda value: setter(*value) if isinstance(value, tuple) else setter(value)
+
+
+def _set_default_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)  # which is a mode, as a device

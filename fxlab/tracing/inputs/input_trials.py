@@ -78,7 +78,7 @@ def run_on_data(model: nn.Module, call: Callable[..., Any], inputs: dict[str, An
     with run_alone(model) as around:
         kept = put_back_after(around), state_kept(model, others=around.tensors)
         with RestoringStack(*kept, device_errors_raised(), torch.no_grad()):
-            return call(**inputs)
+            return copy_context().run(call, **inputs)
 
 
 def run_on_fakes(

@@ -10,13 +10,15 @@ from __future__ import annotations
 import functools
 import gc
 import logging
+import os
 import sys
 import threading
 import weakref
 from abc import ABC
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from operator import is_
 from types import CellType, FunctionType, ModuleType
@@ -27,7 +29,7 @@ from torch import nn
 
 from fxlab.author_frames import is_installed
 from fxlab.exchanged import ABSENT, set_name
-from fxlab.models.model_state import is_generator, is_used_up
+from fxlab.models.model_state import SavedTensor, has_values, is_generator, is_used_up
 from fxlab.models.python_read import attributes_of, classes_of, python_named
 from fxlab.tracing.model_code.model_files import file_of, files_of, names_in
 from fxlab.values.containers import (
@@ -42,13 +44,14 @@ from fxlab.values.containers import (
 )
 
 _NUMBERS = frozenset({bool, int, float, complex, str})
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type, ModuleType})
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, ModuleType})
 _APART_CLASSES: tuple[type[Any], ...] = (
     *(torch.Tensor, nn.Module, ModuleType, type, logging.Logger),
     threading.Thread,  # changes while a model runs, as the one that watches progress bars
     type(vars(ABC)["_abc_impl"]),  # where an abstract class remembers the answers of isinstance
 )
 """Classes that are not searched, or are searched by a function of their own."""
+_Environ: type[Any] = type(os.environ)
 _IMPORTED_ONES: tuple[type[Any], ...] = (ModuleType, type, FunctionType)
 _PYTHONS = sys.stdlib_module_names - {"__main__"}
 _APART = {"torch", "fxlab", "numpy", "builtins", *_PYTHONS}
@@ -57,6 +60,8 @@ _OF_PYTHON_ITSELF = frozenset({"builtins", "functools"})
 """Where methods, tuples, properties, partial functions and the like are, which hold more than attributes."""
 _OF_IMPORTS = frozenset({"__builtins__", "__loader__", "__spec__"})
 """The attributes that the import system writes into a file. The loader of a test leads to all tests."""
+_MOST_COPIED = 1 << 18
+"""The most elements of a tensor outside of the model that is copied."""
 _MOST_SEARCHED = 20_000
 """The most objects inside a value that are searched."""
 
@@ -142,16 +147,16 @@ class _Snapshot:
         self.tensors: list[torch.Tensor | nn.Module] = []
         self._known = {*map(id, apart_from)}
         self._memory: list[tuple[str, Any, bytes]] = []
-        self._held: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._held: list[tuple[str, Any, Mapping[Any, Any] | None, dict[Any, Any]]] = []
         self._cached: list[tuple[str, Any, int]] = []
-        self._functions: list[tuple[str, str, FunctionType]] = []
+        self._bare: list[tuple[str, Any]] = []
         self._seen: set[int] = set()
         self._own(owners)
         for name, value in values:
             self._keep(name, value)
         for owner in self.owners:  # which grow meanwhile
             name, names = _name_of(owner), names_in(owner)
-            self._held.append((name, owner, names))
+            self._held.append((name, owner, _live(owner), names))
             if is_a(owner, type):
                 self._own([*type.__getattribute__(owner, "__mro__"), type(owner), *names.values()])
             for key, value in names.items():
@@ -159,7 +164,7 @@ class _Snapshot:
                     self.caches.append((owner, key, value))
                 kind = type(value)
                 if kind is FunctionType and _holds_nothing(value):
-                    self._functions.append((name, key, value))
+                    self._bare.append((f"{name}{key}", value))
                 elif kind not in _PLAIN and key not in _OF_IMPORTS:
                     self._keep(f"{name}{key}", value)
 
@@ -173,9 +178,7 @@ class _Snapshot:
 
     def is_current(self) -> bool:
         """Tell whether all is still as it was; the caches of functions may have new entries."""
-        if any(function.__dict__ for *_, function in self._functions):
-            return False
-        if not all(_is_as_it_was(_contents_of(holder), before) for _, holder, before in self._held):
+        if any(value.__dict__ for _, value in self._bare) or any(self._changed()):
             return False
         if not all(memory_in(value) == memory for _, value, memory in self._memory):
             return False
@@ -184,26 +187,30 @@ class _Snapshot:
 
     def holders(self) -> set[int]:
         """Return the identities of all holders that were found."""
-        return self._seen.union(id(holder) for _, holder, _ in self._held)
+        return self._seen.union(id(holder) for _, holder, *_ in self._held)
+
+    def _changed(self) -> Iterator[tuple[str, Any, dict[Any, Any], dict[Any, Any]]]:
+        """Yield the places, holders and contents, now and before, of what is not as it was."""
+        for name, holder, live, before in self._held:
+            now = _contents_of(holder) if live is None else live
+            if len(now) != len(before) or not all(map(is_, now.values(), before.values())):
+                yield name, holder, dict(now), before
 
     def put_back(self, is_of_run: Callable[[Any], bool], is_named: Callable[[Any, Any], bool]) -> list[str]:
         """Put back what is of a run, and what the model names; return the places that have changed."""
         found = []
-        for name, holder, before in self._held:
-            now = _contents_of(holder)
-            if not _is_as_it_was(now, before):
-                numbers = _new_numbers(now, before)
-                changed = [*_put_back(holder, now, before, is_of_run, is_named), *numbers]
-                found += [f"{name}{key}" if name.endswith(".") else name for key in changed]
+        for name, holder, now, before in self._changed():
+            numbers = _new_numbers(now, before)
+            changed = [*_put_back(holder, now, before, is_of_run, is_named), *numbers]
+            keys = (os.fsdecode(key) if type(key) is bytes else key for key in changed)
+            found += [f"{name}{key}" if name.endswith(".") else name for key in keys]
         for name, value, memory in self._memory:
             if memory_in(value) != memory and is_named(value, ""):
                 put_memory_back(value, memory)
                 found.append(name)
-        for name, key, function in self._functions:
-            if function.__dict__ and _put_back(
-                function.__dict__, dict(function.__dict__), {}, is_of_run, is_named
-            ):
-                found.append(f"{name}{key}")
+        for name, value in self._bare:
+            if own := value.__dict__:
+                found += [f"{name}.{key}" for key in _put_back(own, dict(own), {}, is_of_run, is_named)]
         for name, function, misses in self._cached:
             if function.cache_info().misses != misses and _holds(function, is_of_run):
                 function.cache_clear()
@@ -219,8 +226,14 @@ class _Snapshot:
             kind = type(value)
             if kind in _PLAIN or id(value) in seen:
                 continue
+            if issubclass(kind, type):
+                self._own((value,))
+                continue
             if issubclass(kind, _APART_CLASSES):
                 self.tensors += [value] if issubclass(kind, torch.Tensor | nn.Module) else []
+                if issubclass(kind, torch.Tensor):
+                    seen.add(id(value))
+                    self._keep_attributes(name, value, ahead)
                 continue
             seen.add(id(value))
             self._own((kind,))
@@ -230,6 +243,9 @@ class _Snapshot:
             if issubclass(kind, Cached):
                 self._cached.append((name, value, value.cache_info().misses))
                 value = value.__wrapped__
+            if issubclass(kind, _Environ):
+                self._hold(f"{name}.", value, ahead)
+                continue
             own = _namespace(value)
             has_slots = "__slots__" in vars(kind) and _package(file_of(kind)) not in _PYTHONS
             if is_a(value, FunctionType):
@@ -245,6 +261,12 @@ class _Snapshot:
             if has_slots:
                 self._hold(f"{name}.", _Slots(value), ahead)
 
+    def _keep_attributes(self, name: str, tensor: torch.Tensor, ahead: deque[tuple[str, Any]]) -> None:
+        if own := _namespace(tensor):
+            self._hold(f"{name}.", own, ahead)
+        elif own is not None:
+            self._bare.append((name, tensor))
+
     def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
         before = dict(_contents_of(holder))
         is_cell = is_a(holder, CellType)
@@ -254,7 +276,7 @@ class _Snapshot:
                 for key, value in before.items()
                 if _goes_on(value) or (is_cell and is_a(value, Cached))
             ]
-        self._held.append((name, holder, before))
+        self._held.append((name, holder, _live(holder), before))
         ahead.extend(
             (f"{name}{key}" if is_a(holder, dict) else name, item)
             for key, item in before.items()
@@ -280,7 +302,10 @@ class Surroundings:
         lasting = installed, _Snapshot(owners, installed.owners)
         self.owners = [owner for snapshot in lasting for owner in snapshot.owners]
         self.caches = [cache for snapshot in lasting for cache in snapshot.caches]
-        self._snapshots = *lasting, _Snapshot((), self.owners, attributes_of(*self._roots))
+        values = ("os.environ", os.environ), *attributes_of(*self._roots)
+        self._snapshots = *lasting, _Snapshot((), self.owners, values)
+
+        self._saved = [SavedTensor.of(tensor) for tensor in self._tensors_outside() if has_values(tensor)]
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -289,6 +314,12 @@ class Surroundings:
         modules = (value for value in found if isinstance(value, nn.Module))
         held = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
         return [*held, *(value for value in found if isinstance(value, torch.Tensor))]
+
+    def _tensors_outside(self) -> Iterator[torch.Tensor]:
+        """Yield the small ones among these that the model does not hold itself."""
+        modules = (root for root in self._roots if is_a(root, nn.Module))
+        held = {id(tensor) for module in modules for tensor in (*module.parameters(), *module.buffers())}
+        yield from (t for t in self.tensors if id(t) not in held and t.numel() <= _MOST_COPIED)
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
         """Put back what a run has changed; return the places.
@@ -307,10 +338,24 @@ class Surroundings:
             names, holders = named()
             if is_a(holder, ModuleType, type):
                 return key in names
+            if is_a(holder, _Environ):
+                return not names.isdisjoint(("environ", "putenv", "unsetenv"))
             return id(holder.owner if is_a(holder, _Slots) else holder) in holders
 
+        for saved in self._saved:
+            saved.put_back()
         found = [where for each in self._snapshots for where in each.put_back(is_of_run, is_named)]
         return list(dict.fromkeys(found))
+
+    def variables_set_in(self, context: Context) -> list[str]:
+        """Return the names of context variables that a run in a copy of the present context has set.
+
+        Others than those around the model may be of libraries that the recorder uses.
+        """
+        now = copy_context()
+        changed = [each for each, value in context.items() if value is not now.get(each, ABSENT)]
+        known = (each.holders() for each in self._snapshots if changed)
+        return [each.name for holders in known for each in changed if id(each) in holders]
 
 
 _OF_INSTALLED: dict[tuple[int, ...], _Snapshot] = {}
@@ -341,10 +386,6 @@ def _goes_on(value: Any) -> bool:
     return is_used_up(value) or (is_generator(value) and not is_a(value, torch.Generator))
 
 
-def _is_as_it_was(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
-    return len(now) == len(before) and all(map(is_, now.values(), before.values()))
-
-
 def _around(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the variables that a function has from outside, and its default arguments."""
     yield from zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -367,12 +408,24 @@ def _namespace(value: Any) -> dict[str, Any] | None:
     return own if type(own) is dict else None
 
 
-def _contents_of(holder: Any) -> dict[Any, Any]:
-    """Return the contents of a holder, by key or by index."""
+def _live(holder: Any) -> Mapping[Any, Any] | None:
+    """Return the contents of a holder as a mapping that goes on showing them, if it has one."""
+    live: Mapping[Any, Any] | None = None
     if type(holder) is dict:
-        return holder
-    if isinstance(holder, ModuleType | type):
-        return names_in(holder)
+        live = holder
+    elif is_a(holder, type):
+        live = type.__getattribute__(holder, "__dict__")
+    elif is_a(holder, ModuleType):
+        live = object.__getattribute__(holder, "__dict__")
+    elif is_a(holder, _Environ):
+        live = holder._data
+    return live
+
+
+def _contents_of(holder: Any) -> Mapping[Any, Any]:
+    """Return the contents of a holder, by key or by index."""
+    if (live := _live(holder)) is not None:
+        return live
     if isinstance(holder, _Slots):
         return {slot.__name__: value for slot, value in slots_of(holder.owner)}
     if is_a(holder, CellType):
@@ -406,7 +459,7 @@ def _put_back(
         return []
     if is_a(holder, CellType):
         holder.cell_contents = before.get("")
-    elif is_a(holder, ModuleType, type, _Slots):
+    elif is_a(holder, ModuleType, type, _Slots, _Environ):
         for key in found:
             put_name(holder, key, before.get(key, ABSENT))
     else:
@@ -422,8 +475,16 @@ def _new_numbers(now: dict[Any, Any], before: dict[Any, Any]) -> list[Any]:
 
 
 def put_name(owner: Any, name: str, value: Any) -> None:
-    """Write a name of a module or class, or a slot; take it away if the value is ``ABSENT``."""
-    if not isinstance(owner, _Slots):
+    """Write a name of a module or class, a slot or a variable of the environment.
+
+    It is taken away if the value is ``ABSENT``.
+    """
+    if is_a(owner, _Environ):
+        if value is ABSENT:
+            del owner[owner.decodekey(name)]
+        else:
+            owner[owner.decodekey(name)] = owner.decodevalue(value)
+    elif not isinstance(owner, _Slots):
         set_name(owner, name, value)
     elif value is ABSENT:
         object.__delattr__(owner.owner, name)

@@ -159,8 +159,9 @@ def _on_fake_tensors(
             )
             with RestoringStack(fakes.mode):
                 # In a copy, so that context variables that the model sets end with the run.
-                copy_context().run(record, run, arguments, fakes.values, gradients=gradients)
-        run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
+                context = copy_context()
+                context.run(record, run, arguments, fakes.values, gradients=gradients)
+        run.recording.findings += map(Found.ATTRIBUTE_CHANGED, [*changed, *around.variables_set_in(context)])
         return run
 
     with RestoringStack(made):
@@ -224,9 +225,10 @@ def _on_real_tensors(
         run = Run(real.twin_of(model), leaves, fakes, made, one_thread, nothing, real=real)
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
-            copy_context().run(record, run, arguments, watched, gradients=gradients)
+            context = copy_context()
+            context.run(record, run, arguments, watched, gradients=gradients)
         run.end()
-    run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
+    run.recording.findings += map(Found.ATTRIBUTE_CHANGED, [*changed, *around.variables_set_in(context)])
     return run
 
 

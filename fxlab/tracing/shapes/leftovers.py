@@ -13,6 +13,7 @@ import torch
 from torch.fx import Node
 
 from fxlab.interrupts import InterruptsHeld
+from fxlab.models.settings import put_settings_back, settings_now
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError
 from fxlab.tracing.torch_private import FakeTensor, FakeTensorMode
@@ -24,7 +25,7 @@ _MOST_SEARCHED = 50
 
 @contextmanager
 def put_back_after(around: Surroundings, mode: FakeTensorMode | None = None) -> Iterator[list[str]]:
-    """Put the Python around a model back after a run, without the fake tensors of a mode.
+    """Put the Python around a model, and settings of torch, back after a run, without a mode's fake tensors.
 
     Gives the changes that the run has made there, once the block has ended.
     """
@@ -35,11 +36,13 @@ def put_back_after(around: Surroundings, mode: FakeTensorMode | None = None) -> 
         return mode is not None and value.node.shape_env is mode.shape_env
 
     changed: list[str] = []
+    settings = settings_now()
     try:
         yield changed
     finally:
         with InterruptsHeld():
             changed += around.put_back(is_of_run)
+            changed += put_settings_back(settings)
 
 
 class TensorKeptError(TraceError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import copy_context
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -94,7 +95,7 @@ class Eager:
             self._kept.put_back_after(), device_errors_raised(), generators_kept(), torch.enable_grad()
         ):
             try:
-                self._model(*args, **kwargs)
+                copy_context().run(self._model, *args, **kwargs)
             except Exception:  # a model may raise anything
                 return False
         return True
@@ -143,11 +144,11 @@ class Eager:
     def _run(self, module: nn.Module, runs: Sequence[Mapping[str, Any]]) -> Any:
         with RestoringStack(self._kept.put_back_after(), device_errors_raised()):
             call = _with_state(module, self._state) if self._state else module
-            # Random numbers that are kept look like new ones if both runs draw the same.
-            return [
-                run(call, inputs_of(self.arguments, values), seed=seed, gradients=self._gradients)
-                for seed, values in enumerate(runs)
-            ][-1]
+            context = copy_context()  # context variables that the model sets end with the runs
+            for seed, values in enumerate(runs):  # with one seed, numbers that it keeps would look like new
+                inputs = inputs_of(self.arguments, values)
+                result = context.run(run, call, inputs, seed=seed, gradients=self._gradients)
+            return result
 
 
 def _both_branches(cond: Callable[..., Any]) -> Callable[..., Any]:

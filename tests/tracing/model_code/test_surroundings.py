@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import importlib
+import os
 import pickle
 import sys
 import sysconfig
@@ -10,6 +11,8 @@ import threading
 import weakref
 from array import array
 from collections import Counter, UserDict, deque, namedtuple
+from contextvars import ContextVar
+from types import SimpleNamespace
 
 import caches_elsewhere
 import numpy as np
@@ -208,6 +211,109 @@ def test_attributes_of_classes_and_items_deep_inside_are_as_they_were():
 
     fxlab.symbolic_trace(Changes(), X)
     assert (Changes.runs, Box.counted, PAIR) == (0, 0, ({"counts": [0]},))
+
+
+def counted_in_a_class(value):
+    """A class that only the variable of a function holds, by itself or in what it holds, counts."""
+
+    def count(x):
+        owner = value["class"] if isinstance(value, dict) else value
+        owner.counted += 1
+        return x * owner.counted
+
+    return count, lambda: (value["class"] if isinstance(value, dict) else value).counted
+
+
+def of_the_environment():
+    def count(x):
+        os.environ["FXLAB_COUNTED"] = os.environ.get("FXLAB_COUNTED", "") + "1"
+        return x * len(os.environ["FXLAB_COUNTED"])
+
+    return count, lambda: os.environ.get("FXLAB_COUNTED")
+
+
+def of_a_context_variable(**default):
+    variable = ContextVar("counted", **default)
+
+    def count(x):
+        variable.set(variable.get(0) + 1)
+        return x * variable.get()
+
+    return count, lambda: variable.get(None)
+
+
+def of_a_tensor():
+    tensor = torch.zeros(2)
+
+    def count(x):
+        tensor.counted = getattr(tensor, "counted", 0) + 1
+        return x * tensor.counted
+
+    return count, lambda: vars(tensor)
+
+
+def of_a_setting(setting, setter, value):
+    def count(x):
+        before = setting()
+        setter(value)
+        return x * (1 if before == value else 2)
+
+    return count, setting
+
+
+COUNTS = {
+    "class": counted_in_a_class(type("Counted", (), {"counted": 0})),
+    "class in a dict": counted_in_a_class({"class": type("Counted", (), {"counted": 0})}),
+    "metaclass": counted_in_a_class(type("Counted", (type,), {"counted": 0})),
+    "environment": of_the_environment(),
+    "context variable": of_a_context_variable(),
+    "context variable with a default": of_a_context_variable(default=0),
+    "attribute of a tensor": of_a_tensor(),
+    "threads": of_a_setting(torch.get_num_threads, torch.set_num_threads, 3),
+    "precision": of_a_setting(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
+    ),
+    "deterministic": of_a_setting(
+        torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_what_a_model_changes_around_it_is_as_it_was_and_told(kind):
+    count, state = COUNTS[kind]
+
+    class Counts(nn.Module):
+        def forward(self, x):
+            return count(x)
+
+    before = copy.copy(state())
+    with pytest.warns(fxlab.TraceWarning, match="the model has changed what the graph has not"):
+        traced = fxlab.symbolic_trace(Counts(), X)
+    assert state() == before
+    assert traced.meta["trace"].of_kind("attribute")
+
+
+@pytest.mark.parametrize(
+    "holder", [torch.zeros(2), SimpleNamespace(tensor=torch.zeros(2)), nn.BatchNorm1d(8)]
+)
+def test_a_tensor_around_a_model_is_as_it_was_and_written_by_the_graph(holder):
+    def written():
+        if isinstance(holder, nn.Module):
+            return holder.num_batches_tracked
+        return getattr(holder, "tensor", holder)
+
+    class Writes(nn.Module):
+        def forward(self, x):
+            if isinstance(holder, nn.Module):
+                return holder(x)
+            return x * written().add_(1)[0]
+
+    before, x = written().clone(), torch.randn(4, 8)
+    traced = fxlab.symbolic_trace(Writes(), x)
+    assert torch.equal(written(), before)
+    traced(x)
+    assert torch.equal(written(), before + 1)
 
 
 BESIDE = []
