@@ -1,0 +1,238 @@
+"""The contents of files, classes and values before a run, to which they are put back."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+import os
+import threading
+import weakref
+from abc import ABC
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import is_
+from types import CellType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from fxlab.models.model_state import is_generator, is_used_up
+from fxlab.tracing.model_code.holders import (
+    MOST_SEARCHED,
+    Environ,
+    Slots,
+    attributes_in,
+    contents_of,
+    holds,
+    live_contents,
+    new_numbers,
+    put_contents_back,
+)
+from fxlab.tracing.model_code.model_files import (
+    PYTHONS,
+    file_of,
+    is_apart,
+    names_in,
+    package_of,
+)
+from fxlab.values.containers import contents, is_a, memory_in, put_memory_back
+
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, ModuleType})
+_APART_CLASSES: tuple[type[Any], ...] = (
+    *(torch.Tensor, nn.Module, ModuleType, type, logging.Logger),
+    threading.Thread,  # changes while a model runs, as the one that watches progress bars
+    type(vars(ABC)["_abc_impl"]),  # where an abstract class remembers the answers of isinstance
+)
+"""Classes that are not searched, or are searched by a function of their own."""
+_OF_PYTHON_ITSELF = frozenset({"builtins", "functools"})
+"""Where methods, tuples, properties, partial functions and the like are, which hold more than attributes."""
+_OF_IMPORTS = frozenset({"__builtins__", "__loader__", "__spec__"})
+"""The attributes that the import system writes into a file. The loader of a test leads to all tests."""
+
+Cached = functools._lru_cache_wrapper
+
+
+class Snapshot:
+    """The contents of some files, classes and values, and of all that can be reached from there.
+
+    A class that no file names, such as one of a function, is found by its objects. ``apart_from``: files and
+    classes that another snapshot has. ``owners``: those that this one has. ``caches``: functions with a
+    cache, and iterators, neither of which a run may use: the holder, the name there, and the object.
+    ``tensors``: the tensors and modules that were found, which may be written.
+    """
+
+    def __init__(
+        self,
+        owners: Iterable[Any] = (),
+        apart_from: Iterable[Any] = (),
+        values: Iterable[tuple[str, Any]] = (),
+    ) -> None:
+        self.owners: list[Any] = []
+        self.caches: list[tuple[Any, Any, Any]] = []
+        self.tensors: list[torch.Tensor | nn.Module] = []
+        self._known = {*map(id, apart_from)}
+        self._memory: list[tuple[str, Any, bytes]] = []
+        self._held: list[tuple[str, Any, Mapping[Any, Any] | None, dict[Any, Any]]] = []
+        self._cached: list[tuple[str, Any, int]] = []
+        self._bare: list[tuple[str, Any]] = []
+        self._seen: set[int] = set()
+        self._own(owners)
+        for name, value in values:
+            self._keep(name, value)
+        for owner in self.owners:  # which grow meanwhile
+            name, names = _name_of(owner), names_in(owner)
+            self._held.append((name, owner, live_contents(owner), names))
+            if is_a(owner, type):
+                self._own([*type.__getattribute__(owner, "__mro__"), type(owner), *names.values()])
+            for key, value in names.items():
+                if is_a(value, Cached) or _goes_on(value):
+                    self.caches.append((owner, key, value))
+                kind = type(value)
+                if kind is FunctionType and _holds_nothing(value):
+                    self._bare.append((f"{name}{key}", value))
+                elif kind not in _PLAIN and key not in _OF_IMPORTS:
+                    self._keep(f"{name}{key}", value)
+
+    def _own(self, values: Iterable[Any]) -> None:
+        """Add the files among some values, and the classes of a model."""
+        for value in values:
+            is_owner = is_a(value, ModuleType) or (is_a(value, type) and not is_apart(file_of(value)))
+            if is_owner and id(value) not in self._known:
+                self._known.add(id(value))
+                self.owners.append(value)
+
+    def is_current(self) -> bool:
+        """Tell whether all is still as it was; the caches of functions may have new entries."""
+        if any(value.__dict__ for _, value in self._bare) or any(self._changed()):
+            return False
+        if not all(memory_in(value) == memory for _, value, memory in self._memory):
+            return False
+        self._cached = [(name, function, function.cache_info().misses) for name, function, _ in self._cached]
+        return True
+
+    def holders(self) -> set[int]:
+        """Return the identities of all holders that were found."""
+        return self._seen.union(id(holder) for _, holder, *_ in self._held)
+
+    def _changed(self) -> Iterator[tuple[str, Any, dict[Any, Any], dict[Any, Any]]]:
+        """Yield the places, holders and contents, now and before, of what is not as it was."""
+        for name, holder, live, before in self._held:
+            now = contents_of(holder) if live is None else live
+            if len(now) != len(before) or not all(map(is_, now.values(), before.values())):
+                yield name, holder, dict(now), before
+
+    def put_back(self, is_of_run: Callable[[Any], bool], is_named: Callable[[Any, Any], bool]) -> list[str]:
+        """Put back what is of a run, and what the model names; return the places that have changed."""
+        found = []
+        for name, holder, now, before in self._changed():
+            numbers = new_numbers(now, before)
+            changed = [*put_contents_back(holder, now, before, is_of_run, is_named), *numbers]
+            keys = (os.fsdecode(key) if type(key) is bytes else key for key in changed)
+            found += [f"{name}{key}" if name.endswith(".") else name for key in keys]
+        for name, value, memory in self._memory:
+            if memory_in(value) != memory and is_named(value, ""):
+                put_memory_back(value, memory)
+                found.append(name)
+        for name, value in self._bare:
+            if own := value.__dict__:
+                found += [
+                    f"{name}.{key}" for key in put_contents_back(own, dict(own), {}, is_of_run, is_named)
+                ]
+        for name, function, misses in self._cached:
+            if function.cache_info().misses != misses and holds(function, is_of_run):
+                function.cache_clear()
+                found.append(name)
+        return found
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Keep the contents of a value, and their contents in turn, as far as that is not too much."""
+        ahead, seen = deque([(name, value)]), self._seen
+        most = len(seen) + MOST_SEARCHED
+        while ahead and len(seen) < most:
+            name, value = ahead.popleft()
+            kind = type(value)
+            if kind in _PLAIN or id(value) in seen:
+                continue
+            if issubclass(kind, type):
+                self._own((value,))
+                continue
+            if issubclass(kind, _APART_CLASSES):
+                self.tensors += [value] if issubclass(kind, torch.Tensor | nn.Module) else []
+                if issubclass(kind, torch.Tensor):
+                    seen.add(id(value))
+                    self._keep_attributes(name, value, ahead)
+                continue
+            seen.add(id(value))
+            self._own((kind,))
+            if (memory := memory_in(value)) is not None:
+                self._memory.append((name, value, memory))
+                continue
+            if issubclass(kind, Cached):
+                self._cached.append((name, value, value.cache_info().misses))
+                value = value.__wrapped__
+            if issubclass(kind, Environ):
+                self._hold(f"{name}.", value, ahead)
+                continue
+            own = attributes_in(value)
+            has_slots = "__slots__" in vars(kind) and package_of(file_of(kind)) not in PYTHONS
+            if is_a(value, FunctionType):
+                ahead.extend(_around(name, value))
+            elif issubclass(kind, CellType) or contents(value) is not None:
+                self._hold(name, value, ahead)
+            elif is_a(value, weakref.ref):
+                ahead.append((name, value()))
+            elif is_a(value, tuple) or not (own or has_slots) or file_of(kind) in _OF_PYTHON_ITSELF:
+                ahead.extend((name, item) for item in gc.get_referents(value))
+            if own is not None:
+                self._hold(f"{name}.", own, ahead)
+            if has_slots:
+                self._hold(f"{name}.", Slots(value), ahead)
+
+    def _keep_attributes(self, name: str, tensor: torch.Tensor, ahead: deque[tuple[str, Any]]) -> None:
+        if own := attributes_in(tensor):
+            self._hold(f"{name}.", own, ahead)
+        elif own is not None:
+            self._bare.append((name, tensor))
+
+    def _hold(self, name: str, holder: Any, ahead: deque[tuple[str, Any]]) -> None:
+        before = dict(contents_of(holder))
+        is_cell = is_a(holder, CellType)
+        if is_cell or is_a(holder, dict, list, deque):
+            self.caches += [
+                (holder, key, value)
+                for key, value in before.items()
+                if _goes_on(value) or (is_cell and is_a(value, Cached))
+            ]
+        self._held.append((name, holder, live_contents(holder), before))
+        ahead.extend(
+            (f"{name}{key}" if is_a(holder, dict) else name, item)
+            for key, item in before.items()
+            if type(item) not in _PLAIN
+        )
+
+
+def _goes_on(value: Any) -> bool:
+    """Tell whether a value gives something else each time; a graph refuses torch's generators by itself."""
+    return is_used_up(value) or (is_generator(value) and not is_a(value, torch.Generator))
+
+
+def _around(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables that a function has from outside, and its default arguments."""
+    yield from zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    yield from ((f"{name}.__defaults__", item) for item in function.__defaults__ or ())
+    yield from ((f"{name}.__kwdefaults__", item) for item in (function.__kwdefaults__ or {}).values())
+
+
+def _holds_nothing(function: FunctionType) -> bool:
+    """Tell whether a function has nothing but its code, as most have; attributes may be added to it."""
+    defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
+    is_plain = all(type(default) in _PLAIN for default in defaults)
+    return is_plain and function.__closure__ is None and not function.__dict__
+
+
+def _name_of(owner: Any) -> str:
+    if isinstance(owner, type):
+        return f"{file_of(owner)}.{owner.__qualname__}."
+    return f"{names_in(owner).get('__name__')}."
