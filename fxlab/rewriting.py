@@ -1,6 +1,6 @@
 """Everything that a pass is written with, in one place: see :doc:`transformations`.
 
->>> from fxlab.rewriting import RewritePass, new_linear, why_not_replaceable
+>>> from fxlab.rewriting import RewritePass, new_layer, why_not_replaceable
 """
 
 from fxlab.node_info import only_input
@@ -18,7 +18,7 @@ from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.analysis.purity import why_impure
 from fxlab.transformations.analysis.value_bounds import largest_magnitude
 from fxlab.transformations.marks import marks
-from fxlab.transformations.rewriting.dialects import layer_call, new_conv, new_layer, new_linear
+from fxlab.transformations.rewriting.dialects import layer_call, new_layer
 from fxlab.transformations.rewriting.dtype_checks import casts_to_autocast_dtype
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import Candidate, RewritePass
@@ -30,7 +30,7 @@ from fxlab.transformations.views.linear import as_linear
 __all__ = [
     "Candidate", "Editor", "GraphFacts", "Layer", "Reason", "Refusal", "RewritePass", "Writes",
     "as_batch_norm", "as_convolution", "as_linear", "casts_to_autocast_dtype", "known_dtype",
-    "largest_magnitude", "layer_call", "marks", "may_return_view", "new_conv", "new_layer", "new_linear",
-    "only_input", "operator_called", "operator_of", "rounding_readers", "why_hooked", "why_impure",
-    "why_mixed", "why_not_plain", "why_not_replaceable",
+    "largest_magnitude", "layer_call", "marks", "may_return_view", "new_layer", "only_input",
+    "operator_called", "operator_of", "rounding_readers", "why_hooked", "why_impure", "why_mixed",
+    "why_not_plain", "why_not_replaceable",
 ]  # fmt: skip

@@ -154,7 +154,6 @@ CALLS = [
         (getattr(PASS, name), {}, {"graph_module": NO_GRAPH})
         for name in ("__call__", "explain", "candidates")
     ),
-    (PASS.get_stale_nodes, {}, {"graph_module": NO_GRAPH}),
     (PASS.named, {}, {"name": [None, 3, [], "", " "]}),
     (from_callable, {}, {"function": [None, 3, "a", OBJECT, PASS, MergeLinears]}),
     (

@@ -1,17 +1,17 @@
-"""The difference of two texts line by line, in linear time.
+"""The difference of two generated codes line by line, in linear time.
 
 ``difflib`` searches the whole rest for each equal stretch, which is quadratic if every second line has
-changed. Nearly all lines of generated code occur once, as each names its node, so lines that are unique in
-both texts are matched first, in the longest sequence that keeps their order (patience sorting), then equal
-lines next to them.
+changed. A line is known by the nodes that it stands for, so lines are matched by these, in the longest
+sequence that keeps their order.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 from fxlab.transformations.journal.name_order import longest_rise
 
+H = TypeVar("H", bound=Hashable)
 Kind = Literal["same", "changed", "removed", "added"]
 
 
@@ -31,67 +31,38 @@ class Run(NamedTuple):
 def line_runs(
     before: Sequence[str], after: Sequence[str], names: tuple[Sequence[Hashable], Sequence[Hashable]]
 ) -> list[Run]:
-    """Return the change of each line of both texts; lines with equal ``names`` count as changed."""
+    """Return the change of each line of both texts; a line without ``names`` is known by its text."""
+    keys = (
+        numbered(own or line for own, line in zip(known, lines, strict=True))
+        for known, lines in zip(names, (before, after), strict=True)
+    )
     runs: list[Run] = []
-    everywhere = range(len(before)), range(len(after))
-    kept = _with_neighbours(before, after, _matched(before, after, *everywhere))
     i = j = 0
-    for next_i, next_j in [*kept, (len(before), len(after))]:
-        here = range(i, next_i), range(j, next_j)
-        pairs = _matched(*names, *here)
-        for k, m in [*pairs, (next_i, next_j)]:
-            _add(runs, "removed", k - i)
-            _add(runs, "added", m - j)
-            if (k, m) != (next_i, next_j):
-                _add(runs, "same" if before[k] == after[m] else "changed", 1)
-            i, j = k + 1, m + 1
-        i, j = next_i, next_j
-        if i < len(before):
-            _add(runs, "same", 1)
-            i, j = i + 1, j + 1
+    for k, m in [*in_order(*keys), (len(before), len(after))]:
+        _add(runs, "removed", k - i)
+        _add(runs, "added", m - j)
+        if k < len(before):
+            _add(runs, "same" if before[k] == after[m] else "changed", 1)
+        i, j = k + 1, m + 1
     return runs
 
 
+def numbered(values: Iterable[H]) -> list[tuple[H, int]]:
+    """Return each value with its number among equal ones, so that each pair is unique."""
+    counts = Counter[H]()
+    found = []
+    for value in values:
+        found.append((value, counts[value]))
+        counts[value] += 1
+    return found
+
+
 def in_order(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Return places of equal values that are unique in both sequences, as many as keep their order."""
-    return _matched(before, after, range(len(before)), range(len(after)))
-
-
-def _matched(
-    before: Sequence[Hashable], after: Sequence[Hashable], within: range, within_after: range
-) -> list[tuple[int, int]]:
-    """Return places of equal values that are unique in both, as many as keep their order."""
-    if not within or not within_after:
-        return []
-    old, new = _unique(before, within), _unique(after, within_after)
-    pairs = sorted((i, new[value]) for value, i in old.items() if value in new)
-    kept = longest_rise([j for _, j in pairs])
-    return [pair for place, pair in enumerate(pairs) if place in kept]
-
-
-def _unique(values: Sequence[Hashable], within: range) -> dict[Hashable, int]:
-    counts = Counter(values[i] for i in within)
-    return {values[i]: i for i in within if values[i] and counts[values[i]] == 1}
-
-
-def _with_neighbours(
-    before: Sequence[str], after: Sequence[str], anchors: list[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
-    """Yield matched places, and between them those of adjoining equal lines."""
-    i = j = 0
-    for next_i, next_j in [*anchors, (len(before), len(after))]:
-        while i < next_i and j < next_j and before[i] == after[j]:
-            yield i, j
-            i, j = i + 1, j + 1
-        back = 0
-        while (
-            next_i - back > i and next_j - back > j and before[next_i - back - 1] == after[next_j - back - 1]
-        ):
-            back += 1
-        yield from ((next_i - k, next_j - k) for k in range(back, 0, -1))
-        if (next_i, next_j) != (len(before), len(after)):
-            yield next_i, next_j
-        i, j = next_i + 1, next_j + 1
+    """Return places of equal values of two sequences of unique ones, as many as keep their order."""
+    there = {value: place for place, value in enumerate(after)}
+    pairs = [(place, there[value]) for place, value in enumerate(before) if value in there]
+    kept = longest_rise([place for _, place in pairs])
+    return [pair for number, pair in enumerate(pairs) if number in kept]
 
 
 def _add(runs: list[Run], kind: Kind, count: int) -> None:

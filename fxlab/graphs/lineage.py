@@ -1,6 +1,6 @@
 """Corresponding nodes of two captures of one model: before and after decomposition, in two dialects."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.graphs.line_diff import in_order
+from fxlab.graphs.line_diff import in_order, numbered
 from fxlab.models.naming import have_one_naming
 from fxlab.node_info import ancestry, frames_of, kind_text, module_path, modules_by_path
 from fxlab.torch_private import OpOverload
@@ -134,17 +134,10 @@ def _steps(node: Node, whole: set[str]) -> list[Hashable]:
     return [path, *lines] if path in whole else [*lines]
 
 
-def _numbered(nodes: list[Node], modules: Mapping[str, nn.Module]) -> list[tuple[str, int]]:
+def _kinds(nodes: list[Node], modules: Mapping[str, nn.Module]) -> list[tuple[str, int]]:
     """Return the kind of each node in words, and its number among nodes of the kind."""
-    counts: Counter[str] = Counter()
-    found = []
-    for node in nodes:
-        kind = kind_text(node, modules)
-        if kind == "getitem":
-            kind = f"{kind} {node.args[1]}"
-        found.append((kind, counts[kind]))
-        counts[kind] += 1
-    return found
+    words = ((kind_text(node, modules), node) for node in nodes)
+    return numbered(f"{kind} {node.args[1]}" if kind == "getitem" else kind for kind, node in words)
 
 
 def _align(
@@ -152,7 +145,7 @@ def _align(
 ) -> None:
     """Pair calls of one step by kind, in their order; the calls between two pairs correspond as a group."""
     i = j = 0
-    pairs = in_order(*map(_numbered, (before, after), modules))
+    pairs = in_order(*map(_kinds, (before, after), modules))
     for next_i, next_j in [*pairs, (len(before), len(after))]:
         if i < next_i and j < next_j:
             found.origins |= dict.fromkeys(after[j:next_j], before[i:next_i])

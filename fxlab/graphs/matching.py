@@ -13,7 +13,7 @@ from fxlab.graphs.lineage import Lineage, is_same_capture, lineage
 from fxlab.graphs.node_difference import inputs_in_order, what_differs
 from fxlab.graphs.unfolded import is_in_body
 from fxlab.node_info import attribute_at
-from fxlab.transformations.journal.journal import Journal, Record
+from fxlab.transformations.journal.journal import Journal
 
 _KEPT = "pairs of nodes"
 _BELOW: weakref.WeakKeyDictionary[GraphModule, weakref.ref[GraphModule]] = weakref.WeakKeyDictionary()
@@ -227,16 +227,16 @@ class Provenance:
         self._original, self._transformed = original, transformed
         self._nodes = {node.name: node for node in original.graph.nodes}
         self._positions = {name: position for position, name in enumerate(self._nodes)}
-        self._records: dict[str, list[Record]] = {}
-        self._replaced: dict[int, set[str]] = {}
-        """Nodes replaced by each record, by its ``id``: the journals do not change meanwhile."""
+        self._records: dict[str, list[tuple[bool, set[str]]]] = defaultdict(list)
+        """For each node that stands for others: whether a record of it is opaque, and the others."""
         done_before = {(record.signature, record.marked) for record in Journal.of(original).records}
         for record in Journal.of(transformed).records:
             if (record.signature, record.marked) in done_before:
                 continue
+            replaced = record.replaced
             # A node that reads another value than before still stands for itself.
             for name in record.stand_ins:
-                self._records.setdefault(name, []).append(record)
+                self._records[name].append((record.is_opaque, replaced))
 
     def of(self, node: Node) -> list[Node]:
         """Return the nodes of the original, in its order; none for a node that stands for nothing."""
@@ -247,7 +247,7 @@ class Provenance:
             if name in seen:
                 continue
             seen.add(name)
-            replaced = {other for record in self._records_of(name) for other in self._replaced_by(record)}
+            replaced = self._replaced_by(name)
             if name in self._nodes and (name != node.name or name in replaced):
                 found.add(name)
             pending += replaced
@@ -257,17 +257,12 @@ class Provenance:
             found = {self.matching.originals[node].name}
         return [self._nodes[name] for name in sorted(found, key=self._positions.__getitem__)]
 
-    def _replaced_by(self, record: Record) -> set[str]:
-        if id(record) not in self._replaced:
-            self._replaced[id(record)] = record.replaced
-        return self._replaced[id(record)]
-
-    def _records_of(self, name: str) -> list[Record]:
-        """Return the records of a node; opaque ones only without a match, which says more."""
+    def _replaced_by(self, name: str) -> set[str]:
+        """Return the nodes that a node replaces, by opaque records only without a match, which says more."""
         records = self._records.get(name, [])
-        if not any(record.is_opaque for record in records) or name not in self._matched:
-            return records
-        return [record for record in records if not record.is_opaque]
+        if any(is_opaque for is_opaque, _ in records) and name in self._matched:
+            records = [(is_opaque, replaced) for is_opaque, replaced in records if not is_opaque]
+        return set[str]().union(*(replaced for _, replaced in records))
 
     @cached_property
     def _matched(self) -> frozenset[str]:

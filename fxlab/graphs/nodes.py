@@ -142,12 +142,7 @@ def chosen_nodes(
 
 
 def _meant(graph_module: GraphModule, where: Any) -> list[Node]:
-    """Return the nodes that ``where`` means.
-
-    ``where``: the name of a node, the path of a module, or an operation in words (``"linear"``); a class of
-    modules; a function or operator that nodes call; or a predicate of a node. Raises ValueError if a text
-    means none.
-    """
+    """Return the nodes that ``where`` of :func:`nodes` means; ValueError if a text means none."""
     graph, modules = graph_module.graph, modules_by_path(graph_module)
     if isinstance(where, str):
         words = re.sub(r"[\W_]+", " ", where).lower().strip()

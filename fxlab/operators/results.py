@@ -62,7 +62,9 @@ def moves_elements(node: Node) -> bool:
     operator = operator_of(node)
     if operator is None or any(isinstance(value, torch.dtype) for value in _values(node)):
         return False  # a view with a dtype reads other numbers from the same bits
-    return operator.computes in MOVES or (_is_view(operator) and not _has_no_elements(operator.computes))
+    name = operator.computes.removesuffix("_copy")
+    has_none = name.startswith("_") or name.endswith("indices") or name in NO_ELEMENTS | CASTS.keys()
+    return operator.computes in MOVES or (_is_view(operator) and not has_none)
 
 
 def reshapes(node: Node) -> bool:
@@ -135,11 +137,6 @@ def _is_cast(operator: Operator) -> bool:
 def _is_view(operator: Operator) -> bool:
     overloads = operator.overloads
     return bool(overloads) and all(o.is_view or torch.Tag.view_copy in o.tags for o in overloads)
-
-
-def _has_no_elements(name: str) -> bool:
-    name = name.removesuffix("_copy")
-    return name.startswith("_") or name.endswith("indices") or name in NO_ELEMENTS | CASTS.keys()
 
 
 def _values(node: Node) -> list[Any]:

@@ -4,8 +4,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Iterator
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -51,17 +50,26 @@ def installed() -> list[Transformation]:
         faster-gelu = "my_package.passes:FasterGelu"
     """
     offered: list[Transformation] = []
-    taken: set[str] = {name for cls in available() for name in _names(cls())}
+    taken = {text for cls in available() for own in [cls()] for text in (str(own.name), own.signature)}
     for entry_point in sorted(entry_points(group=GROUP), key=lambda found: (found.name, found.value)):
         try:
-            transformation = _loaded(entry_point)
-            names = set(_names(transformation))
+            loaded = entry_point.load()
+            is_class = isinstance(loaded, type) and issubclass(loaded, Transformation)
+            made: Any = loaded() if is_class else loaded
+            if not isinstance(made, Transformation):
+                raise TypeError(f"expected an fxlab.Transformation or a class of one, got {described(made)}")
+            names = {str(made.name), made.signature}
             if not taken.isdisjoint(names):
-                raise ValueError(f"there is a transformation {transformation.name!r} already")
+                raise ValueError(f"there is a transformation {made.name!r} already")
         except Exception as error:
-            _warn(entry_point, error)
+            package = "" if entry_point.dist is None else f" of {entry_point.dist.name}"
+            warnings.warn(
+                f"The transformation {entry_point.name!r}{package} ({entry_point.value}) is left out: "
+                f"{type(error).__name__}: {error}",
+                stacklevel=2,
+            )
             continue
-        offered.append(transformation)
+        offered.append(made)
         taken |= names
     return offered
 
@@ -73,31 +81,6 @@ REGISTERED: dict[str, Transformation] = {}
 def offered() -> Passes:
     """Return all passes that sessions offer by default, lowest in the stack first; see its ``table``."""
     return Passes([*(cls() for cls in available()), *installed(), *REGISTERED.values()])
-
-
-def _loaded(entry_point: EntryPoint) -> Transformation:
-    loaded: Any = entry_point.load()
-    if isinstance(loaded, type) and issubclass(loaded, Transformation):
-        loaded = loaded()
-    if not isinstance(loaded, Transformation):
-        what = f"the class {loaded.__name__}" if isinstance(loaded, type) else f"a {type(loaded).__name__}"
-        raise TypeError(f"expected an fxlab.Transformation or a class of one, got {what}")
-    return loaded
-
-
-def _names(transformation: Transformation) -> Iterator[str]:
-    """Yield the texts by which a session knows a transformation."""
-    yield str(transformation.name)
-    yield transformation.signature
-
-
-def _warn(entry_point: EntryPoint, error: Exception) -> None:
-    package = "" if entry_point.dist is None else f" of {entry_point.dist.name}"
-    warnings.warn(
-        f"The transformation {entry_point.name!r}{package} ({entry_point.value}) is left out: "
-        f"{type(error).__name__}: {error}",
-        stacklevel=3,
-    )
 
 
 def as_pass(value: Any, argument: str) -> Transformation:

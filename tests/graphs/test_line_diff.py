@@ -56,11 +56,6 @@ def test_lines_of_one_name_are_a_pair_that_has_changed():
     assert runs == [Run("same", 1), Run("changed", 1), Run("added", 1), Run("changed", 1), Run("same", 1)]
 
 
-def test_lines_that_occur_often_are_matched_beside_those_that_are_unique():
-    runs = line_runs(["x", "pass", "y", "pass"], ["pass", "x", "pass", "y", "pass"], ([""] * 4, [""] * 5))
-    assert runs == [Run("added", 1), Run("same", 4)]
-
-
 def test_no_line_is_matched_twice():
     assert line_runs(["a", "b"], ["a", "a", "b"], (["", ""], ["", "", ""])) == [
         Run("same", 1),

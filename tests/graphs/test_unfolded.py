@@ -6,7 +6,6 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxlab.graphs.unfolded import _PASS_ON, is_in_body, unfolded
-from fxlab.transformations.analysis.passed_tensors import _CONSTANTS_AT, _CONSTANTS_FROM
 
 
 def either(x):
@@ -32,6 +31,6 @@ def test_annotations_of_the_model_stay():
     assert {node.name: node.type for node in gm.graph.find_nodes(op="placeholder")}["x"] is torch.Tensor
 
 
-@pytest.mark.parametrize("name", sorted(_PASS_ON | _CONSTANTS_AT.keys() | _CONSTANTS_FROM.keys()))
+@pytest.mark.parametrize("name", sorted(_PASS_ON))
 def test_operators_that_pass_values_to_bodies_are_torchs(name):
     assert hasattr(torch.ops.higher_order, name)

@@ -117,6 +117,16 @@ def traced(model: nn.Module) -> fx.GraphModule:
     return fx.symbolic_trace(model)
 
 
+def traced_whole(model: nn.Module, *classes: type[nn.Module]) -> fx.GraphModule:
+    """Trace a model, in which modules of some classes are called as a whole."""
+
+    class Whole(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return isinstance(m, classes) or super().is_leaf_module(m, module_qualified_name)
+
+    return fx.GraphModule(model, Whole().trace(model))
+
+
 def with_statistics(norm: Any, shift: bool = True) -> Any:
     """Return a batch norm in evaluation mode, with statistics and parameters that are not trivial."""
     with torch.no_grad():

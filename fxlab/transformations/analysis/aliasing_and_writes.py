@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.models.bodies import Body, bodies_called
-from fxlab.node_info import known_result
+from fxlab.models.bodies import bodies_called
+from fxlab.node_info import attribute_at, known_result
 from fxlab.operators import (
     computes,
     function_of,
@@ -31,7 +31,6 @@ from fxlab.operators import (
 )
 from fxlab.reasons import Reason, Refusal
 from fxlab.torch_private import HigherOrderOperator
-from fxlab.transformations.journal.module_tree import find_module, split_path
 from fxlab.values.tensors import storage_of
 
 _IMMUTABLE = (int, float, complex, str, torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -133,8 +132,10 @@ class Writes:
                 self._state_changes.append(position)
             writes = [value for value in written_inputs(node, self._graph_module) if value not in immutable]
             written.extend((value, position) for value in writes)
-            if node.op == "get_attr" and (storage := _storage(node, self._graph_module)) is not None:
-                self._join(node, holders.setdefault(storage, node))
+            is_read = node.op == "get_attr"  # each reading of an attribute is a node of its own
+            value = attribute_at(self._graph_module, str(node.target), None) if is_read else None
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                self._join(node, holders.setdefault(storage_of(value), node))
             called = operator_of(node)
             if called is not None and called.returns_written:  # ``x.add_(y)`` is a view of ``x`` alone
                 shared = writes
@@ -228,24 +229,13 @@ def written_inputs(node: Node, graph_module: GraphModule) -> list[Node]:
     if node.op == "call_function" and isinstance(node.target, HigherOrderOperator):
         bodies = bodies_called(node, graph_module)
         is_of_torch = type(node.target).__module__.startswith("torch.")
-        return [] if is_of_torch and bodies and not any(map(_writes, bodies)) else node.all_input_nodes
+        called = ((each, body.module) for body in bodies for each in body.module.graph.nodes)
+        may_write = not is_of_torch or not bodies or any(written_inputs(*each) for each in called)
+        return node.all_input_nodes if may_write else []
     if node.op == "call_module":
         module = graph_module.get_submodule(str(node.target))
         return node.all_input_nodes if any(map(_may_write, module.modules())) else []
     return written_arguments(node) if node.op in ("call_method", "call_function") else []
-
-
-def _writes(body: Body) -> bool:
-    return any(written_inputs(node, body.module) for node in body.module.graph.nodes)
-
-
-def _storage(node: Node, graph_module: GraphModule) -> int | None:
-    """Return a key of the memory of an attribute: each reading of it is a node of its own."""
-    parent, name = split_path(str(node.target))
-    value = getattr(find_module(graph_module, parent), name, None)
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return None
-    return storage_of(value)
 
 
 def keeps_state(module: nn.Module) -> bool:

@@ -1,6 +1,5 @@
 """Values in the first column of a mask: a causal one, of any size, excludes the first key of no query."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,16 +17,10 @@ _TRIANGLES = frozenset({"tril", "triu"})
 _LOGIC = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "logical_not", "bitwise_not", "neg", "sub", "rsub"})
 
 
-@dataclass(frozen=True)
-class FirstColumn:
-    """All numbers at index 0 of the last dimension, and the nodes they were read from."""
+def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> torch.Tensor | None:
+    """Return all numbers at index 0 of the last dimension of a tensor that depends on constants alone.
 
-    values: torch.Tensor
-    readings: tuple[Node, ...] = ()
-
-
-def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> FirstColumn | None:
-    """Return the first column of a tensor that depends on constants alone; ``None`` if it is not known.
+    ``None`` if they are not known.
 
     Slices may take any rows of a constant, and any number of columns with the first among them.
     """
@@ -39,7 +32,7 @@ def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> FirstColumn |
         return None
     fill, dtype = filled_with(value), known_dtype(value)
     if isinstance(fill, int | float):  # in its own dtype: later operators compute otherwise on bools
-        return None if dtype is None else FirstColumn(torch.tensor([fill], dtype=dtype, device="cpu"))
+        return None if dtype is None else torch.tensor([fill], dtype=dtype, device="cpu")
     source = next((each for each in value.args if isinstance(each, Node)), None)
     is_kept = _keeps_first_column(value)
     if not (is_kept or casts(value) or computes(value) in (*_LOGIC, *_TRIANGLES)):
@@ -50,36 +43,37 @@ def first_column(value: Any, facts: GraphFacts, depth: int = 0) -> FirstColumn |
     return _of_triangle(value, column) if computes(value) in _TRIANGLES else _computed(value, column)
 
 
-def _of_attribute(node: Node, facts: GraphFacts) -> FirstColumn | None:
+def _of_attribute(node: Node, facts: GraphFacts) -> torch.Tensor | None:
     tensor = facts.attribute(node)
     if type(tensor) is not torch.Tensor or tensor.is_meta or tensor.layout is not torch.strided:
         return None
     if tensor.requires_grad or not tensor.dim() or not tensor.numel():
         return None
-    return FirstColumn(tensor.select(-1, 0).reshape(-1), (node,))
+    return tensor.select(-1, 0).reshape(-1)
 
 
-def _of_triangle(node: Node, column: FirstColumn) -> FirstColumn | None:
+def _of_triangle(node: Node, column: torch.Tensor) -> torch.Tensor | None:
     """Return the first column above or below a diagonal, of any number of rows."""
     diagonal = argument(node, "diagonal")
     if type(diagonal) is not int:
         return None
     if computes(node) == "tril":
         return column if diagonal >= 0 else None
-    return FirstColumn(torch.zeros_like(column.values[:1]), column.readings) if diagonal > 0 else None
+    return torch.zeros_like(column[:1]) if diagonal > 0 else None
 
 
-def _computed(node: Node, column: FirstColumn) -> FirstColumn | None:
+def _computed(node: Node, column: torch.Tensor) -> torch.Tensor | None:
     """Return the first column of a cast, or of an elementwise call on a tensor and numbers."""
     if casts(node):
         dtype = known_dtype(node)
-        return None if dtype is None else FirstColumn(column.values.to(dtype), column.readings)
+        return None if dtype is None else column.to(dtype)
     if node.kwargs or sum(isinstance(each, Node) for each in node.args) > 1:
         return None
-    args = (column.values if isinstance(each, Node) else each for each in node.args)
+    args = (column if isinstance(each, Node) else each for each in node.args)
     target: Any = node.target
     function = target if node.op == "call_function" else getattr(torch.Tensor, target)
-    return FirstColumn(function(*args), column.readings)
+    found: torch.Tensor = function(*args)
+    return found
 
 
 def _keeps_first_column(node: Node) -> bool:

@@ -55,23 +55,14 @@ def numbers(graph: Graph) -> set[Node]:
     """Return the nodes of a graph whose results are known to be Python numbers or sizes, not tensors."""
     found: set[Node] = set()
     for node in graph.nodes:
-        result = known_result(node)
-        if result is not None:
+        if (result := known_result(node)) is not None:
             is_number = not hasattr(result, "dtype")
+        elif node.op == "placeholder":
+            is_number = node.type in _NUMBER_TYPES
         else:
-            is_number = _makes_number(node) or _keeps_numbers(node, found)
+            inputs, is_python = node.all_input_nodes, node.op == "call_function" and is_of_python(node.target)
+            of_numbers = is_python and bool(inputs) and found.issuperset(inputs)
+            is_number = of_numbers or returns_number(node)
         if is_number:
             found.add(node)
     return found
-
-
-def _makes_number(node: Node) -> bool:
-    if node.op == "placeholder":
-        return node.type in _NUMBER_TYPES
-    return returns_number(node)
-
-
-def _keeps_numbers(node: Node, numbers: set[Node]) -> bool:
-    inputs = node.all_input_nodes
-    called = node.op == "call_function" and is_of_python(node.target)
-    return called and bool(inputs) and numbers.issuperset(inputs)

@@ -49,7 +49,9 @@ def why_impure(node: Node, facts: GraphFacts) -> Refusal | None:
         return Reason.MAY_WRITE_INPUTS()
     if node.op == "call_module":
         return _why_module_is_impure(node, facts)
-    return _why_call_is_impure(node)
+    if node.op == "call_function" and node.is_impure():
+        return Reason.SIDE_EFFECTS(called=getattr(node.target, "__name__", node.target))
+    return why_drops(node) if is_dropout_call(node) else why_not_pure(node)
 
 
 def is_called_for_effect(node: Node) -> bool:
@@ -84,9 +86,3 @@ def is_pure_in_evaluation(node: Node, facts: GraphFacts) -> bool:
     module = facts.module(node)
     operator = None if module is None else function_of(type(module))
     return module is not None and operator is not None and (operator.is_random or bool(module._buffers))
-
-
-def _why_call_is_impure(node: Node) -> Refusal | None:
-    if node.op == "call_function" and node.is_impure():
-        return Reason.SIDE_EFFECTS(called=getattr(node.target, "__name__", node.target))
-    return why_drops(node) if is_dropout_call(node) else why_not_pure(node)

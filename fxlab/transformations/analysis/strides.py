@@ -24,7 +24,9 @@ def needs_contiguous(node: Node, size: int, facts: GraphFacts) -> bool:
     while pending:
         value, only_viewed = pending.pop()
         for user in value.users:
-            if user in seen or not _aliases(user, facts):
+            # The caller of the graph may view its outputs.
+            depends = user.op == "output" or reads_layout(user) or may_return_view(user, facts.graph_module)
+            if user in seen or not depends:
                 continue
             seen.add(user)
             if only_viewed and _is_view_within(user, value, size):
@@ -66,13 +68,6 @@ def is_known_contiguous(node: Node) -> bool:
             return False
         expected = expected * size
     return True
-
-
-def _aliases(user: Node, facts: GraphFacts) -> bool:
-    """Tell whether a user may return memory of its input, so that strides matter to it or downstream."""
-    if user.op == "output":  # the caller of the graph may view its outputs
-        return True
-    return reads_layout(user) or may_return_view(user, facts.graph_module)
 
 
 def _is_view_within(user: Node, value: Node, size: int) -> bool:

@@ -16,7 +16,7 @@ from fxlab.models.graph_module import check_lints, share_tensors_copy
 from fxlab.transformations.base import Transformation, explanation
 from fxlab.transformations.foreign.adoption import adopt
 from fxlab.transformations.foreign.snapshot import Snapshot
-from fxlab.transformations.journal.journal import Journal, Record
+from fxlab.transformations.journal.journal import Journal
 from fxlab.transformations.journal.journaled import JournaledTransformation
 from fxlab.transformations.journal.module_tree import parents_of
 from fxlab.transformations.marks import add_mark
@@ -62,8 +62,17 @@ class CallableTransformation(JournaledTransformation):
         record = snapshot.difference(self.signature)
         # The records of transformations inside the function are part of its change.
         journal.keep_in(graph_module)
-        if record is not None:
-            self._write_down(graph_module, journal, record, snapshot)
+        if record is None:
+            return graph_module
+        self._begin(graph_module, journal)
+        children = snapshot.children
+        for parent in {parent for change in record.modules for parent in parents_of(change.at)}:
+            journal.child_order.setdefault(parent, children.get(parent, []))
+        journal.records.append(record)
+        journal.keep_in(graph_module)
+        nodes: dict[str, Node] = {node.name: node for node in graph_module.graph.nodes}
+        for name in record.marked:
+            add_mark(nodes[name], record.signature)
         return graph_module
 
     def explain(self, graph_module: GraphModule) -> "pd.DataFrame":
@@ -109,19 +118,6 @@ class CallableTransformation(JournaledTransformation):
                 f"torch.fx.GraphModule or a PassResult. It returned a {type(result).__name__}."
             )
         return given
-
-    def _write_down(
-        self, graph_module: GraphModule, journal: Journal, record: Record, snapshot: Snapshot
-    ) -> None:
-        self._begin(graph_module, journal)
-        children = snapshot.children
-        for parent in {parent for change in record.modules for parent in parents_of(change.at)}:
-            journal.child_order.setdefault(parent, children.get(parent, []))
-        journal.records.append(record)
-        journal.keep_in(graph_module)
-        nodes: dict[str, Node] = {node.name: node for node in graph_module.graph.nodes}
-        for name in record.marked:
-            add_mark(nodes[name], record.signature)
 
 
 def _is_report(result: object) -> bool:

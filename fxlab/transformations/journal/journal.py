@@ -17,51 +17,13 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.models.tensor_state import TensorState
-from fxlab.transformations.journal.module_tree import ModulePrint, child_names, parents_of, split_path
+from fxlab.transformations.journal.module_tree import ModulePrint, parents_of, split_path
 from fxlab.transformations.journal.name_order import merged_order
 from fxlab.transformations.journal.node_state import NodeState
 from fxlab.values.pickling import is_picklable
 
 KEY = "fxlab.transformations"
 """The key of the journal in ``graph_module.meta``."""
-
-
-@dataclass(eq=False)
-class WeightSource:
-    """A parameter or buffer from which new values were computed; a copy watches the copied tensor."""
-
-    holder: nn.Module
-    name: str
-    state: TensorState | None = None
-    """Its former state; ``None`` after unpickling, until its first use."""
-    had_changed: bool = False
-
-    def __post_init__(self) -> None:
-        if self.state is None and self._tensor is not None:
-            self.state = TensorState.of(self._tensor)
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether it was written, moved or replaced since."""
-        if self.state is None:
-            self.__post_init__()
-        return self.had_changed or (self.state is not None and not self.state.is_of(self._tensor))
-
-    @property
-    def _tensor(self) -> torch.Tensor | None:
-        value = getattr(self.holder, self.name, None)
-        return value if isinstance(value, torch.Tensor) else None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "WeightSource":
-        result = WeightSource.__new__(WeightSource)
-        memo[id(self)] = result
-        vars(result).update(name=self.name, state=None, had_changed=self.has_changed)
-        result.holder = copy.deepcopy(self.holder, memo)
-        return result
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "state": None, "had_changed": self.has_changed}
 
 
 class Recorded(Protocol):
@@ -153,8 +115,6 @@ class Record:
     attributes: list[AttributeChange] = field(default_factory=list)
     read: dict[str, NodeState] = field(default_factory=dict)
     """Readings of attributes that changed or erased nodes no longer use, and that may go as dead code."""
-    sources: list[WeightSource] = field(default_factory=list)
-    """The tensors from which new weights were computed."""
     order: tuple[str, ...] = ()
     """The nodes in the order in which they stood, if some were moved."""
     moves: tuple[tuple[str, str], ...] = ()
@@ -258,10 +218,6 @@ class Journal:
     def note_order_of_nodes(self, graph_module: GraphModule) -> None:
         """Note the order of the nodes, before or after some of them are removed."""
         self.node_order = merged_order(self.node_order, [node.name for node in graph_module.graph.nodes])
-
-    def note_order_of_children(self, graph_module: GraphModule, parent: str) -> None:
-        """Note the order of the children of the module at a path."""
-        self.child_order[parent] = child_names(graph_module, parent)
 
     def depending_on(self, signatures: Collection[str]) -> list[Record]:
         """Return the records of signatures, and those above with a node or module in common, in order."""

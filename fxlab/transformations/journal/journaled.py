@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from fxlab.garbage import without_collecting
 from fxlab.models.bodies import graphs_of
@@ -71,18 +71,6 @@ class JournaledTransformation(ReversibleTransformation):
         journal.keep_in(graph_module)
         return above
 
-    def get_stale_nodes(self, graph_module: GraphModule) -> list[Node]:
-        """Return the nodes whose new weights were computed from tensors that have changed since.
-
-        ``load_state_dict``, a step of an optimizer or another write into the model does not reach the weights
-        that the pass made. Reverse the pass and apply it again; a :class:`~fxlab.Session` does so by itself.
-        Passes made of functions do not know the sources of their weights, and have no such nodes.
-        """
-        self._check_graph_module(graph_module)
-        signature = self.signature
-        graphs = graphs_of(graph_module).values()
-        return [node for module in graphs for node in _stale_nodes(module, signature)]
-
     def update_originals(self, replacement: nn.Module, originals: list[nn.Module]) -> None:
         """Write values of a replacement that changed since it was made back to its originals."""
         warnings.warn(
@@ -113,16 +101,6 @@ class JournaledTransformation(ReversibleTransformation):
                 "reversing needs, which lies in graph_module.meta. Copy modules with "
                 "copy.deepcopy, pickle or torch.save."
             )
-
-
-def _stale_nodes(graph_module: GraphModule, signature: str) -> list[Node]:
-    stale = {
-        name
-        for record in Journal.of(graph_module).records
-        if record.signature == signature and any(source.has_changed for source in record.sources)
-        for name in record.marked
-    }
-    return [node for node in graph_module.graph.nodes if node.name in stale]
 
 
 @contextmanager

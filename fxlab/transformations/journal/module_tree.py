@@ -61,12 +61,6 @@ def remove_module(root: nn.Module, path: str) -> None:
         parent._modules.pop(name, None)
 
 
-def child_names(root: nn.Module, path: str) -> list[str]:
-    """Return the names of the children of the module at a path, in order."""
-    parent = find_module(root, path)
-    return [] if parent is None else list(parent._modules)
-
-
 def reorder_children(root: nn.Module, path: str, order: list[str]) -> None:
     """Sort the children of the module at a path by an order of names."""
     parent = find_module(root, path)

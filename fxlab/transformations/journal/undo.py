@@ -121,7 +121,10 @@ class _Undoing:
         put_in_place(self._graph_module.graph, self._recreated, self._journal.node_order)
         for record in reversed(records):
             for name, follower in reversed(record.moves):
-                self._move_back(name, follower)
+                if name in self._nodes and follower in self._nodes:
+                    # Before its former follower, as far as its users allow.
+                    node = self._nodes[name]
+                    min([self._nodes[follower], *node.users]).prepend(node)
             for name, _ in record.moves:
                 if name in self._nodes:
                     move_after_inputs(self._nodes[name])
@@ -136,12 +139,6 @@ class _Undoing:
         for signature, name in marked:
             if name in self._nodes:
                 remove_mark(self._nodes[name], signature)
-
-    def _move_back(self, name: str, follower: str) -> None:
-        """Move a node back before its former follower, as far as its users allow."""
-        if name in self._nodes and follower in self._nodes:
-            node, behind = self._nodes[name], self._nodes[follower]
-            min([behind, *node.users]).prepend(node)
 
     def _moved_inputs(self, record: Record) -> dict[str, str]:
         """Find the inputs that others have replaced since: the restored nodes read the replacements."""

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
 from math import prod
 from typing import Any, Final, Literal
 
@@ -28,87 +27,21 @@ MIN_CUT: Final = "min-cut"
 
 
 @dataclass(frozen=True)
-class ModuleInBothPasses:
-    """A call of a module whose backward pass is in the graph too."""
+class Recomputed:
+    """Values of the forward pass that the backward pass computes again."""
 
-    path: str
-    """As in ``nn_module_stack``: with ``@1`` for a second call."""
     nodes: tuple[Node, ...]
-    """Those of its forward pass."""
-    facts: GraphFacts
-
-    @cached_property
-    def readers(self) -> tuple[Node, ...]:
-        """The nodes of its backward pass that read recomputed values, in the order of the graph."""
-        return tuple(sorted({user for node in self.again for user in node.users if self._is_own(user)}))
-
-    @cached_property
-    def again(self) -> tuple[Node, ...]:
-        """The nodes to compute again, in the order of the graph."""
-        inside, there = set(self.nodes), self._there
-        read = [node for node in self.nodes if any(map(self._is_own, node.users))]
-        needed = upstream(*read, within=lambda node: node in inside and node not in there)
-        return tuple(node for node in self.nodes if node in needed)
-
-    @cached_property
-    def reads(self) -> Counter[Node]:
-        """The change in reads of each memory by the backward pass, if it computes ``again`` itself."""
-        again, readers = set(self.again), set(self.readers)
-        change = Counter[Node]()
-        for node in self.again:
-            change[_maker(node, self.facts)] -= len(readers.intersection(node.users))
-            change.update(_maker(read, self.facts) for read in node.all_input_nodes if read not in again)
-        return change
-
-    def saved(self, reads: Counter[Node]) -> int:
-        """Return the bytes that need not be kept, minus those that are kept for it, given some reads."""
-        return sum(
-            _bytes(node) * ((reads[node] > 0) - (reads[node] + more > 0)) for node, more in self.reads.items()
-        )
-
-    @cached_property
-    def _there(self) -> set[Node]:
-        """The values that the backward pass has anyway, or that have no memory of their own."""
-        inside = set(self.nodes)
-        found = set[Node]()
-        for node in self.nodes:
-            is_view = may_return_view(node, self.facts.graph_module)
-            is_free = is_view and all(n not in inside or n in found for n in node.all_input_nodes)
-            is_kept = any(self._is_kept_for(user) for user in node.users)
-            if is_free or is_kept or why_impure(node, self.facts) is not None:
-                found.add(node)
-        return found
-
-    def path_of(self, node: Node) -> str:
-        """Return the path of the module that a node is computed again for."""
-        return self.path
-
-    def _is_own(self, user: Node) -> bool:
-        return is_backward(user) and self.path in module_stack(user)
-
-    def _is_kept_for(self, user: Node) -> bool:
-        return user.op == "output" or (is_backward(user) and self.path not in module_stack(user))
-
-
-@dataclass(frozen=True)
-class BetweenPasses:
-    """The values between the forward and the backward pass, chosen so that the fewest bytes are kept."""
-
+    """Those of the module's forward pass; or those to compute again, if they are of no one module."""
     again: tuple[Node, ...]
+    """The nodes to compute again, in the order of the graph."""
     readers: tuple[Node, ...]
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are computed again."""
-        return self.again
-
-    def path_of(self, node: Node) -> str:
-        """Return the path of the module that a node is computed again for."""
-        return module_path(node)
+    """The nodes of the backward pass that read them."""
+    path: str = ""
+    """The module, as in ``nn_module_stack``: with ``@1`` for a second call; empty for nodes of any."""
 
 
 @dataclass(frozen=True)
-class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
+class ActivationCheckpointing(RewritePass[Recomputed]):
     """Compute activations of modules again in the backward pass, in place of keeping them.
 
     Values of a module's forward pass that its backward pass reads are computed a second time from the
@@ -164,13 +97,13 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         if self.budget == MIN_CUT and given:
             raise ValueError("modules: min-cut looks at the whole step. Leave the modules out.")
 
-    def match(self, facts: GraphFacts) -> Iterator[ModuleInBothPasses | BetweenPasses]:
+    def match(self, facts: GraphFacts) -> Iterator[Recomputed]:
         """Yield the calls of the chosen modules; with a budget, as few as it needs."""
         forward = [n for n in facts.graph_module.graph.nodes if n.op in _CALLS and not is_backward(n)]
         if self.budget == MIN_CUT:
             again = computed_again(forward, facts)
             readers = sorted({user for node in again for user in node.users if is_backward(user)})
-            return iter([BetweenPasses(tuple(again), tuple(readers))] if again else [])
+            return iter([Recomputed(tuple(again), tuple(again), tuple(readers))] if again else [])
         patterns = (self.modules,) if isinstance(self.modules, str) else self.modules
         if not patterns and self.budget is not None:
             patterns = tuple(_blocks(forward))
@@ -178,12 +111,12 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         for node in forward:
             if (path := _asked_for(node, patterns)) is not None:
                 inside.setdefault(path, []).append(node)
-        calls = [ModuleInBothPasses(path, tuple(nodes), facts) for path, nodes in inside.items()]
+        calls = [_recomputed(path, tuple(nodes), facts) for path, nodes in inside.items()]
         return iter(calls if self.budget is None else self._within_budget(calls, facts, forward))
 
     def _within_budget(
-        self, calls: list[ModuleInBothPasses], facts: GraphFacts, forward: list[Node]
-    ) -> list[ModuleInBothPasses]:
+        self, calls: list[Recomputed], facts: GraphFacts, forward: list[Node]
+    ) -> list[Recomputed]:
         """Return the calls that save most, as many as the budget needs, in the order of the graph."""
         graph = facts.graph_module.graph
         reads = Counter(_maker(node, facts) for node in forward for user in node.users if is_backward(user))
@@ -193,18 +126,25 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         reads.update(_maker(node, facts) for node in there)
         assert isinstance(self.budget, float | int)
         most = self.budget * kept if isinstance(self.budget, float) else self.budget
+        changes = {call.path: _change_of_reads(call, facts) for call in calls}
+
+        def saved(call: Recomputed) -> int:
+            """Return the bytes that need not be kept, minus those that are kept for it."""
+            change = changes[call.path].items()
+            return sum(_bytes(node) * ((reads[node] > 0) - (reads[node] + more > 0)) for node, more in change)
+
         chosen = set[str]()
-        for call in sorted(calls, key=lambda call: -call.saved(reads)):
+        for call in sorted(calls, key=saved, reverse=True):
             if kept <= most:
                 break
             # Inputs of a recomputed call must be kept for it, even if no other call needs them.
-            if (saved := call.saved(reads)) > 0 and self.refuse(call, facts) is None:
+            if (less := saved(call)) > 0 and self.refuse(call, facts) is None:
                 chosen.add(call.path)
-                kept -= saved
-                reads.update(call.reads)
+                kept -= less
+                reads.update(changes[call.path])
         return [call for call in calls if call.path in chosen]
 
-    def refuse(self, candidate: ModuleInBothPasses | BetweenPasses, facts: GraphFacts) -> Refusal | None:
+    def refuse(self, candidate: Recomputed, facts: GraphFacts) -> Refusal | None:
         """Refuse modules of which nothing is kept, and those that read values written in place."""
         if not candidate.readers:
             return Reason.NOTHING_KEPT()
@@ -212,11 +152,11 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         written = next((value for value in read if facts.writes.is_written(value)), None)
         return None if written is None else Reason.WRITTEN_IN_PLACE(value=written.name)
 
-    def describe(self, candidate: ModuleInBothPasses | BetweenPasses) -> str:
+    def describe(self, candidate: Recomputed) -> str:
         """Tell how many nodes are computed again."""
         return f"{len(candidate.again)} nodes are computed again in the backward pass"
 
-    def rewrite(self, candidate: ModuleInBothPasses | BetweenPasses, edit: Editor) -> tuple[Node, ...]:
+    def rewrite(self, candidate: Recomputed, edit: Editor) -> tuple[Node, ...]:
         """Insert copies of the nodes, each right before its first use; the backward pass reads them."""
         again, readers = candidate.again, candidate.readers
         copies: dict[Node, Node] = {}
@@ -228,7 +168,7 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
             return map_arg(value, lambda node: copies.get(node, node))
 
         for node in again:
-            meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path_of(node)}
+            meta = {**node.meta, "autograd_backward": True, "recomputed": candidate.path or module_path(node)}
             # It says that the node belongs to the forward pass.
             meta.pop("partitioner_tag", None)
             copies[node] = edit.insert_before(
@@ -237,6 +177,37 @@ class ActivationCheckpointing(RewritePass[ModuleInBothPasses | BetweenPasses]):
         for reader in readers:
             edit.change(reader, args=copied(reader.args), kwargs=copied(reader.kwargs))
         return tuple(copies.values())
+
+
+def _recomputed(path: str, nodes: tuple[Node, ...], facts: GraphFacts) -> Recomputed:
+    """Return what the backward pass of a module's call would compute again: all that it reads of it."""
+
+    def is_own(user: Node) -> bool:
+        return is_backward(user) and path in module_stack(user)
+
+    # Values that the backward pass has anyway, or that have no memory of their own.
+    inside, there = set(nodes), set[Node]()
+    for node in nodes:
+        is_view = may_return_view(node, facts.graph_module)
+        is_free = is_view and all(n not in inside or n in there for n in node.all_input_nodes)
+        is_kept = any(u.op == "output" or (is_backward(u) and not is_own(u)) for u in node.users)
+        if is_free or is_kept or why_impure(node, facts) is not None:
+            there.add(node)
+    read = [node for node in nodes if any(map(is_own, node.users))]
+    needed = upstream(*read, within=lambda node: node in inside and node not in there)
+    again = tuple(node for node in nodes if node in needed)
+    readers = tuple(sorted({user for node in again for user in node.users if is_own(user)}))
+    return Recomputed(nodes, again, readers, path)
+
+
+def _change_of_reads(call: Recomputed, facts: GraphFacts) -> Counter[Node]:
+    """Return the change in reads of each memory by the backward pass, if it computes values again."""
+    again, readers = set(call.again), set(call.readers)
+    change = Counter[Node]()
+    for node in call.again:
+        change[_maker(node, facts)] -= len(readers.intersection(node.users))
+        change.update(_maker(read, facts) for read in node.all_input_nodes if read not in again)
+    return change
 
 
 def _asked_for(node: Node, patterns: Collection[str]) -> str | None:

@@ -64,7 +64,12 @@ class ChangeTrueDivToMulByInverse(RewritePass[Node]):
         dtype = known_dtype(numerator)
         if dtype is not None and not dtype.is_floating_point:
             return Reason.DTYPE(value=numerator.name, dtype=dtype_name(dtype))
-        return _why_no_inverse(numerator, denominator, dtype) or _why_rounded(candidate, facts)
+        if reason := _why_no_inverse(numerator, denominator, dtype):
+            return reason
+        reader = facts.rounding_readers.get(candidate)
+        # The inverse of a power of two is exact.
+        is_exact = abs(math.frexp(denominator)[0]) == 0.5
+        return None if reader is None or is_exact else Reason.ROUNDED_LATER(reader=reader.name)
 
     def describe(self, candidate: Node) -> str:
         """Tell the factor."""
@@ -118,11 +123,3 @@ def _why_no_inverse(numerator: Node, denominator: Any, dtype: torch.dtype | None
                 return Reason.NOT_NORMAL_IN_SMALLEST(value=value, number=what, dtype=limits.dtype)
             return Reason.NOT_NORMAL(number=what, dtype=limits.dtype)
     return None
-
-
-def _why_rounded(division: Node, facts: GraphFacts) -> Refusal | None:
-    mantissa, _ = math.frexp(_operands(division)[1])
-    if abs(mantissa) == 0.5:  # the inverse of a power of two is exact
-        return None
-    reader = facts.rounding_readers.get(division)
-    return None if reader is None else Reason.ROUNDED_LATER(reader=reader.name)

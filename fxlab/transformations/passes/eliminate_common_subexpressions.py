@@ -83,7 +83,9 @@ class EliminateCommonSubexpressions(RewritePass[Repetition]):
             return Reason.MODE_CHANGES_IN_BETWEEN(first=first.name, last=node.name)
         if node.op == "get_attr":
             return None
-        if node.op == "call_module" and _is_state_written(node, facts):
+        module = facts.module(node)
+        tensors = () if module is None else (*module.parameters(), *module.buffers())
+        if any(map(writes.is_tensor_written, tensors)):
             return Reason.STATE_WRITTEN()
         for value, then in zip(node.all_input_nodes, first.all_input_nodes, strict=True):
             if writes.epoch(value, node) != writes.epoch(then, first):
@@ -143,10 +145,3 @@ def _frozen(value: Any, stands_for: dict[Node, Node]) -> Hashable:
     if isinstance(value, _TORCH_CONSTANTS):
         return value
     raise TypeError(f"{value!r} cannot be compared.")
-
-
-def _is_state_written(node: Node, facts: GraphFacts) -> bool:
-    module = facts.module(node)
-    if module is None:
-        return True
-    return any(map(facts.writes.is_tensor_written, (*module.parameters(), *module.buffers())))

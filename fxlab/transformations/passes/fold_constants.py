@@ -48,11 +48,19 @@ class Constant:
             return getattr(self._computed(), "dtype", None)
 
     def _computed(self) -> Any:
+        """Return its value for the present attributes of the module, or the exception that it raises."""
+        known: dict[Node, Any] = {}
         try:
             with torch.no_grad():
-                return _computed(self.node, self.facts)
+                for node in sorted(upstream(self.node)):
+                    if node.op == "get_attr":
+                        known[node] = self.facts.attribute(node)
+                    else:
+                        args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
+                        known[node] = run(node.op, node.target, args, kwargs)
         except Exception as error:
             return error
+        return known[self.node]
 
 
 @dataclass(frozen=True)
@@ -87,9 +95,7 @@ class FoldConstants(RewritePass[Constant]):
         """Yield the last calls that depend on tensors of the model alone."""
         constant = _constant_nodes(facts)
         for node in list(facts.graph_module.graph.nodes):
-            if node not in constant or node.op == "get_attr" or constant.keys() >= node.users.keys():
-                continue
-            if constant[node]:  # it depends on a tensor
+            if node in constant and node.op != "get_attr" and not constant.issuperset(node.users):
                 yield Constant(node, _needed_by_it_alone(node), facts)
 
     def refuse(self, candidate: Constant, facts: GraphFacts) -> Refusal | None:
@@ -133,7 +139,7 @@ class FoldConstants(RewritePass[Constant]):
         """Insert a buffer, read it, and erase the nodes that only the result needed."""
         node = candidate.node
         name = edit.free_path("", f"{node.name}_folded")
-        edit.add_buffer(name, candidate.value.detach(), _tensors_read(node))
+        edit.add_buffer(name, candidate.value.detach())
         edit.change(node, op="get_attr", target=name, args=(), kwargs={})
         for inner in candidate.inner:
             edit.erase(inner)
@@ -148,16 +154,14 @@ def _next(node: Node, steps: int) -> Iterator[Node]:
             yield from _next(user, steps - 1)
 
 
-def _constant_nodes(facts: GraphFacts) -> dict[Node, bool]:
-    """Return the nodes that depend on attributes and constants alone, and whether on any attribute."""
-    found: dict[Node, bool] = {}
+def _constant_nodes(facts: GraphFacts) -> set[Node]:
+    """Return the nodes that read attributes, and the calls that depend on such nodes alone."""
+    found = set[Node]()
     for node in facts.graph_module.graph.nodes:
-        if node.op == "get_attr":
-            found[node] = True
-        elif node.op in ("call_function", "call_method") and found.keys() >= set(node.all_input_nodes):
-            depends = any(found[value] for value in node.all_input_nodes)
-            if depends and not why_impure(node, facts):
-                found[node] = True
+        is_call = node.op in ("call_function", "call_method") and bool(node.all_input_nodes)
+        depends = is_call and found.issuperset(node.all_input_nodes) and not why_impure(node, facts)
+        if node.op == "get_attr" or depends:
+            found.add(node)
     return found
 
 
@@ -178,15 +182,3 @@ def _needed_by_it_alone(node: Node) -> tuple[Node, ...]:
 def _tensors_read(node: Node) -> list[Node]:
     """Return the readings of attributes that a node depends on."""
     return [each for each in upstream(node) if each.op == "get_attr"]
-
-
-def _computed(node: Node, facts: GraphFacts) -> Any:
-    """Return the value of a node for the present attributes of the module."""
-    known: dict[Node, Any] = {}
-    for each in sorted(upstream(node)):
-        if each.op == "get_attr":
-            known[each] = facts.attribute(each)
-        else:
-            args, kwargs = map_arg((each.args, each.kwargs), known.__getitem__)
-            known[each] = run(each.op, each.target, args, kwargs)
-    return known[node]

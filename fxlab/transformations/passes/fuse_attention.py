@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch.fx import Node
-from torch.fx.node import Target
 from torch.nn import functional
 
 from fxlab.node_info import dtype_name, known_shape
@@ -185,9 +184,10 @@ class FuseAttention(MatchingPass[Attention]):
         plain_keys = candidate.plain_keys
         erased = list(candidate.inner)
         if plain_keys is None:
-            op, target, args = _transposition(node, keys)
+            transpose: Any = _ATEN.transpose.int if is_aten(node) else torch.transpose
+            name, meta = f"{node.name}_keys", place_of(node)
             plain_keys = edit.insert_before(
-                node, op, target, args, name=f"{node.name}_keys", meta=place_of(node)
+                node, "call_function", transpose, (keys, -1, -2), name=name, meta=meta
             )
         elif len(keys.users) == 1:
             erased.append(keys)
@@ -255,6 +255,7 @@ def _read(node: Node, product: Term, index: GraphIndex) -> Attention | None:
         return Attention(node, softmax, misfit=Reason.SCALE(scale=first.scale))
     inner += first.nodes
     keys = first.product.args["other"]
+    column = None if mask is None else first_column(mask, facts)
     return Attention(
         node,
         softmax,
@@ -269,7 +270,7 @@ def _read(node: Node, product: Term, index: GraphIndex) -> Attention | None:
         scale=first.scale,
         divides=first.divides,
         largest=_largest(mask, fill, facts),
-        keeps_a_key=mask is not None and _is_finite_first(mask, facts),
+        keeps_a_key=column is not None and bool(column.isfinite().all()),
         asserted=dtype_checks(node, inner),
         is_written=facts.writes.is_written(node),
     )
@@ -342,11 +343,6 @@ def _largest(mask: Node | None, fill: Fill | None, facts: GraphFacts) -> float:
     return 0.0 if mask is None else largest_magnitude(mask, facts)
 
 
-def _is_finite_first(mask: Node, facts: GraphFacts) -> bool:
-    column = first_column(mask, facts)
-    return column is not None and bool(column.values.isfinite().all())
-
-
 def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
     """Write the mask to add or to exclude by if the model fills scores."""
     node, meta, dtype = attention.node, place_of(attention.node), known_dtype(attention.node)
@@ -357,8 +353,6 @@ def _mask_of(attention: Attention, fill: Fill, edit: Editor) -> Node:
 
     where = fill.where
     if fill.keeps_a_column:
-        if fill.kept is not None:
-            edit.note_sources(fill.kept.readings)
         return where if fill.keeps else insert(_of(node, torch.logical_not), (where,), "keys")
     if fill.keeps:
         where = insert(_of(node, torch.logical_not), (where,), "without")
@@ -382,12 +376,6 @@ def _bounded(attention: Attention, edit: Editor) -> Node | None:
 def _of(node: Node, function: Any) -> Any:
     """Return a function in the dialect of the graph."""
     return getattr(_ATEN, function.__name__).default if is_aten(node) else function
-
-
-def _transposition(node: Node, keys: Node) -> tuple[str, Target, tuple[Any, ...]]:
-    if is_aten(node):
-        return "call_function", _ATEN.transpose.int, (keys, -1, -2)
-    return "call_method", "transpose", (keys, -1, -2)
 
 
 def _scale_of(attention: Attention, edit: Editor) -> float | Node:

@@ -12,7 +12,7 @@ from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.journal.module_tree import carry_tensor
-from fxlab.transformations.rewriting.dialects import change_layer, new_linear, pad_call
+from fxlab.transformations.rewriting.dialects import change_layer, new_layer, pad_call
 from fxlab.transformations.rewriting.editor import Editor, place_of
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
@@ -63,7 +63,7 @@ class FuseBiasInLinear(RewritePass[Layer[nn.Linear]]):
         with torch.no_grad():
             out = output_dimension(linear)
             weight = torch.cat([linear.weight, linear.bias.unsqueeze(1 - out)], dim=1 - out)
-        tensors = edit.replace_layers([layer], new_linear(weight, None, like=linear), layer.path)
+        tensors = edit.replace_layers([layer], new_layer(weight, None, like=linear), layer.path)
         target, args, kwargs = pad_call(node, layer.input, 1.0)
         padded = edit.insert_before(
             node,

@@ -17,7 +17,7 @@ from fxlab.transformations.analysis.module_safety import why_mixed
 from fxlab.transformations.analysis.node_shape import with_last_size
 from fxlab.transformations.analysis.strides import needs_contiguous
 from fxlab.transformations.journal.module_tree import carry_tensor, split_path
-from fxlab.transformations.rewriting.dialects import Call, contiguous_call, layer_call, new_linear, slice_call
+from fxlab.transformations.rewriting.dialects import Call, contiguous_call, layer_call, new_layer, slice_call
 from fxlab.transformations.rewriting.editor import Editor
 from fxlab.transformations.rewriting.rewrite_pass import RewritePass
 from fxlab.transformations.views.layer import Layer
@@ -232,7 +232,7 @@ def _merged(linears: tuple[nn.Linear, ...]) -> nn.Linear:
         weight = torch.cat(tuple(linear.weight for linear in linears), output_dimension(linears[0]))
         biases = tuple(linear.bias for linear in linears if linear.bias is not None)
         bias = torch.cat(biases) if biases else None
-    return new_linear(weight, bias, like=linears[0])
+    return new_layer(weight, bias, like=linears[0])
 
 
 def _merged_name(paths: list[str]) -> str:

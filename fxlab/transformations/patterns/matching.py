@@ -30,8 +30,6 @@ _ALSO_CALLED = frozenset({
     ("transpose", "permute"), ("silu", "mul"), ("mul", "pow"), ("flatten", "reshape"), ("reshape", "flatten"),
 })  # fmt: skip
 """Calls of a pattern, and those of a graph that may compute the same."""
-_DIVISIONS = {"div": "floor_divide", "floor_divide": "div"}
-"""Calls that are easily confused, and compute something else."""
 _MOST_STEPS = 4000
 """The most comparisons at one node, so that a pattern with many orders ends."""
 _MOST_ABSORBED = 6
@@ -51,7 +49,7 @@ class Found:
     reached: int = 0
     modules: dict[str, str | Called] = field(default_factory=dict)
     """The paths of modules, or the calls that compute the same, by their paths in the pattern."""
-    open: tuple[tuple[Node, Any, Any], ...] = ()
+    open: tuple[tuple[Node, Any], ...] = ()
     """Numbers to be compared once all arguments are known."""
 
     def with_values(self, **values: Any) -> "Found":
@@ -71,8 +69,6 @@ class Miss:
     calls: int
     refusal: Refusal
     at: Node | None
-    is_like: bool = False
-    """Whether one call was confused with another, and all else fits."""
 
     @property
     def share(self) -> float:
@@ -83,7 +79,7 @@ class Miss:
     def is_near(self) -> bool:
         """Whether more than half of the calls fit, or half if the others are called with other arguments."""
         is_half = self.share == 0.5 and self.refusal.code != Reason.OTHER_OPERATOR.code
-        return self.is_like or self.share > 0.5 or is_half
+        return self.share > 0.5 or is_half
 
     @property
     def words(self) -> str:
@@ -132,8 +128,6 @@ class Matcher:
                 if found is not None:
                     yield found
                     break
-            else:
-                self._note_like(first, node)
 
     def partial(self, at: Iterable[Node] | None = None) -> Iterator[Miss]:
         """Yield places at which a part of the pattern matches, and something else reads its result."""
@@ -177,21 +171,6 @@ class Matcher:
                     self._fail(complete, kept, Reason.CAPTURED_INSIDE, value=kept.name)
         return None
 
-    def _note_like(self, first: Any, node: Node) -> None:
-        """Note a call that resembles a result of the pattern, and whose arguments all fit."""
-        term, other = self._pattern.term(first), self._calls.term(node)
-        if not self._explains or term is None or other is None or self._is_numeric(node):
-            return
-        if _DIVISIONS.get(term.called) != other.called:
-            return
-        self._begin = None  # the other division has no near misses of its own
-        for found in itertools.islice(self._term(term, _divided_as(term, other), node, Found()), 1):
-            own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
-            words = {"value": node.name, "called": other.called, "expected": term.called}
-            reached, total = found.reached - 1, self._pattern.total
-            refusal = Reason.OTHER_OPERATOR(**words)
-            self._misses[node] = Miss(node, own, reached, total, refusal, node, is_like=True)
-
     def _beginnings(self, first: Any) -> list[Node]:
         names = dict.fromkeys(
             term.name for each in self._pattern.alternatives(first) if (term := self._pattern.term(each))
@@ -201,16 +180,10 @@ class Matcher:
             names["permute"] = None
         if not names.keys().isdisjoint(("flatten", "reshape")):
             names |= {"reshape": None, "flatten": None}
-        found = {node for name in names for node in self._index.by_name[name]}
-        if self._explains:
-            terms = map(self._pattern.term, self._pattern.alternatives(first))
-            likes = {_DIVISIONS[term.called] for term in terms if term and term.called in _DIVISIONS}
-            for name in ("mul", *_DIVISIONS) if likes else ():
-                known = ((node, self._calls.term(node)) for node in self._index.by_name[name])
-                found |= {node for node, term in known if term and term.called in likes}
         # silu may be decomposed to x * sigmoid(x).
         if "silu" in names:
-            found |= {*self._index.by_name["mul"]}
+            names["mul"] = None
+        found = {node for name in names for node in self._index.by_name[name]}
         return sorted(found, key=self._index.position.__getitem__)
 
     def _others(
@@ -299,7 +272,7 @@ class Matcher:
         if value.op == "placeholder":
             yield from self._bind(pattern.captures[value], given, found)
         elif value in pattern.scalars:
-            yield found.with_values(open=(*found.open, (value, given, self._begin)))
+            yield found.with_values(open=(*found.open, (value, given)))
         elif pattern.is_either(value):
             for each in pattern.alternatives(value):
                 for more in self._value(each, given, found):
@@ -742,7 +715,7 @@ class Matcher:
 
     def _closed(self, found: Found) -> Iterator[Found]:
         """Compare the numbers that the pattern computes, once their inputs are known."""
-        for node, given, _ in found.open:
+        for node, given in found.open:
             try:
                 expected = self._evaluated(node, found)
             except _UnknownError:
@@ -814,16 +787,6 @@ class Matcher:
             self._misses[begin] = Miss(
                 begin, own or (begin,), min(found.reached, total), total, refusal, node
             )
-
-
-def _divided_as(term: Term, other: Term) -> Term:
-    """Return a division written as another kind of division."""
-    if other.name == "mul":
-        value, number = other.args["terms"]
-        other = Term("div", {"self": value, "other": 1 / number}, other.nodes)
-    if term.name == "mul" and is_number(divisor := other.args["other"]) and divisor:
-        return Term("mul", {"terms": (other.args["self"], 1 / divisor)}, other.nodes)
-    return Term(term.name, other.args, other.nodes)
 
 
 class _UnknownError(Exception):

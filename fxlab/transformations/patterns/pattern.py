@@ -63,6 +63,8 @@ class Capture:
     is_optional: bool = False
     is_whole: bool = False
     """Whether it captures whole numbers only."""
+    is_keyword: bool = False
+    """Whether it is given by name only."""
 
 
 @dataclass(eq=False)
@@ -232,7 +234,11 @@ def arguments_of(function: Callable[..., Any], names: Sequence[str] = ()) -> lis
         annotation = parameter.annotation
         kind = _KINDS.get(annotation, ANY) if isinstance(annotation, type | str) else ANY
         is_whole = annotation in (int, "int")
-        found.append(Capture(parameter.name, kind, parameter.default is not parameter.empty, is_whole))
+        is_optional, is_keyword = (
+            parameter.default is not parameter.empty,
+            parameter.kind is parameter.KEYWORD_ONLY,
+        )
+        found.append(Capture(parameter.name, kind, is_optional, is_whole, is_keyword))
     return found
 
 
@@ -264,28 +270,12 @@ def read_once(function: Callable[..., Any]) -> tuple[Pattern, ...]:
     return tuple(read_pattern(function))
 
 
-def _keywords(function: Callable[..., Any]) -> set[str]:
-    """Return the keyword-only arguments."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # a builtin
-        return set()
-    return {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
-
-
 def trace(
     function: Callable[..., Any], names: list[str], given: dict[str, Any]
 ) -> tuple[Graph, nn.Module, dict[str, Node]]:
     """Trace a function of tensors, with some arguments given.
 
-    Returns
-    -------
-    torch.fx.Graph
-        Its graph.
-    torch.nn.Module
-        The owner of the constants and modules of the graph.
-    dict of str to torch.fx.Node
-        The other arguments.
+    Returns its graph, the owner of the graph's constants and modules, and the other arguments by name.
     """
     if isinstance(function, nn.Module):
         traced = function if isinstance(function, GraphModule) else fx.symbolic_trace(function)
@@ -309,7 +299,7 @@ def trace(
     tracer.tensor_attrs = {}
     proxies = {n: tracer.create_proxy("placeholder", n, (), {}) for n in names if n not in given}
     by_name = {**given, **proxies}
-    keywords = _keywords(function)
+    keywords = {each.name for each in arguments_of(function, names) if each.is_keyword}
     result = function(
         *(by_name[name] for name in names if name not in keywords),
         **{name: by_name[name] for name in names if name in keywords},

@@ -94,7 +94,9 @@ class PatternPass(MatchingPass[Match]):
                 nodes = tuple(sorted(one.nodes, key=index.position.__getitem__))
                 captured = {**dict.fromkeys(_order_of(pattern)), **one.captured}
                 match = Match(pattern, roots, nodes, captured, one, index, moved=moved)
-                matches.append(replace(match, excluded=self._why_excluded(match)))
+                unmet = (words for words, condition in self.where.items() if not condition(match))
+                excluded = next((Reason.CONDITION(condition=words) for words in unmet), None)
+                matches.append(replace(match, excluded=excluded))
         if not misses:
             return matches, []
         for miss in (each for matcher in matchers for each in matcher.misses):
@@ -167,12 +169,6 @@ class PatternPass(MatchingPass[Match]):
         return tuple(
             dict.fromkeys([*(node for node in made if node in edit.graph_module.graph.nodes), *marked])
         ) or (place,)
-
-    def _why_excluded(self, match: Match) -> Refusal | None:
-        for words, condition in self.where.items():
-            if not condition(match):
-                return Reason.CONDITION(condition=words)
-        return None
 
     def _why_other_result(self, match: Match, facts: GraphFacts) -> Refusal | None:
         try:

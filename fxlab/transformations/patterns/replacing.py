@@ -198,13 +198,10 @@ class Placing:
     def _made_of_weights(
         self, node: Node, tensor: torch.Tensor, replacement: Replacement, values: dict[Node, Any]
     ) -> Node:
-        read = (each for each in upstream(node) if each.op == "placeholder")
-        sources = [values[each] for each in read if isinstance(values.get(each), Node)]
-        is_trained = any(
-            (known := self._tensor(each)) is not None and known.requires_grad for each in sources
-        )
+        tensors = (self._tensor(values.get(each)) for each in upstream(node) if each.op == "placeholder")
+        is_trained = any(tensor is not None and tensor.requires_grad for tensor in tensors)
         name = unused_name(self._facts.graph_module, f"{self._like.name}_weight")
-        self._edit.add_parameter(name, nn.Parameter(tensor.clone(), requires_grad=is_trained), sources)
+        self._edit.add_parameter(name, nn.Parameter(tensor.clone(), requires_grad=is_trained))
         made = self.insert("get_attr", name, (), {}, fake_like(tensor, self._like), name)
         self.made.remove(made)
         return made

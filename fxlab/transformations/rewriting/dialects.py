@@ -44,13 +44,17 @@ def layer_call(layer: Layer[Any], value: Node, tensors: Mapping[str, Node], edit
         return _called_with(layer.node, {"input": value, "bias": None, **tensors})
     weight, bias = tensors["weight"], tensors.get("bias")
     for transposition in layer.inner:
+        meta = place_of(weight)
+        if isinstance(value_of := weight.meta.get("val"), torch.Tensor):
+            with torch.no_grad():
+                meta["val"] = value_of.t()
         weight = edit.insert_before(
             layer.node,
             "call_function",
             transposition.target,
             (weight, *transposition.args[1:]),
             name=f"{weight.name}_transposed",
-            meta=_transposed_meta(weight),
+            meta=meta,
         )
     with_bias, without = (
         (_ATEN.addmm.default, _ATEN.mm.default) if is_aten(layer.node) else (torch.addmm, torch.mm)
@@ -111,74 +115,34 @@ def _called_with(node: Node, given: Mapping[str, Node | None]) -> Call:
     return node.target, tuple(args), {name: value for name, value in kwargs.items() if value is not None}
 
 
-def _transposed_meta(weight: Node) -> dict[str, Any]:
-    meta = place_of(weight)
-    if isinstance(value := weight.meta.get("val"), torch.Tensor):
-        with torch.no_grad():
-            meta["val"] = value.t()
-    return meta
+L = TypeVar("L", bound=nn.Linear | AnyConv)
 
 
-Conv = TypeVar("Conv", bound=AnyConv)
-
-
-def new_linear(weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear) -> nn.Linear:
-    """Make a linear layer.
+def new_layer(weight: torch.Tensor, bias: torch.Tensor | None, like: L) -> L:
+    """Make a linear layer or a convolution of the class, geometry, mode and ``requires_grad`` of another.
 
     Parameters
     ----------
     weight
-        Of shape ``(out_features, in_features)``, or transposed if that of ``like`` is.
+        Of as many dimensions as ``like.weight``; a linear layer may have other sizes.
     bias
-        Of shape ``(out_features,)``, or ``None``.
+        Of shape ``(out_features,)`` or ``(out_channels,)``, or ``None``.
     like
-        The layer whose mode and ``requires_grad`` it gets.
+        The other layer.
     """
-    linear: nn.Linear
-    if isinstance(like, TransposedLinear):
-        linear, (in_features, out_features) = TransposedLinear.__new__(TransposedLinear), weight.shape
+    layer = type(like).__new__(type(like))
+    nn.Module.__init__(layer)
+    if isinstance(layer, nn.Linear):
+        sizes = weight.shape if isinstance(like, TransposedLinear) else reversed(weight.shape)
+        layer.in_features, layer.out_features = sizes
     else:
-        linear, (out_features, in_features) = nn.Linear.__new__(nn.Linear), weight.shape
-    nn.Module.__init__(linear)
-    linear.in_features, linear.out_features = in_features, out_features
-    _set_parameters(linear, weight, bias, like)
-    return linear
-
-
-def new_conv(weight: torch.Tensor, bias: torch.Tensor | None, like: Conv) -> Conv:
-    """Make a convolution of the class, geometry, mode and ``requires_grad`` of another.
-
-    Parameters
-    ----------
-    weight
-        Of the shape of ``like.weight``.
-    bias
-        Of shape ``(out_channels,)``, or ``None``.
-    like
-        The other convolution, which may be a transposed one.
-    """
-    conv = type(like).__new__(type(like))
-    nn.Module.__init__(conv)
-    geometry = (*like.__constants__, "transposed", "_reversed_padding_repeated_twice")
-    vars(conv).update({name: getattr(like, name) for name in geometry})
-    _set_parameters(conv, weight, bias, like)
-    return conv
-
-
-def new_layer(
-    weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | AnyConv
-) -> nn.Linear | AnyConv:
-    """Make a linear layer or a convolution, like another layer."""
-    return new_linear(weight, bias, like) if isinstance(like, nn.Linear) else new_conv(weight, bias, like)
-
-
-def _set_parameters(
-    module: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None, like: nn.Linear | AnyConv
-) -> None:
-    module._parameters["weight"] = nn.Parameter(weight, like.weight.requires_grad)
-    module._parameters["bias"] = None
+        geometry = (*like.__constants__, "transposed", "_reversed_padding_repeated_twice")
+        vars(layer).update({name: getattr(like, name) for name in geometry})
+    layer._parameters["weight"] = nn.Parameter(weight, like.weight.requires_grad)
+    layer._parameters["bias"] = None
     if bias is not None:
         source = like._parameters["bias"]
         trained = (like.weight if source is None else source).requires_grad
-        module._parameters["bias"] = nn.Parameter(bias, trained)
-    module.training = like.training
+        layer._parameters["bias"] = nn.Parameter(bias, trained)
+    layer.training = like.training
+    return layer

@@ -1,7 +1,7 @@
 """Changing a graph module so that every change can be reverted."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -9,9 +9,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
 from fxlab.models.containers import Container
-from fxlab.models.free_paths import unused_name, variants
+from fxlab.models.free_paths import unused_name
 from fxlab.models.modes import Requirement, put_requirement
-from fxlab.transformations.analysis.passed_tensors import Passing
 from fxlab.transformations.journal.journal import (
     Absent,
     AttributeChange,
@@ -19,7 +18,6 @@ from fxlab.transformations.journal.journal import (
     ModuleChange,
     NodeChange,
     Record,
-    WeightSource,
 )
 from fxlab.transformations.journal.module_tree import (
     ModulePrint,
@@ -28,10 +26,8 @@ from fxlab.transformations.journal.module_tree import (
     parents_of,
     put_module,
     remove_module,
-    split_path,
 )
 from fxlab.transformations.journal.node_state import NodeState
-from fxlab.transformations.marks import add_mark
 from fxlab.transformations.views.layer import Layer
 
 
@@ -48,21 +44,10 @@ class Editor:
         Takes the changes.
     """
 
-    _passing: Passing | None = None
-    """The passing of tensors to the graph, if it is a body."""
-    _beside: Callable[[GraphModule], "Editor"]
-    """Returns the editor of another graph: the one around a body, or another body of its call."""
-
     def __init__(self, graph_module: GraphModule, journal: Journal, record: Record) -> None:
         self.graph_module = graph_module
         self._journal = journal
         self._record = record
-        self._others: dict[GraphModule, Editor] = {}
-
-    def in_body(self, passing: Passing | None, beside: Callable[[GraphModule], "Editor"]) -> Self:
-        """Let this editor also change other graphs: the one around a body, or other bodies; return it."""
-        self._passing, self._beside = passing, beside
-        return self
 
     def insert_before(
         self,
@@ -157,7 +142,6 @@ class Editor:
         """
         order = tuple(layer.path for layer in layers)
         paths = [layer.path for layer in layers if not layer.tensors_stay]
-        self.note_sources(node for layer in layers if layer.tensors_stay for node in layer.tensors.values())
         callers = [node.name for layer in layers for node in (layer.call, *layer.tensors.values())]
         seen_as = {layer.path: layer.module for layer in layers if not layer.is_module}
         written_as = next(layer for layer in layers if layer.path == at) if at in order else layers[0]
@@ -171,70 +155,18 @@ class Editor:
             name: _meta_of(written_as.tensors["weight"], parameter)
             for name, parameter in held.named_parameters()
         }
-        if written_as.is_passed and self._passing is not None:
-            readings = [self._passing.readings[node].name for la in layers for node in la.tensors.values()]
-            self._other(self._passing.around)._replace(paths, held, at, readings, seen_as, order)
-            return {name: self._pass_on(join_path(at, name), meta) for name, meta in known.items()}
         self._replace(paths, held, at, callers, seen_as, order)
         first = min(layer.call for layer in layers)
-        return {name: self._read(first, join_path(at, name), meta) for name, meta in known.items()}
-
-    def _read(self, before: Node, path: str, meta: Mapping[str, Any]) -> Node:
-        return self.insert_before(before, "get_attr", path, name=path.replace(".", "_"), meta=meta)
-
-    def _pass_on(self, path: str, meta: Mapping[str, Any]) -> Node:
-        """Let the call of the body pass one tensor more, and return the new input."""
-        passing = self._passing
-        assert passing is not None
-        around = self._other(passing.around)
-        reading = around._read(passing.call, path, meta)
-        around.change(passing.call, args=passing.arguments([*passing.operands, reading]))
-        around._mark(passing.call)
-        name = _free_input_name(path.replace(".", "_"), passing.bodies)
-        made: dict[GraphModule, Node] = {}
-        for body in passing.bodies:
-            first = next(node for node in body.graph.nodes if node.op != "placeholder")
-            editor = self._other(body)
-            made[body] = editor.insert_before(first, "placeholder", name, name=name, meta=meta)
-        return made[self.graph_module]
-
-    def _other(self, graph_module: GraphModule) -> "Editor":
-        """Return the editor of another graph, or this editor itself."""
-        if graph_module is self.graph_module:
-            return self
-        if graph_module not in self._others:
-            self._others[graph_module] = self._beside(graph_module)
-        return self._others[graph_module]
-
-    def _mark(self, node: Node) -> None:
-        self._record.marked = tuple(dict.fromkeys((*self._record.marked, node.name)))
-        add_mark(node, self._record.signature)
+        paths_of = {name: join_path(at, name) for name in known}
+        return {
+            name: self.insert_before(first, "get_attr", path, name=path.replace(".", "_"), meta=known[name])
+            for name, path in paths_of.items()
+        }
 
     def erase_tensors(self, layer: Layer[Any]) -> None:
         """Erase the nodes that gave a call its tensors, once the call is changed or erased."""
-        for node in layer.inner:
+        for node in (*layer.inner, *layer.tensors.values(), *layer.unused):
             self.erase(node)
-        for node in layer.tensors.values():
-            if node.op == "placeholder":
-                self._pass_no_more(node)
-            else:
-                self.erase(node)
-        for node in layer.unused:
-            self.erase(node)
-
-    def _pass_no_more(self, node: Node) -> None:
-        """Let the call of the body pass one tensor less, and erase its input."""
-        passing = self._passing
-        assert passing is not None
-        reading = passing.readings[node]
-        around = self._other(passing.around)
-        others = [value for value in passing.operands if value is not reading]
-        around.change(passing.call, args=passing.arguments(others))
-        around.erase(reading)
-        rest = [body for body in passing.bodies if body is not self.graph_module]
-        for body, other in zip(rest, passing.counterparts[node], strict=True):
-            self._other(body).erase(other)
-        self.erase(node)
 
     def _replace(
         self,
@@ -248,14 +180,9 @@ class Editor:
         for path in dict.fromkeys((at, *paths)):
             for parent in parents_of(path):
                 if parent not in self._journal.child_order:
-                    self._journal.note_order_of_children(self.graph_module, parent)
+                    module = find_module(self.graph_module, parent)
+                    self._journal.child_order[parent] = [] if module is None else list(module._modules)
         originals = {path: cast(nn.Module, find_module(self.graph_module, path)) for path in paths}
-        self._record.sources += [
-            WeightSource(module, name)
-            for module in originals.values()
-            for name, tensor in (*module._parameters.items(), *module._buffers.items())
-            if tensor is not None
-        ]
         change = ModuleChange(originals, at, ModulePrint.of(by), tuple(callers), dict(seen_as or {}), order)
         self._record.modules.append(change)
         for path in paths:
@@ -263,23 +190,13 @@ class Editor:
                 remove_module(self.graph_module, path)
         put_module(self.graph_module, at, by)
 
-    def add_buffer(self, name: str, value: torch.Tensor, computed_from: Iterable[Node] = ()) -> None:
-        """Give the graph module a new buffer, which reversal removes.
-
-        Parameters
-        ----------
-        name, value
-            The buffer.
-        computed_from
-            The nodes that read the tensors on which the value depends.
-        """
-        self.note_sources(computed_from)
+    def add_buffer(self, name: str, value: torch.Tensor) -> None:
+        """Give the graph module a new buffer, which reversal removes."""
         self._record.attributes.append(AttributeChange("_buffers", name, Absent()))
         self.graph_module.register_buffer(name, value)
 
-    def add_parameter(self, name: str, value: nn.Parameter, computed_from: Iterable[Node] = ()) -> None:
+    def add_parameter(self, name: str, value: nn.Parameter) -> None:
         """Give the graph module a new parameter, which reversal removes."""
-        self.note_sources(computed_from)
         self._record.attributes.append(AttributeChange("_parameters", name, Absent()))
         self.graph_module.register_parameter(name, value)
 
@@ -287,20 +204,6 @@ class Editor:
         """Give the graph module a new child, which reversal removes."""
         self._record.attributes.append(AttributeChange("_modules", name, Absent()))
         self.graph_module.add_module(name, module)
-
-    def note_sources(self, readings: Iterable[Node]) -> None:
-        """Note that new values were computed from tensors of the model, by the nodes that read them.
-
-        They are ``get_attr`` nodes, or inputs of a body that stand for such nodes of the graph around it.
-        """
-        for node in readings:
-            root = self.graph_module
-            if node.op == "placeholder" and self._passing is not None:
-                node, root = self._passing.readings[node], self._passing.around
-            parent, attribute = split_path(str(node.target))
-            holder = find_module(root, parent)
-            if holder is not None:
-                self._record.sources.append(WeightSource(holder, attribute))
 
     def add_check(self, required: Requirement) -> str:
         """Give the graph module a checking child, which reversal removes; return its name."""
@@ -310,17 +213,8 @@ class Editor:
 
     def free_path(self, parent: str, name: str) -> str:
         """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""
-        modules = [self.graph_module, *([self._passing.around] if self._passing else [])]
-        parents = [found for module in modules if (found := find_module(module, parent)) is not None]
-        free = name
-        while any(hasattr(module, free) for module in parents):
-            free = next(other for module in parents if (other := unused_name(module, free)) != free)
-        return join_path(parent, free)
-
-
-def _free_input_name(wanted: str, bodies: Iterable[GraphModule]) -> str:
-    taken = {text for body in bodies for node in body.graph.nodes for text in (node.name, str(node.target))}
-    return next(name for name in variants(wanted) if name not in taken)
+        module = find_module(self.graph_module, parent)
+        return join_path(parent, name if module is None else unused_name(module, name))
 
 
 def place_of(node: Node) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 
 from fxlab.operators import computed_by, filled_with
-from fxlab.transformations.analysis.first_column import FirstColumn, first_column
+from fxlab.transformations.analysis.first_column import first_column
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.analysis.node_shape import known_dtype
 from fxlab.transformations.calls.casts import is_cast
@@ -23,13 +23,8 @@ class Fill:
     number: float
     keeps: bool
     """Whether these are the elements that stay."""
-    kept: FirstColumn | None = None
-    """Whether the first element of each row stays, if that is known."""
-
-    @property
-    def keeps_a_column(self) -> bool:
-        """Whether an element of each row stays."""
-        return self.kept is not None and bool(self.kept.values.all())
+    keeps_a_column: bool
+    """Whether the first element of each row is known to stay."""
 
 
 def as_fill(node: Node, facts: GraphFacts) -> tuple[Any, Fill] | None:
@@ -46,9 +41,8 @@ def as_fill(node: Node, facts: GraphFacts) -> tuple[Any, Fill] | None:
     if not isinstance(condition, Node):
         return None
     column = first_column(condition, facts)
-    if column is not None and not keeps:
-        column = FirstColumn(column.values.logical_not(), column.readings)
-    return scores, Fill(condition, math.nan if value is None else value, keeps, column)
+    stays = column is not None and bool((column if keeps else column.logical_not()).all())
+    return scores, Fill(condition, math.nan if value is None else value, keeps, stays)
 
 
 def _number_in(value: Any, facts: GraphFacts) -> float | None:

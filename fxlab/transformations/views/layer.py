@@ -42,10 +42,7 @@ class Layer(Generic[M]):
     path: str
     """The path of the module, or of the module that holds the tensors."""
     tensors: Mapping[str, Node] = field(default_factory=dict, compare=False)
-    """The nodes of the call's tensors, by the names of these; empty for a module.
-
-    They are ``get_attr`` nodes, or inputs of a body that stand for such nodes of the graph around it.
-    """
+    """The nodes of the call's tensors, by the names of these; empty for a module."""
     inner: tuple[Node, ...] = ()
     """Other nodes that belong to the layer alone, last first: the transposition of a weight."""
 
@@ -72,11 +69,6 @@ class Layer(Generic[M]):
         return not self.tensors
 
     @property
-    def is_passed(self) -> bool:
-        """Whether the call is in a body, and reads tensors that are passed to the body."""
-        return any(node.op == "placeholder" for node in self.tensors.values())
-
-    @property
     def call(self) -> Node:
         """The node that takes the input and the tensors."""
         return self.taken_from or self.node
@@ -93,21 +85,16 @@ class Layer(Generic[M]):
         """
         if self.is_module:
             return why_not_replaceable(facts, self.path, expected)
-        if self.is_passed:
-            return self._why_passed_stay(facts, expected)
+        for name, node in self.tensors.items():
+            if node.op == "placeholder":
+                return Reason.WEIGHT_IS_INPUT(parameter=name, value=node.name)
         given = [*self.tensors.values(), *self.inner, *([self.taken_from] if self.taken_from else [])]
         if self.tensors_stay:
             return self._why_not_copied(facts, given)
-        return self._why_held_stay(facts, expected, self.tensors, given)
-
-    def _why_held_stay(
-        self, facts: GraphFacts, expected: type[nn.Module], tensors: Mapping[str, Node], given: Sequence[Node]
-    ) -> Refusal | None:
-        """Return why a module that holds the tensors cannot be replaced by one that holds others."""
         holder, path = find_module(facts.graph_module, self.path), self.path
         if holder is None:
             return Reason.NO_MODULE(path=path)
-        for name, node in tensors.items():
+        for name, node in self.tensors.items():
             if str(node.target) != join_path(path, name):
                 return Reason.UNEXPECTED_HOLDER(parameter=name, path=node.target)
         if reason := why_used_or_written(facts, given):
@@ -121,7 +108,7 @@ class Layer(Generic[M]):
         return (
             why_not_alone(facts, holder, path)
             or why_hooked(facts, holder)
-            or why_holds_more(holder, tensors)
+            or why_holds_more(holder, self.tensors)
             or why_parameters_not_plain(holder)
             or why_tensors_shared(
                 facts, holder, path, {f"node {node.name}" for node in (*given, *self.unused)}
@@ -146,25 +133,6 @@ class Layer(Generic[M]):
                 return Reason.SHARED_PARAMETER(parameter=name, holder=others[0].lstrip("."))
         return None
 
-    def _why_passed_stay(self, facts: GraphFacts, expected: type[nn.Module]) -> Refusal | None:
-        """Return why tensors that are passed to a body cannot be replaced unnoticed."""
-        passing, readings = facts.passing, dict[str, Node]()
-        for name, node in self.tensors.items():
-            reading = facts.reading(node)
-            if passing is None or reading is None:
-                return Reason.WEIGHT_IS_INPUT(parameter=name, value=node.name)
-            readings[name] = reading
-        assert passing is not None
-        for node in (*self.tensors.values(), *self.inner):
-            if len(node.users) > 1 or any(other.users for other in passing.counterparts.get(node, ())):
-                return Reason.OTHER_USERS(value=node.name)
-            if facts.writes.is_written(node):
-                return Reason.WRITTEN_IN_PLACE(value=node.name)
-        for reading in readings.values():
-            if sum(value is reading for value in passing.operands) != 1:
-                return Reason.OTHER_USERS(value=reading.name)
-        return self._why_held_stay(facts.around, expected, readings, tuple(readings.values()))
-
 
 def layer_of_module(node: Node, facts: GraphFacts, classes: type[M] | tuple[type[M], ...]) -> Layer[M] | None:
     """Return the call of a module of certain classes with one input; ``None`` for any other node."""
@@ -186,7 +154,7 @@ def layer_of_tensors(
 ) -> Layer[M]:
     """Return a call that reads the tensors of a module; ``module`` is made of them."""
     first = tensors.get("weight") or next(iter(tensors.values()))
-    target = str((facts.reading(first) or first).target)
+    target = str(first.target)
     path = split_path(target)[0]
     tensors_stay = not path and first.op == "get_attr"  # as make_fx and tracers lift weights
     if tensors_stay:

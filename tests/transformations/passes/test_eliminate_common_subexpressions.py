@@ -12,6 +12,7 @@ from exactness import (
     check,
     refused,
     traced,
+    traced_whole,
 )
 from expecttest import assert_expected_inline
 from random_modules import ReadsBuffers
@@ -214,10 +215,6 @@ def test_a_change_of_grad_mode_keeps_them_apart():
 
 
 def test_hooked_modules_and_subclasses_are_called_as_often_as_before():
-    class Leaves(fx.Tracer):
-        def is_leaf_module(self, m, name):
-            return True
-
     class Counts(nn.Linear):
         def forward(self, x):
             self.count = getattr(self, "count", 0) + 1
@@ -228,7 +225,7 @@ def test_hooked_modules_and_subclasses_are_called_as_often_as_before():
     hooked.a.register_forward_hook(lambda *_: None)
     assert ONCE.explain(traced(hooked)).empty
     model = Apply(twice, a=Counts(3, 3))
-    assert ONCE.explain(fx.GraphModule(model, Leaves().trace(model))).empty
+    assert ONCE.explain(traced_whole(model, nn.Module)).empty
 
 
 def test_statistics_that_are_written_in_between_keep_their_readers_apart():

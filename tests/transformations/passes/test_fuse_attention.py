@@ -584,16 +584,6 @@ def test_an_infinite_mask_that_keeps_each_first_key_is_added():
     checked(lambda self, q, k, v, m: (q @ k.mT + torch.full((5, 5), INFINITE).triu(1)).softmax(-1) @ v)
 
 
-def test_the_attention_is_stale_once_its_buffer_is_written():
-    _, gm, _ = filled(
-        lambda self, q, k, v, m: (q @ k.mT).masked_fill(CAUSAL["buffer"](self, q), INFINITE).softmax(-1) @ v
-    )
-    assert FUSE.get_stale_nodes(FUSE(gm)) == []
-    with torch.no_grad():
-        gm.tril.zero_()
-    assert len(FUSE.get_stale_nodes(gm)) == 1
-
-
 def test_reasons_name_what_stands_in_between():
     model, given = Attends(lambda _, q, k, v, m: (q @ k.mT).relu().softmax(-1) @ v), inputs()
     assert FUSE.explain(shaped(model, *given)).reason.tolist() == [

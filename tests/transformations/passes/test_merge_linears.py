@@ -6,9 +6,7 @@ import operator
 import pytest
 import torch
 from exactness import (
-    COPIES,
     assert_close,
-    assert_equals,
     assert_is,
     before_and_after,
     check,
@@ -16,6 +14,7 @@ from exactness import (
     refused,
     snapshot,
     traced,
+    traced_whole,
 )
 from expecttest import assert_expected_inline
 from random_modules import ReadsBuffers
@@ -86,13 +85,7 @@ def test_linears_with_one_input_become_one(model):
     merged = merged_linear(gm)
     assert (merged.in_features, merged.out_features) == (6, 12) == tuple(reversed(merged.weight.shape))
     assert sum(node.target is operator.getitem for node in gm.graph.nodes) == 3
-
-
-def test_the_merged_node_and_module_are_named_after_their_parts():
-    gm = MergeLinears()(traced(Nested()))
-    (node,) = MergeLinears().get_transformed_nodes(gm)
-    assert (node.name, node.target) == ("query_key_value_merged", "attention.query_key_value_merged")
-    assert not hasattr(gm.attention, "query")
+    assert not any(name.endswith("query") for name, _ in gm.named_modules())
 
 
 def test_a_name_that_is_taken_is_not_overwritten():
@@ -109,24 +102,28 @@ def test_a_name_that_is_taken_is_not_overwritten():
     assert {"query_key_value_merged", "query_key_value_merged_1"} <= dict(gm.named_children()).keys()
 
 
-def test_different_sizes():
-    check(MergeLinears(), Attention(sizes=(1, 5, 3)), torch.randn(2, 6), marked=1)
+class ByKeyword(Attention):
+    def forward(self, x):
+        return self.query(input=x), self.key(x), self.value(input=x)
 
 
-@pytest.mark.parametrize("shape", [(6,), (0, 6), (2, 0, 6), (2, 3, 6), (2, 3, 4, 6)])
-def test_inputs_of_any_number_of_dimensions_and_batches_of_none(shape):
-    check(MergeLinears(), Attention(), torch.randn(shape), marked=1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_dtypes_are_kept(dtype):
-    gm = check(MergeLinears(), Attention(dtype=dtype), torch.randn(2, 6, dtype=dtype), marked=1)
-    assert merged_linear(gm).weight.dtype == dtype
-
-
-def test_linears_without_bias_get_none():
-    gm = check(MergeLinears(), Attention(bias=(False, False, False)), torch.randn(2, 6), marked=1)
-    assert merged_linear(gm).bias is None
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        *((Attention(), shape) for shape in [(6,), (0, 6), (2, 0, 6), (2, 3, 6), (2, 3, 4, 6)]),
+        *((Attention(dtype=dtype), (2, 6)) for dtype in (torch.float64, torch.bfloat16, torch.float16)),
+        (Attention(sizes=(1, 5, 3)), (2, 6)),
+        (Attention(bias=(False, False, False)).eval(), (2, 6)),
+        (ByKeyword(), (2, 6)),
+    ],
+)
+def test_linears_of_one_kind_become_one_of_this_kind(model, shape):
+    like = model.query
+    merged = merged_linear(
+        check(MergeLinears(), model, torch.randn(shape, dtype=like.weight.dtype), marked=1)
+    )
+    assert (merged.weight.dtype, merged.training) == (like.weight.dtype, model.training)
+    assert (merged.bias is None) == (like.bias is None)
 
 
 def test_only_linears_that_agree_in_dtype_are_merged():
@@ -146,11 +143,6 @@ def test_only_linears_that_agree_in_dtype_are_merged():
     assert merged_linear(gm).out_features == 8
 
 
-def test_the_merged_linear_is_in_the_mode_of_its_parts():
-    assert not merged_linear(MergeLinears()(traced(Attention().eval()))).training
-    assert merged_linear(MergeLinears()(traced(Attention()))).training
-
-
 def test_merging_draws_no_random_numbers():
     gm = traced(Attention())
     state = torch.get_rng_state()
@@ -166,35 +158,6 @@ def test_gradients_reach_the_merged_weight():
     sum(out.sum() for out in model(x)).backward()
     expected = torch.cat([model.query.weight.grad, model.key.weight.grad, model.value.weight.grad])
     torch.testing.assert_close(merged_linear(gm).weight.grad, expected)
-
-
-def test_arguments_by_keyword():
-    class ByKeyword(Attention):
-        def forward(self, x):
-            return self.query(input=x), self.key(x), self.value(input=x)
-
-    check(MergeLinears(), ByKeyword(), torch.randn(2, 6), marked=1)
-
-
-def test_a_linear_called_twice_on_one_input_is_left_alone():
-    class Twice(Attention):
-        def forward(self, x):
-            return self.query(x), self.query(x), self.key(x), self.value(x)
-
-    check(MergeLinears(), Twice(), torch.randn(2, 6), marked=1)
-    assert reasons(MergeLinears(), traced(Twice()))["query"] == "called-repeatedly"
-
-
-def test_a_linear_under_two_names_is_left_alone():
-    class Aliased(Attention):
-        def __init__(self):
-            super().__init__()
-            self.alias = self.query
-
-        def forward(self, x):
-            return self.query(x), self.key(x), self.alias(x)
-
-    check(MergeLinears(), Aliased(), torch.randn(2, 6), marked=0)
 
 
 def test_a_graph_with_the_same_module_under_two_targets_is_left_alone():
@@ -234,17 +197,10 @@ def test_a_subclass_is_left_alone():
         def forward(self, x):
             return 2 * super().forward(x)
 
-    class Leaves(fx.Tracer):
-        def is_leaf_module(self, m, name):
-            return isinstance(m, nn.Linear) or super().is_leaf_module(m, name)
-
     model = Attention()
     model.query = Doubled(6, 4)
-    gm = fx.GraphModule(model, Leaves().trace(model))
-    check(MergeLinears(), model, torch.randn(2, 6), marked=1, gm=gm)
-    assert (
-        reasons(MergeLinears(), fx.GraphModule(model, Leaves().trace(model)))["query"] == "unexpected-class"
-    )
+    check(MergeLinears(), model, torch.randn(2, 6), marked=1, gm=traced_whole(model, nn.Linear))
+    assert reasons(MergeLinears(), traced_whole(model, nn.Linear))["query"] == "unexpected-class"
 
 
 def test_a_replaced_forward_is_left_alone():
@@ -300,12 +256,7 @@ def test_hooks_on_all_modules_are_respected():
 def test_a_parametrized_linear_is_left_alone(parametrize):
     model = Attention().eval()
     parametrize(model.query)
-
-    class Leaves(fx.Tracer):
-        def is_leaf_module(self, m, name):
-            return isinstance(m, nn.Linear) or super().is_leaf_module(m, name)
-
-    gm = fx.GraphModule(model, Leaves().trace(model))
+    gm = traced_whole(model, nn.Linear)
     check(MergeLinears(), model, torch.randn(2, 6), marked=1, gm=gm)
     assert nn.utils.parametrize.is_parametrized(gm.query)
 
@@ -583,12 +534,8 @@ def test_a_change_of_grad_mode_keeps_them_apart():
 
 
 def test_a_part_of_a_module_that_is_called_as_a_whole_is_left_alone():
-    class Leaves(fx.Tracer):
-        def is_leaf_module(self, m, name):
-            return isinstance(m, Attention) or super().is_leaf_module(m, name)
-
     model = Nested()
-    graph = Leaves().trace(model)
+    graph = traced_whole(model, Attention).graph
     whole = next(node for node in graph.nodes if node.target == "attention")
     with graph.inserting_after(whole):
         extra = [graph.call_module(f"attention.{name}", (whole.args[0],)) for name in ("query", "key")]
@@ -624,21 +571,6 @@ def test_symbolic_sizes_stay_symbolic():
     assert node.meta["val"].shape[0].node.expr == size.node.expr
     assert int(node.meta["val"].shape[1]) == 12
     assert node.meta["nn_module_stack"].keys() >= {"attention", "attention.query_key_value_merged"}
-
-
-@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
-def test_copies_are_reversed_exactly_and_independently(copied):
-    gm = traced(Nested())
-    before = snapshot(gm)
-    MergeLinears()(gm)
-    other = copied(gm)
-    assert [n.name for n in MergeLinears().get_transformed_nodes(other)] == ["query_key_value_merged"]
-    MergeLinears()(other, reverse=True)
-    assert_equals(other, before)
-    assert len(MergeLinears().get_transformed_nodes(gm)) == 1
-    assert not {id(p) for p in other.parameters()} & {id(p) for p in gm.parameters()}
-    MergeLinears()(gm, reverse=True)
-    assert_is(gm, before)
 
 
 def test_explain_says_what_and_why_and_changes_nothing():

@@ -14,6 +14,7 @@ from exactness import (
     refused,
     snapshot,
     traced,
+    traced_whole,
 )
 from expecttest import assert_expected_inline
 from torch import fx, nn
@@ -156,10 +157,6 @@ def test_modules_that_do_something_else_stay(module, code):
 
 
 def test_hooked_subclassed_and_parametrized_modules_stay():
-    class Leaves(fx.Tracer):
-        def is_leaf_module(self, m, name):
-            return True
-
     class Mine(nn.Linear):
         def forward(self, x):
             x.add_(1)
@@ -173,7 +170,7 @@ def test_hooked_subclassed_and_parametrized_modules_stay():
         Unused(call, module=Mine(3, 3)),
         Unused(call, module=nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))),
     ):
-        assert refused(REMOVE, fx.GraphModule(model, Leaves().trace(model)))
+        assert refused(REMOVE, traced_whole(model, nn.Module))
     replaced = traced(Unused(call, module=nn.Linear(3, 3)))
     replaced.module.forward = lambda x: x.add_(1)
     assert refused(REMOVE, replaced) == "forward-replaced"

@@ -13,6 +13,7 @@ from exactness import (
     refused,
     snapshot,
     traced,
+    traced_whole,
 )
 from expecttest import assert_expected_inline
 from torch import fx, nn
@@ -191,12 +192,8 @@ def test_subclasses_and_other_forwards_stay():
         def forward(self, x):
             return x + 1
 
-    class Leaves(fx.Tracer):
-        def is_leaf_module(self, m, name):
-            return True
-
     model = Apply(lambda self, x: self.module(x), module=Mine())
-    assert refused(REMOVE, fx.GraphModule(model, Leaves().trace(model))) == "unexpected-class"
+    assert refused(REMOVE, traced_whole(model, nn.Module)) == "unexpected-class"
     gm = traced(Apply(lambda self, x: self.module(x), module=nn.Identity()))
     gm.module.forward = lambda x: x + 1
     assert refused(REMOVE, gm) == "forward-replaced"

@@ -234,7 +234,6 @@ def test_what_is_computed_of_weights_becomes_a_parameter(kind):
     assert_close(gm(X), expected)
     new = [name for name, _ in gm.named_parameters() if name.startswith(("mul", "linear_weight", "view"))]
     assert len(new) == 2
-    assert not pass_.get_stale_nodes(gm)
     assert_is(pass_(gm, reverse=True), before)
 
 
@@ -427,16 +426,3 @@ def test_rewrites_preserve_values_and_reversal_is_exact(names, kind):
     for pass_ in reversed(PASSES):
         pass_(gm, reverse=True)
     assert_is(gm, before)
-
-
-def test_a_floor_division_is_a_near_miss_of_a_division_and_the_other_way_round():
-    gm = fxlab.symbolic_trace(lambda x: x // 2 + x / 2 + x // 3, (X,))
-    true = from_pattern(lambda x: x / 2, lambda x: x * 0.5, name="true")
-    table = true.explain(gm)
-    assert table[table.matched].index.tolist() == ["truediv"]
-    assert table.reason["floordiv"] == "floordiv is floor_divide, and the pattern has div there"
-    assert "floordiv_1" not in table.index
-    floor = from_pattern(lambda x: x // 2, lambda x: torch.floor(x / 2), name="floor")
-    table = floor.explain(gm)
-    assert table[table.matched].index.tolist() == ["floordiv"]
-    assert table.code["truediv"] == "other-operator"

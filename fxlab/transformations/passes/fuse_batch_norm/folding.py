@@ -30,42 +30,25 @@ from fxlab.values.tensors import same_bits
 LayerModule: TypeAlias = nn.Linear | AnyConv
 
 
-@dataclass(frozen=True)
-class ScaleAndShift:
-    """``scale`` and ``shift`` of each channel, both of shape ``(num_features,)`` and in double precision."""
-
-    scale: torch.Tensor
-    shift: torch.Tensor
-
-    @classmethod
-    def of(cls, batch_norm: AnyBatchNorm) -> "ScaleAndShift":
-        """Compute them from the running statistics."""
-        with torch.no_grad():
-            mean, variance = (precise(statistic) for statistic in running_statistics(batch_norm))
-            scale = torch.rsqrt(variance + batch_norm.eps)
-            if batch_norm.weight is not None:
-                scale = scale * precise(batch_norm.weight)
-            shift = -mean * scale
-            if batch_norm.bias is not None:
-                shift = shift + precise(batch_norm.bias)
-        return cls(scale, shift)
+def scale_and_shift(norm: AnyBatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the scale and the shift of each channel by running statistics, in double precision."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    with torch.no_grad():
+        scale = torch.rsqrt(precise(norm.running_var) + norm.eps)
+        if norm.weight is not None:
+            scale = scale * precise(norm.weight)
+        shift = -precise(norm.running_mean) * scale
+        return scale, shift if norm.bias is None else shift + precise(norm.bias)
 
 
-def running_statistics(batch_norm: AnyBatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the running mean and variance."""
-    mean, variance = batch_norm.running_mean, batch_norm.running_var
-    if mean is None or variance is None:
-        raise ValueError("A batch norm without running statistics was given; check why_not_fixed first.")
-    return mean, variance
-
-
-def why_not_fixed(batch_norm: AnyBatchNorm, channels: int) -> Refusal | None:
+def why_not_fixed(norm: AnyBatchNorm, channels: int) -> Refusal | None:
     """Return why a batch norm is no scaling and shift of this number of channels; ``None`` if it is."""
-    if batch_norm.training:
+    if norm.training:
         return Reason.TRAINING_MODE(module="the batch norm")
-    if batch_norm.running_mean is None or batch_norm.running_var is None:
+    if norm.running_mean is None or norm.running_var is None:
         return Reason.NO_RUNNING_STATISTICS()
-    for tensor in (*running_statistics(batch_norm), batch_norm.weight, batch_norm.bias):
+    for tensor in (norm.running_mean, norm.running_var, norm.weight, norm.bias):
         if tensor is not None and tensor.shape != (channels,):
             return Reason.FEATURES_DIFFER(features=tuple(tensor.shape), channels=channels)
     return None
@@ -74,18 +57,6 @@ def why_not_fixed(batch_norm: AnyBatchNorm, channels: int) -> Refusal | None:
 def is_trained(module: nn.Module) -> bool:
     """Tell whether a parameter of a module is trained."""
     return any(parameter is not None and parameter.requires_grad for parameter in module._parameters.values())
-
-
-def carry_bias(
-    layer: nn.Module, batch_norm: AnyBatchNorm, to_layer: torch.Tensor, to_norm: torch.Tensor
-) -> bool:
-    """Bring a new bias back, to the layer if it has one, else to the batch norm; tell whether either has."""
-    for module, value in ((layer, to_layer), (batch_norm, to_norm)):
-        bias = module._parameters["bias"]
-        if bias is not None:
-            carry_tensor(module, "bias", value.to(bias.dtype))
-            return True
-    return False
 
 
 _FUNCTIONS: dict[type[nn.Module], Callable[..., Any]] = {
@@ -207,7 +178,8 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
             return Reason.OTHER_USERS(value=first.name)
         if reason := _why_not_both_replaceable(candidate, facts):
             return reason
-        channels = _in_features(layer) if candidate.norm_first else output_channels(layer)
+        inputs = layer.weight.shape[0 if isinstance(layer, TransposedLinear) else 1]
+        channels = inputs if candidate.norm_first else _output_channels(layer)
         if reason := why_not_fixed(norm, channels) or why_mixed(layer, norm) or self.why_other(candidate):
             return reason
         if is_trained(norm) and not is_trained(layer):  # the fused layer is trained as the layer is
@@ -253,11 +225,8 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
             original.to(now[0].device, now[0].dtype)
         if is_only_cast:
             return
-        affine = ScaleAndShift.of(norm)
-        weight, bias = map(precise, now)
         carry = _carry_before if norm_first else _carry_after
-        # A scale of zero cannot be divided out.
-        if not bool((affine.scale != 0).all()) or not carry(layer, norm, affine, weight, bias):
+        if not carry(layer, norm, *map(precise, now)):
             super().update_originals(replacement, originals)
 
     def _pair(self, layer: nn.Module, norm: nn.Module) -> tuple[type[nn.Module], type[nn.Module]] | None:
@@ -270,17 +239,15 @@ class FuseBatchNorm(MatchingPass[LayerAndNorm]):
 
 def folded(layer: LayerModule, norm: AnyBatchNorm, norm_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weight and the bias of a layer that computes the same as a layer and a batch norm."""
-    affine, dtype = ScaleAndShift.of(norm), layer.weight.dtype
+    (scale, shift), dtype = scale_and_shift(norm), layer.weight.dtype
     with torch.no_grad():
         weight = precise(layer.weight)
-        bias = None if layer.bias is None else precise(layer.bias)
+        bias = 0.0 if layer.bias is None else precise(layer.bias)
         if norm_first:
-            seen, scale = _seen(layer, weight, affine.shift), _per_input(layer, affine.scale)
-            bias = seen if bias is None else seen + bias
+            made = weight * _per_input(layer, scale), _seen(layer, weight, shift) + bias
         else:
-            scale = per_output(layer, affine.scale)
-            bias = affine.shift if bias is None else bias * affine.scale + affine.shift
-        return (weight * scale).to(dtype), bias.to(dtype)
+            made = weight * _per_output(layer, scale), bias * scale + shift
+        return made[0].to(dtype), made[1].to(dtype)
 
 
 def _as_layer(node: Node, facts: GraphFacts) -> Layer[nn.Linear] | Layer[AnyConv] | None:
@@ -309,28 +276,27 @@ def _erase(norm: Layer[AnyBatchNorm], pass_on_to: Node | None, edit: Editor) -> 
     edit.erase_tensors(norm)
 
 
-def _carry_after(
-    layer: LayerModule, norm: AnyBatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
-) -> bool:
+def _carry_after(layer: LayerModule, norm: AnyBatchNorm, weight: torch.Tensor, bias: torch.Tensor) -> bool:
     """Bring new weights back to a layer and the batch norm behind it; tell whether there was a place."""
-    shift = bias - affine.shift
-    if not carry_bias(
-        layer, norm, shift / affine.scale, shift if norm.bias is None else shift + precise(norm.bias)
-    ):
+    scale, shift = scale_and_shift(norm)
+    # A scale of zero cannot be divided out.
+    if not bool((scale != 0).all()) or (layer.bias is None and norm.bias is None):
         return False
-    weight = weight / per_output(layer, affine.scale)
-    carry_tensor(layer, "weight", weight.to(layer.weight.dtype))
+    if layer.bias is not None:
+        carry_tensor(layer, "bias", ((bias - shift) / scale).to(layer.bias.dtype))
+    else:
+        carry_tensor(norm, "bias", (bias - shift + precise(norm.bias)).to(norm.bias.dtype))
+    carry_tensor(layer, "weight", (weight / _per_output(layer, scale)).to(layer.weight.dtype))
     return True
 
 
-def _carry_before(
-    layer: LayerModule, norm: AnyBatchNorm, affine: ScaleAndShift, weight: torch.Tensor, bias: torch.Tensor
-) -> bool:
+def _carry_before(layer: LayerModule, norm: AnyBatchNorm, weight: torch.Tensor, bias: torch.Tensor) -> bool:
     """Bring new weights back to a linear and the batch norm before it; tell whether there was a place."""
-    if layer.bias is None:
+    scale, shift = scale_and_shift(norm)
+    if not bool((scale != 0).all()) or layer.bias is None:
         return False
-    weight = weight / _per_input(layer, affine.scale)
-    carry_tensor(layer, "bias", (bias - _seen(layer, weight, affine.shift)).to(layer.bias.dtype))
+    weight = weight / _per_input(layer, scale)
+    carry_tensor(layer, "bias", (bias - _seen(layer, weight, shift)).to(layer.bias.dtype))
     carry_tensor(layer, "weight", weight.to(layer.weight.dtype))
     return True
 
@@ -340,10 +306,6 @@ def _seen(layer: LayerModule, weight: torch.Tensor, shift: torch.Tensor) -> torc
     return (weight * _per_input(layer, shift)).sum(0 if isinstance(layer, TransposedLinear) else 1)
 
 
-def _in_features(linear: LayerModule) -> int:
-    return linear.weight.shape[0 if isinstance(linear, TransposedLinear) else 1]
-
-
 def _per_input(linear: LayerModule, values: torch.Tensor) -> torch.Tensor:
     return values.unsqueeze(1) if isinstance(linear, TransposedLinear) else values
 
@@ -351,28 +313,18 @@ def _per_input(linear: LayerModule, values: torch.Tensor) -> torch.Tensor:
 _INPUTS_FIRST = (AnyConvTranspose, TransposedLinear)
 
 
-def output_channels(layer: LayerModule) -> int:
+def _output_channels(layer: LayerModule) -> int:
     """Return the number of channels of the result, by the weight."""
     shape = layer.weight.shape
-    return int(shape[1] * _groups(layer) if isinstance(layer, _INPUTS_FIRST) else shape[0])
+    return int(shape[1] * getattr(layer, "groups", 1) if isinstance(layer, _INPUTS_FIRST) else shape[0])
 
 
-def per_output(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
+def _per_output(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     """Shape a number for each output channel so that it multiplies the weight."""
-    return _second(layer, values) if isinstance(layer, _INPUTS_FIRST) else _first(layer, values)
-
-
-def _groups(layer: LayerModule) -> int:
-    return 1 if isinstance(layer, nn.Linear) else layer.groups
-
-
-def _first(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
-    return values.reshape(-1, *[1] * (layer.weight.dim() - 1))
-
-
-def _second(layer: LayerModule, values: torch.Tensor) -> torch.Tensor:
     rows, columns, *kernel = layer.weight.shape
-    groups = _groups(layer)
+    if not isinstance(layer, _INPUTS_FIRST):
+        return values.reshape(-1, *[1] * (layer.weight.dim() - 1))
+    groups = getattr(layer, "groups", 1)
     grouped = values.reshape(groups, 1, columns).expand(-1, rows // groups, -1)
     return grouped.reshape(rows, columns, *[1] * len(kernel))
 
