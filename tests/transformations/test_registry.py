@@ -88,7 +88,7 @@ def test_a_session_offers_them_above_fxlabs_own(offer):
     [
         ("no_such_module:Nothing", "ModuleNotFoundError"),
         ("somebodys_passes:NoSuchClass", "AttributeError"),
-        ("somebodys_passes:number", "got a int"),
+        ("somebodys_passes:number", "got 3"),
         ("somebodys_passes:double", "got a function"),
         ("torch.nn:Linear", "got the class Linear"),
         ("somebodys_passes:NeedsArguments", "argument"),
