@@ -275,8 +275,12 @@ def before_and_after(transformation: Transformation, gm: fx.GraphModule) -> str:
 
 
 def listing(gm: fx.GraphModule) -> str:
-    """Return the nodes of a graph module as lines of code, with the modules that they call."""
-    return "\n".join(_line(node, gm) for node in gm.graph.nodes)
+    """Return the nodes of a graph module as lines of code, with the modules that they call, but no checks."""
+    checks = set[fx.Node]()
+    for node in reversed(gm.graph.nodes):
+        if node.target is torch._assert or (node.users and checks.issuperset(node.users)):
+            checks.add(node)
+    return "\n".join(_line(node, gm) for node in gm.graph.nodes if node not in checks)
 
 
 def _line(node: fx.Node, gm: fx.GraphModule) -> str:

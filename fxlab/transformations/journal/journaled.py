@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -33,39 +33,27 @@ class JournaledTransformation(ReversibleTransformation):
         graphs = graphs_of(graph_module).values()
         above: dict[str, Recorded] = {}
         with restored_on_failure(graph_module) if len(graphs) > 1 else nullcontext():
-            signatures = self._depending(graphs)
             for module in graphs:
-                others = self._taken_back(module, signatures)
+                others = self._taken_back(module)
                 order = merged_order(list(above), list(others))
                 above = {signature: (above | others)[signature] for signature in order}
             for transformation in above.values():
                 transformation.transform(graph_module)
         return graph_module
 
-    def _depending(self, graphs: Collection[GraphModule]) -> set[str]:
-        """Return the signatures to revert as a whole: of several graphs, one may depend on another."""
-        signatures = {self.signature}
-        journals = [Journal.of(module) for module in graphs]
-        while len(graphs) > 1:
-            found = {record.signature for journal in journals for record in journal.depending_on(signatures)}
-            if found <= signatures:
-                break
-            signatures |= found
-        return signatures
-
-    def _taken_back(self, graph_module: GraphModule, signatures: set[str]) -> dict[str, Recorded]:
+    def _taken_back(self, graph_module: GraphModule) -> dict[str, Recorded]:
         """Revert records of one graph, and return the passes to apply again, by signature."""
         from fxlab.transformations.journal.undo import undo
 
         journal = Journal.of(graph_module)
         signature = self.signature
-        records = journal.depending_on(signatures)
+        records = journal.depending_on(signature)
         if not records:
             self._check_no_marks(graph_module, signature)
             return {}
         journal.transformations[signature] = self
         above = {record.signature: self._found(record.signature, journal) for record in records}
-        above.pop(signature, None)
+        del above[signature]
         with torch.inference_mode(False), torch.no_grad(), without_collecting():
             undo(graph_module, journal, records)
         journal.keep_in(graph_module)

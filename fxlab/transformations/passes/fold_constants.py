@@ -105,7 +105,7 @@ class FoldConstants(RewritePass[Constant]):
             linear = as_linear(user, facts)
             if linear is not None and node in linear.inner:
                 return Reason.TRANSPOSED_WEIGHT(linear=user.name)
-        for read in _tensors_read(node):
+        for read in (each for each in upstream(node) if each.op == "get_attr"):
             tensor = facts.attribute(read)
             if not isinstance(tensor, torch.Tensor):
                 return Reason.NOT_A_TENSOR(attribute=read.target)
@@ -177,8 +177,3 @@ def _needed_by_it_alone(node: Node) -> tuple[Node, ...]:
             inner.append(value)
             pending.extend(value.all_input_nodes)
     return tuple(inner)
-
-
-def _tensors_read(node: Node) -> list[Node]:
-    """Return the readings of attributes that a node depends on."""
-    return [each for each in upstream(node) if each.op == "get_attr"]

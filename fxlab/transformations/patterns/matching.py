@@ -12,7 +12,7 @@ from torch.fx import Node
 from fxlab.node_info import known_result
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.calls.arguments import Weight, from_start, is_number
-from fxlab.transformations.calls.calls import Calls, Term
+from fxlab.transformations.calls.calls import Term
 from fxlab.transformations.calls.graph_index import GraphIndex
 from fxlab.transformations.patterns.captured import (
     Called,
@@ -142,17 +142,16 @@ class Matcher:
                 found = next(self._root(part, node, Found()), None)
                 if found is None:
                     continue
-                users = self._index.readers(node)
-                read = self._calls.term(users[0]) if users else None
-                if read is not None and self._is_called(above, read):
-                    continue  # the misfit is another operand of that
-                words = _called(users[0], self._calls) if users else "read by nothing"
-                value = users[0].name if users else node.name
-                refusal = Reason.OTHER_OPERATOR(value=value, called=words, expected=above.called)
+                user, words = node, "read by nothing"
+                if users := self._index.readers(node):
+                    user, read = users[0], self._calls.term(users[0])
+                    if read is not None and self._is_called(above, read):
+                        continue  # the misfit is another operand of that
+                    name = str(getattr(user.target, "__name__", user.target))
+                    words = name if read is None else read.called
+                refusal = Reason.OTHER_OPERATOR(value=user.name, called=words, expected=above.called)
                 own = tuple(sorted(found.nodes, key=self._index.position.__getitem__))
-                yield Miss(
-                    node, own, min(found.reached, total - 1), total, refusal, users[0] if users else node
-                )
+                yield Miss(node, own, min(found.reached, total - 1), total, refusal, user)
 
     @property
     def misses(self) -> list[Miss]:
@@ -794,8 +793,3 @@ class _UnknownError(Exception):
 
 
 _KIND_WORDS = {NUMBER: "a number", WEIGHT: "a weight or buffer", TENSOR: "a tensor", ANY: "a value"}
-
-
-def _called(node: Node, calls: Calls) -> str:
-    term = calls.term(node)
-    return str(getattr(node.target, "__name__", node.target)) if term is None else term.called

@@ -57,7 +57,9 @@ def as_batch_norm(node: Node, facts: GraphFacts) -> Layer[AnyBatchNorm] | None:
     value = argument(call, "input")
     given = {name: argument(call, name) for name in ("weight", "bias", *_STATISTICS)}
     tensors = tensors_given(facts, **given)
-    if not isinstance(value, Node) or not tensors or not _is_affine_or_not(tensors):
+    if not isinstance(value, Node) or not tensors:
+        return None
+    if any((one in tensors) != (other in tensors) for one, other in (("weight", "bias"), _STATISTICS)):
         return None
     eps, momentum = argument(call, "eps"), argument(call, "momentum")
     if not isinstance(eps, float | int):
@@ -84,8 +86,3 @@ def _is_training(call: Node) -> bool:
     if call.target is _ATEN._native_batch_norm_legit_no_training.default:
         return False
     return argument(call, "training") is not False
-
-
-def _is_affine_or_not(tensors: dict[str, Node]) -> bool:
-    """Tell whether weight and bias are both there or both absent, and the same for statistics."""
-    return all((a in tensors) == (b in tensors) for a, b in (("weight", "bias"), _STATISTICS))

@@ -60,15 +60,6 @@ def test_the_graph_before_and_after():
         before_and_after(REMOVE, gm),
         """\
 x = input
-size = x.size(0)
-eq = eq(size, 2)
-_assert = _assert(eq, 'traced for x.shape[0] == 2 only')
-size_1 = x.size(1)
-eq_1 = eq(size_1, 3)
-_assert_1 = _assert(eq_1, 'traced for x.shape[1] == 3 only')
-size_2 = x.size(2)
-eq_2 = eq(size_2, 4)
-_assert_2 = _assert(eq_2, 'traced for x.shape[2] == 4 only')
 permute = permute.default(x, [0, 2, 1])
 expand = expand.default(x, [2, 3, 4])
 view = view.default(expand, [2, 3, 4])
@@ -84,15 +75,6 @@ return mul
 becomes
 
 x = input
-size = x.size(0)
-eq = eq(size, 2)
-_assert = _assert(eq, 'traced for x.shape[0] == 2 only')
-size_1 = x.size(1)
-eq_1 = eq(size_1, 3)
-_assert_1 = _assert(eq_1, 'traced for x.shape[1] == 3 only')
-size_2 = x.size(2)
-eq_2 = eq(size_2, 4)
-_assert_2 = _assert(eq_2, 'traced for x.shape[2] == 4 only')
 permute = permute.default(x, [0, 2, 1])
 bmm = bmm.default(x, permute)
 mul = mul.Tensor(bmm, 2)

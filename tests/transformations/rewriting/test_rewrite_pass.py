@@ -351,28 +351,24 @@ def test_an_input_replaced_in_between_stays_replaced():
     assert_close(gm(x), model(2 * x))
 
 
-def test_a_node_that_reads_the_merged_result_stands_in_the_way():
+@pytest.mark.parametrize(
+    ("behind", "call", "reason"),
+    [
+        ("query_key_value_merged", lambda graph, merged: graph.call_method("sum", (merged,)), "'sum_1'"),
+        ("x", lambda graph, x: graph.call_module("query_key_value_merged", (x,)), ""),
+    ],
+    ids=["reads the merged result", "calls the merged module"],
+)
+def test_a_node_that_needs_what_was_merged_stands_in_the_way(behind, call, reason):
     gm = MergeLinears()(traced(Attention()))
-    merged = node_named(gm, "query_key_value_merged")
-    with gm.graph.inserting_after(merged):
-        total = gm.graph.call_method("sum", (merged,))
-    gm.graph.output_node().args = ((gm.graph.output_node().args[0], total),)
+    node = node_named(gm, behind)
+    with gm.graph.inserting_after(node):
+        made = call(gm.graph, node)
+    gm.graph.output_node().args = ((gm.graph.output_node().args[0], made),)
     gm.recompile()
     after = snapshot(gm)
-    with pytest.raises(ValueError, match=r"'query_key_value_merged' cannot be taken back, because 'sum_1'"):
-        MergeLinears()(gm, reverse=True)
-    assert_is(gm, after)
-
-
-def test_a_node_that_calls_the_merged_module_stands_in_the_way():
-    gm = MergeLinears()(traced(Attention()))
-    x = node_named(gm, "x")
-    with gm.graph.inserting_after(x):
-        again = gm.graph.call_module("query_key_value_merged", (x,))
-    gm.graph.output_node().args = ((gm.graph.output_node().args[0], again),)
-    gm.recompile()
-    after = snapshot(gm)
-    with pytest.raises(ValueError, match=r"'query_key_value_merged' cannot be taken back, because"):
+    message = f"'query_key_value_merged' cannot be taken back, because {reason}"
+    with pytest.raises(ValueError, match=message):
         MergeLinears()(gm, reverse=True)
     assert_is(gm, after)
 
