@@ -21,16 +21,14 @@ const WORST: Measured = {
 };
 
 it("opens the batch of a row", () => {
-  const openBatch = vi.fn();
   const actions = {
-    ...{ jump: vi.fn(), showStage: vi.fn(), retry: vi.fn(), judge: vi.fn(), measure: vi.fn() },
-    ...{ openBatch, cancel: vi.fn(), canCancel: () => false },
+    ...{ jump: vi.fn(), showStage: vi.fn(), send: vi.fn(), cancel: vi.fn(), canCancel: () => false },
     ...{ unfold: vi.fn(), toggle: vi.fn(), changed: vi.fn() },
   };
   const tables = new TablesPanel(actions, new CodePanel({ jump: vi.fn(), look: vi.fn() }));
   tables.showMeasured([WORST]);
   tables.element.querySelector<HTMLElement>('[data-tab="worst-batches"]')!.click();
   tables.element.querySelector<HTMLElement>("tbody tr button")!.click();
-  expect(openBatch.mock.calls).toEqual([[17]]);
+  expect(actions.send.mock.calls).toEqual([[{ type: "open-batch", number: 17 }]]);
   expect(actions.jump).not.toHaveBeenCalled();
 });

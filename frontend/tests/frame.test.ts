@@ -38,15 +38,7 @@ beforeEach(() => {
   details = h("section", {}, h("button", {}, "Inside"));
   graph = h("div", { tabindex: 0 });
   const actions = {
-    ...{
-      jump: vi.fn(),
-      showStage: vi.fn(),
-      openBatch: vi.fn(),
-      retry: vi.fn(),
-      judge: vi.fn(),
-      measure: vi.fn(),
-    },
-    ...{ cancel: vi.fn(), canCancel: () => false },
+    ...{ jump: vi.fn(), showStage: vi.fn(), send: vi.fn(), cancel: vi.fn(), canCancel: () => false },
     unfold: () => save.panels({ ...PANELS_AT_FIRST, tables: "open" }),
     toggle: () => frame.toggle("tables"),
     changed: () => frame.arrange(),

@@ -50,9 +50,7 @@ describe("the banner of a preview", () => {
 });
 
 describe("the button on a card", () => {
-  const actions = Object.fromEntries(
-    ["toggle", "preview", "choose", "limit", "jump", "undo", "redo", "reset"].map((name) => [name, vi.fn()]),
-  );
+  const actions = Object.fromEntries(["send", "choose", "limit", "jump"].map((name) => [name, vi.fn()]));
   const list = new PassList(actions as unknown as PassActions);
   document.body.append(list.element);
   const buttons = (): HTMLButtonElement[] => [
@@ -71,11 +69,11 @@ describe("the button on a card", () => {
   it("starts and ends a preview", () => {
     show([pass("a")]);
     buttons()[0]!.click();
-    expect(actions["preview"]).toHaveBeenLastCalledWith("a");
+    expect(actions["send"]).toHaveBeenLastCalledWith({ type: "preview", signature: "a" });
     list.setPreviewed("a");
     expect(buttons()[0]!.getAttribute("aria-pressed")).toBe("true");
     buttons()[0]!.click();
-    expect(actions["preview"]).toHaveBeenLastCalledWith(null);
+    expect(actions["send"]).toHaveBeenLastCalledWith({ type: "end-preview" });
     expect(actions["choose"]).not.toHaveBeenCalled();
   });
 

@@ -119,13 +119,13 @@ describe("a graph in which nodes are lit up", () => {
     });
     const lit = (selector: string): number => graph.element.querySelectorAll(selector).length;
     graph.show(picture);
-    graph.setFound({ block: 3, relu: 1 });
+    graph.highlights.setFound({ block: 3, relu: 1 });
     expect(graph.element.classList.contains("fxi-has-found")).toBe(true);
     expect([lit(".node.fxi-found"), lit(".edge.fxi-found"), lit(".fxi-found-count")]).toEqual([2, 1, 1]);
     expect(graph.element.querySelector(".fxi-found-count")!.textContent).toBe("3");
     graph.show(picture);
     expect(lit(".fxi-found-count"), "in the next picture too").toBe(1);
-    graph.setFound({});
+    graph.highlights.setFound({});
     expect([lit(".fxi-found"), lit(".fxi-found-count")]).toEqual([0, 0]);
     expect(graph.element.classList.contains("fxi-has-found"), "nothing is dimmed for nothing").toBe(false);
     graph.dispose();

@@ -139,23 +139,13 @@ export class App {
       },
     });
     this.passes = new PassList({
-      toggle: (pass, on) => this.connection.send({ type: "toggle", signature: pass.signature, on }),
-      reload: (signature) => this.connection.send({ type: "reload", signature }),
-      setOption: (name, on) => this.connection.send({ type: "set-option", name, on }),
-      preview: (signature) =>
-        this.connection.send(signature === null ? { type: "end-preview" } : { type: "preview", signature }),
+      send: (message) => this.connection.send(message),
       choose: (signature) => this.choose(signature),
       limit: (signature, node, again) => this.limit(signature, node, again),
       jump: (name, stage) => this.selection.jump(name, 0, stage),
       step: (pass) => this.bench.step(pass),
       whyNot: (pass, node) => this.bench.whyNot(pass, node),
-      move: (signature, place) => this.connection.send({ type: "move", signature, place }),
-      remove: (signature) => this.connection.send({ type: "remove", signature }),
       list: () => this.connection.send({ type: "list-offers", request: this.connection.request() }),
-      add: (key, values) => this.connection.send({ type: "add", key, arguments: values }),
-      undo: () => this.connection.send({ type: "undo" }),
-      redo: () => this.connection.send({ type: "redo" }),
-      reset: () => this.connection.send({ type: "reset" }),
     });
     this.details = new DetailsPanel(
       {
@@ -190,10 +180,7 @@ export class App {
       {
         jump: (name, stage) => this.selection.jump(name, 0, stage),
         showStage: (stage) => this.stages.goTo(stage),
-        retry: () => this.connection.send({ type: "refresh" }),
-        judge: () => this.connection.send({ type: "judge" }),
-        openBatch: (number) => this.connection.send({ type: "open-batch", number }),
-        measure: (name) => this.connection.send({ type: "measure", name }),
+        send: (message) => this.connection.send(message),
         cancel: () => this.busy.cancel(),
         canCancel: () => this.busy.canCancel,
         unfold: () => this.setPanels({ tables: "open" }),

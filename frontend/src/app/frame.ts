@@ -123,7 +123,6 @@ export class Frame {
     this.stopResize();
   }
 
-  /** Shows the panels as somebody has chosen. */
   showPanels(panels: Partial<PanelState>): void {
     this.panels = { ...PANELS_AT_FIRST, ...panels };
     for (const name of Object.keys(AREAS) as Side[]) {

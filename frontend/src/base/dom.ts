@@ -131,12 +131,22 @@ export function iconButton(
 
 /** Returns a button of a few words; its title says more. */
 export function textButton(
-  words: string,
+  words: Child,
   title: string,
-  onclick: () => void,
+  onclick: () => unknown,
   more: Attributes = {},
 ): HTMLButtonElement {
   return h("button.fxi-button", { title: title || null, onclick, ...more }, words);
+}
+
+/** Returns a choice among options; `choose` is called with the value of one. */
+export function choice(
+  choose: (value: string) => void,
+  options: Child[],
+  more: Attributes = {},
+): HTMLSelectElement {
+  const select = h("select", { onchange: () => choose(select.value), ...more }, options);
+  return select;
 }
 
 /** Returns where a text is read as it is written. */
@@ -144,7 +154,6 @@ export function textBlock(label: string, ...lines: Child[]): HTMLElement {
   return h("pre.fxi-scroll", { tabindex: 0, role: "group", "aria-label": label }, lines);
 }
 
-/** Returns a link to a node. */
 export function nodeLink(name: string, go: () => void, shown: Child = name): HTMLButtonElement {
   return h("button.fxi-link", { title: `Go to ${name}`, "aria-label": name, onclick: go }, shown);
 }

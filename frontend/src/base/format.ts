@@ -43,7 +43,6 @@ export function withUnit(value: number, unit = ""): string {
   return `${digits}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;
 }
 
-/** Returns a share of one in percent. */
 export function percent(share: number): string {
   return `${(100 * share).toFixed(1)} %`;
 }

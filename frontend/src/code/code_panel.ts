@@ -1,6 +1,6 @@
 /** The generated Python of the stage that is shown and, where two are compared, what is different line by line. */
 
-import { copyButton, debounce, fill, focusedIn, h, icon, onResize } from "../base/dom";
+import { copyButton, debounce, fill, focusedIn, h, icon, onResize, textButton } from "../base/dom";
 import { addTo, counted, grouped } from "../base/format";
 import type { Code, SelectedNodes, Stages } from "../base/protocol";
 import { clamp } from "../base/rectangles";
@@ -63,16 +63,14 @@ export class CodePanel {
     private readonly atOnce = MOST_AT_ONCE,
   ) {
     const choice = (label: string, unified: boolean): HTMLButtonElement =>
-      h(
-        "button.fxi-button",
-        { "aria-pressed": unified === this.wantsUnified, onclick: () => this.chooseLayout(unified) },
-        label,
-      );
+      textButton(label, "", () => this.chooseLayout(unified), {
+        "aria-pressed": unified === this.wantsUnified,
+      });
     this.layout = h("div.fxi-code-layout", { role: "group", "aria-label": "Layout of the difference" }, [
       choice("Side by side", false),
       choice("Unified", true),
     ]);
-    this.everything = h("button.fxi-button", { onclick: () => this.showAll() }, "Show all lines");
+    this.everything = textButton("Show all lines", "", () => this.showAll());
     this.copy = copyButton("Copy the code", () => textOf(this.code));
     this.element = h("div.fxi-code-panel.fxi-grow.fxi-column", [
       h("div.fxi-code-bar.fxi-row", this.words, this.everything, this.layout, this.copy),
@@ -148,7 +146,6 @@ export class CodePanel {
     this.setCurrent(this.grid.querySelector<HTMLElement>(".fxi-code-cell, .fxi-fold > button"));
   }
 
-  /** Says in words what is shown. */
   private describe(): void {
     const { code, stages } = this;
     const named = (stage: number): string => (stages ? titleOfStage(stages.names, stage) : "");

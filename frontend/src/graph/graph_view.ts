@@ -103,11 +103,6 @@ export class GraphView {
     return this.live?.box(box)?.label;
   }
 
-  /** Lights up the boxes that hold found nodes, and dims the others. */
-  setFound(found: Record<string, number> | null): void {
-    this.highlights.setFound(found);
-  }
-
   /** Shows what is selected, which stays in sight. */
   setSelected(boxes: string[]): void {
     this.highlights.setSelected(boxes);
@@ -139,7 +134,6 @@ export class GraphView {
     this.actions.changed();
   }
 
-  /** Shows all of the graph. */
   fit(): void {
     this.camera.showAll();
     this.actions.fitted();

@@ -88,7 +88,6 @@ export class Highlights {
     return { painted, changed: this.changeWords(box), found: this.foundWords(box, id) };
   }
 
-  /** Returns how many nodes of a box are found. */
   private countIn(id: string): number {
     return this.found?.[id] ?? 0;
   }

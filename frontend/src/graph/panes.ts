@@ -1,6 +1,6 @@
 /** The graph; and beside it, where several stages are shown side by side, the graphs of the others. */
 
-import { fill, focusedIn, h, icon, iconButton } from "../base/dom";
+import { choice, fill, focusedIn, h, icon, iconButton } from "../base/dom";
 import { numbered } from "../base/format";
 import {
   NO_STAGES,
@@ -54,10 +54,7 @@ class Pane {
     readonly graph: GraphView,
     choose: (stage: number | null) => void,
   ) {
-    this.choice = h("select", {
-      title: "Show another stage in this pane",
-      onchange: () => choose(Number(this.choice.value)),
-    });
+    this.choice = choice((stage) => choose(Number(stage)), [], { title: "Show another stage in this pane" });
     this.head = h("div.fxi-pane-head.fxi-strip", { hidden: true }, [
       h("div.fxi-pane-stage.fxi-row", this.title, icon("chevron"), this.choice),
       this.note,
@@ -169,7 +166,6 @@ export class Panes {
     for (const graph of this.others(leader)) graph.bringSelected(!this.isLinked);
   }
 
-  /** Says which stages are shown. */
   setStages(stages: Stages): void {
     this.isNew ||= stages.row.join() !== this.stages.row.join();
     this.stages = stages;
@@ -196,12 +192,10 @@ export class Panes {
     this.bringOthers(leader);
   }
 
-  /** Lights up what is found in each graph. */
   setFound(found: NodesFound | null): void {
-    this.list.forEach(({ graph }, i) => graph.setFound(found && (found.boxes[i] ?? {})));
+    this.list.forEach(({ graph }, i) => graph.highlights.setFound(found && (found.boxes[i] ?? {})));
   }
 
-  /** Colours each graph. */
   setPaint(painted: Painted[]): void {
     this.list.forEach(({ graph }, i) => graph.highlights.setPaint(painted[i] ?? null));
   }

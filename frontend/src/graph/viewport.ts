@@ -140,7 +140,6 @@ export function headOf(areas: Rectangle[], window: Size): Point {
   return { x: x + width / 2, y: y + Math.min(height, NEAR) / 2 };
 }
 
-/** Returns how far one point lies from another. */
 export function difference(from: Point, to: Point): Point {
   return { x: to.x - from.x, y: to.y - from.y };
 }

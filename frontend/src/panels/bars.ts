@@ -172,14 +172,10 @@ export class PreviewBar {
     if (!preview) return fill(this.words);
     fill(this.words, h("strong", `Preview of ${preview.name}`), `: ${preview.text}, nothing is applied`);
     fill(this.buttons, [
-      h(
-        "button.fxi-button.fxi-primary",
-        { onclick: () => this.busy || this.actions.apply(preview.signature) },
-        "Apply",
-      ),
-      h("button.fxi-button", { title: "Cancel (Esc)", onclick: () => this.busy || this.actions.cancel() }, [
-        "Cancel",
-      ]),
+      textButton("Apply", "", () => this.busy || this.actions.apply(preview.signature), {
+        class: "fxi-primary",
+      }),
+      textButton("Cancel", "Cancel (Esc)", () => this.busy || this.actions.cancel()),
     ]);
   }
 

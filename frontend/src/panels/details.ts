@@ -1,6 +1,6 @@
 /** What is known of the selected node or group, or of the model while nothing is selected. */
 
-import { breakable, fill, focusedIn, h, icon, iconButton, nodeLink } from "../base/dom";
+import { breakable, fill, focusedIn, h, icon, iconButton, nodeLink, textButton } from "../base/dom";
 import { numbered } from "../base/format";
 import { shortNames } from "../base/names";
 import { markColour } from "../graph/live_picture";
@@ -182,18 +182,11 @@ export class DetailsPanel {
       : count > 1
         ? `Exclude these ${count} rewrites`
         : "Exclude this rewrite";
-    const press = h(
-      "button.fxi-button",
-      {
-        onclick: () => {
-          if (press.closest("[aria-busy=true]")) return;
-          this.wasPressed = true;
-          this.actions.limit(signature, node, isExcluded);
-        },
-      },
-      icon(isExcluded ? "redo" : "undo"),
-      words,
-    );
+    const press = textButton([icon(isExcluded ? "redo" : "undo"), words], "", () => {
+      if (press.closest("[aria-busy=true]")) return;
+      this.wasPressed = true;
+      this.actions.limit(signature, node, isExcluded);
+    });
     const name = found?.pass.name ?? signature.slice(0, 12);
     const label = isExcluded ? `Excluded from ${name}` : isOneOfSeveral ? name : "";
     return h("div.fxi-rewrite.fxi-row.fxi-wrap", label && h("span", label), press);

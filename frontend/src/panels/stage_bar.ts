@@ -1,6 +1,6 @@
 /** The stages of a session: which of them the graph shows, and what it is compared with, and how. */
 
-import { fill, h, icon, redraw } from "../base/dom";
+import { type Attributes, choice, fill, h, icon, redraw, textButton } from "../base/dom";
 import { numbered } from "../base/format";
 import { inRow, NOTHING_BESIDE, possible } from "../base/stages";
 import type { Comparison, LookedAt, Stages } from "../base/protocol";
@@ -23,12 +23,9 @@ export class StageBar {
   ) {
     const title = "Move and zoom all graphs together (l)";
     const action = (): void => link(this.link.getAttribute("aria-pressed") === "false");
-    this.link = h(
-      "button.fxi-button.fxi-together.fxi-small",
-      { title, "aria-label": "Move together", onclick: action },
-      icon("link"),
-      h("span", "Move together"),
-    );
+    this.link = textButton([icon("link"), h("span", "Move together")], title, action, {
+      ...{ class: "fxi-together fxi-small", "aria-label": "Move together" },
+    });
     this.element.append(this.slider.element, this.choices);
     this.setLinked(true);
   }
@@ -60,37 +57,26 @@ export class StageBar {
       listed.map((stage) => ({ stage, title: title(stage) })),
       shown,
     );
-    const stage = h(
-      "select",
-      {
-        "aria-label": "Stage of the graph",
-        title: "Stage of the graph",
-        onchange: () => this.goTo(Number(stage.value)),
-      },
+    const named = (title: string): Attributes => ({ "aria-label": title, title });
+    const stage = choice(
+      (value) => this.goTo(Number(value)),
       listed.map((i) =>
         h("option", { value: i, selected: i === shown, title: title(i) }, numbered(i, names[i]!)),
       ),
+      named("Stage of the graph"),
     );
-    const comparison = h(
-      "select",
-      {
-        "aria-label": "Compare with",
-        title: "Compare with",
-        hidden: comparisons.length === 0,
-        onchange: () => {
-          const wanted = comparisonOf(comparison.value);
-          this.show(possible({ compared: wanted, beside, between }, shown));
-        },
-      },
-      h("option", { value: "", selected: compared === "" }, "Not compared"),
-      h("option", { value: "below", selected: compared === "below" }, "vs. the stage below"),
-      comparisons
-        .filter((number) => listed.includes(number))
-        .map((number) =>
-          h("option", { value: number, selected: number === compared }, [
-            `vs. ${numbered(number, names[number]!)}`,
-          ]),
-        ),
+    const option = (value: Comparison, words: string): HTMLElement =>
+      h("option", { value, selected: value === compared }, words);
+    const comparison = choice(
+      (value) => this.show(possible({ compared: comparisonOf(value), beside, between }, shown)),
+      [
+        option("", "Not compared"),
+        option("below", "vs. the stage below"),
+        comparisons
+          .filter((number) => listed.includes(number))
+          .map((number) => option(number, `vs. ${numbered(number, names[number]!)}`)),
+      ],
+      { ...named("Compare with"), hidden: comparisons.length === 0 },
     );
     const way = (label: string, title: string, pressed: boolean, action: () => void): HTMLElement =>
       h("button.fxi-way.fxi-cut", { "aria-pressed": pressed, title, onclick: () => !pressed && action() }, [
@@ -135,22 +121,16 @@ export class StageBar {
     const stage = addable.findLast((other) => other < shown) ?? addable[0]!;
     const onclick = (): void => this.show(inRow([...row, stage]));
     const title = "Show one more stage beside these";
-    return h("button.fxi-button", { title, "aria-label": "Add a pane", onclick }, icon("plus"));
+    return textButton(icon("plus"), title, onclick, { "aria-label": "Add a pane" });
   }
 
   private filter(): HTMLElement {
-    return h(
-      "button.fxi-button.fxi-only-changed.fxi-small",
-      {
-        "aria-pressed": this.onlyChanged,
-        title: "Only passes that changed something",
-        onclick: () => {
-          this.onlyChanged = !this.onlyChanged;
-          if (this.stages) this.update(this.stages);
-        },
-      },
-      "Only changes",
-    );
+    const press = (): void => {
+      this.onlyChanged = !this.onlyChanged;
+      if (this.stages) this.update(this.stages);
+    };
+    const more = { class: "fxi-only-changed fxi-small", "aria-pressed": this.onlyChanged };
+    return textButton("Only changes", "Only passes that changed something", press, more);
   }
 }
 

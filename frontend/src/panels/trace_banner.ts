@@ -44,7 +44,6 @@ export class TraceBanner {
   }
 }
 
-/** Returns a remark as an item of a list. */
 export function remarkItem({ what, place, code, means, advice }: Remark): HTMLElement {
   const short = place.split(/[\\/]/).slice(-2).join("/");
   return h("li", [

@@ -8,12 +8,14 @@ import {
   focusedIn,
   h,
   icon,
+  iconButton,
   menu,
   menuItem,
   onResize,
   textButton,
 } from "../base/dom";
 import { grouped } from "../base/format";
+import type { ToSession } from "../base/protocol";
 import type { CodePanel } from "../code/code_panel";
 import type { ExtraTable, Measured, Table, Tables } from "../base/wire";
 
@@ -21,11 +23,7 @@ export interface TableActions {
   /** Goes to a node: in the graph that is shown, or at a stage that has it. */
   jump(node: string, stage?: number): void;
   showStage(stage: number): void;
-  /** Lets the session look at a batch. */
-  openBatch(number: number): void;
-  retry(): void;
-  judge(): void;
-  measure(name: string): void;
+  send(message: ToSession): void;
   cancel(): void;
   canCancel(): boolean;
   /** Somebody wants to see a table. */
@@ -58,10 +56,8 @@ export class TablesPanel {
   private readonly stopResize: () => void;
   private isFolded = false;
   private hadContent = false;
-  private readonly outputs = new DataTable();
-  private readonly nodes: DataTable;
-  private readonly extra = new Map<string, DataTable>();
-  private readonly measuredTables = new Map<string, DataTable>();
+  /** By their tabs. */
+  private readonly made = new Map<TabName, DataTable>();
   private tables: Tables | null = null;
   private measured: Measured[] = [];
   private open: TabName = "outputs";
@@ -73,13 +69,8 @@ export class TablesPanel {
     private readonly code: CodePanel,
     private readonly layOut: LayOut | null = null,
   ) {
-    this.nodes = new DataTable(actions.jump);
-    this.copy = copyButton("Copy the table, tab-separated", () => this.shown.toTsv());
-    this.fold = h(
-      "button.fxi-button.fxi-icon-button",
-      { ...{ "aria-label": "Tables panel" }, onclick: () => this.actions.toggle() },
-      icon("panelBottom"),
-    );
+    this.copy = copyButton("Copy the table, tab-separated", () => this.shown?.toTsv() ?? "");
+    this.fold = iconButton("panelBottom", "Tables panel", () => this.actions.toggle());
     this.more = menu({ title: "More tables" }, "More", this.moreItems);
     this.more.classList.add("fxi-more-tabs");
     const space = h("span.fxi-space");
@@ -155,13 +146,9 @@ export class TablesPanel {
 
   show(tables: Tables): void {
     this.tables = tables;
-    if (tables.outputs.table) this.outputs.show(tables.outputs.table);
-    this.nodes.show(tables.nodes.table);
-    for (const { name, table, jumps } of tables.more ?? []) {
-      if (!this.extra.has(name))
-        this.extra.set(name, new DataTable(jumps || table?.leads ? this.leading(table) : null, this.layOut));
-      if (table) this.extra.get(name)!.show(table);
-    }
+    this.put("outputs", tables.outputs.table, false);
+    this.put("nodes", tables.nodes.table);
+    for (const { name, table, jumps } of tables.more ?? []) this.put(name, table, jumps);
     if (!this.names().includes(this.open)) this.open = "outputs";
     this.setSelected(this.selected);
     this.render();
@@ -170,14 +157,18 @@ export class TablesPanel {
 
   showMeasured(measured: Measured[]): void {
     this.measured = measured;
-    for (const { name, table } of measured) {
-      if (table && !this.measuredTables.has(name))
-        this.measuredTables.set(name, new DataTable(this.leading(table), this.layOut));
-      if (table) this.measuredTables.get(name)!.show(table);
-    }
+    for (const { name, table } of measured) this.put(name, table);
     this.setSelected(this.selected);
     this.render();
     this.tellOfContent();
+  }
+
+  /** Shows a table in its tab, with rows that lead somewhere if it `jumps` or says where to. */
+  private put(name: TabName, table: Table | null, jumps = true): void {
+    if (!table) return;
+    const leads = jumps || table.leads ? this.leading(table) : null;
+    if (!this.made.has(name)) this.made.set(name, new DataTable(leads, this.layOut));
+    this.made.get(name)!.show(table);
   }
 
   private tellOfContent(): void {
@@ -187,26 +178,21 @@ export class TablesPanel {
   }
 
   /** Returns what a click on a row of a table does. */
-  private leading(table: Table | null): TableActions["jump"] {
-    if (table?.leads === "stages") return (_, stage) => this.actions.showStage(stage!);
-    if (table?.leads === "batches") return (_, number) => this.actions.openBatch(number!);
+  private leading({ leads }: Table): TableActions["jump"] {
+    if (leads === "stages") return (_, stage) => this.actions.showStage(stage!);
+    if (leads === "batches") return (_, number) => this.actions.send({ type: "open-batch", number: number! });
     return this.actions.jump;
   }
 
   /** Marks the row of a node in all tables. */
   setSelected(name: string | null): void {
     this.selected = name;
-    for (const table of [this.nodes, ...this.extra.values(), ...this.measuredTables.values()])
-      table.setSelected(name);
+    for (const table of this.made.values()) table.setSelected(name);
   }
 
   /** The table on the screen. */
-  private get shown(): DataTable {
-    return (
-      this.measuredTables.get(this.open) ??
-      this.extra.get(this.open) ??
-      (this.open === "nodes" ? this.nodes : this.outputs)
-    );
+  private get shown(): DataTable | undefined {
+    return this.made.get(this.open);
   }
 
   /** In narrow layouts the details are one of the tabs. */
@@ -279,7 +265,7 @@ export class TablesPanel {
     else if (this.tables)
       fill(this.body, this.open === "outputs" ? this.outputTab(this.tables) : this.nodeTab(this.tables));
     this.code.setOpen(this.open === "code" && !this.isFolded);
-    this.shown.bringIntoView();
+    this.shown?.bringIntoView();
   }
 
   private titleOf(name: TabName): string {
@@ -302,20 +288,23 @@ export class TablesPanel {
     const canJudge = table && !judgement && !isSettled && !isFinal;
     return [
       line(look, text, [
-        state === "failed" && textButton("Compare again", "", this.actions.retry),
-        canJudge && textButton("Check rounding", "Compare both with a run in float64", this.actions.judge),
+        state === "failed" && textButton("Compare again", "", () => this.actions.send({ type: "refresh" })),
+        canJudge &&
+          textButton("Check rounding", "Compare both with a run in float64", () =>
+            this.actions.send({ type: "judge" }),
+          ),
       ]),
       table && judgement && line(lookOf(judgement.agrees), judgement.text),
-      table && this.outputs.element,
+      table && this.made.get("outputs")!.element,
     ];
   }
 
   private nodeTab({ nodes }: Tables): Child[] {
-    return [line("fxi-muted", nodes.text), nodes.table.total > 0 && this.nodes.element];
+    return [line("fxi-muted", nodes.text), nodes.table.total > 0 && this.made.get("nodes")!.element];
   }
 
   private extraTab({ name, text, table }: ExtraTable): Child[] {
-    return [line("fxi-muted", text), table && this.extra.get(name)!.element];
+    return [line("fxi-muted", text), table && this.made.get(name)!.element];
   }
 
   private renderMeasured({ name, state, text, action, table }: Measured): void {
@@ -323,7 +312,7 @@ export class TablesPanel {
     const isPending = state === "pending";
     const press = state === "none" ? action : isPending ? "Measuring …" : "Measure again";
     const more = { "data-measure": name, disabled: isPending };
-    const again = textButton(press, "", () => this.actions.measure(name), more);
+    const again = textButton(press, "", () => this.actions.send({ type: "measure", name }), more);
     const canCancel = isPending && this.actions.canCancel();
     const words = line(
       state === "failed" ? "fxi-bad" : "fxi-muted",
@@ -331,7 +320,7 @@ export class TablesPanel {
       [again, canCancel && textButton("Cancel", "", this.actions.cancel)],
       isPending && h("span.fxi-spinner", { "aria-hidden": "true" }),
     );
-    fill(this.body, words, table && this.measuredTables.get(name)!.element);
+    fill(this.body, words, table && this.made.get(name)!.element);
     if (focused) again.focus();
   }
 }

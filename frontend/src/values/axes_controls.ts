@@ -1,6 +1,6 @@
 /** Which two dimensions of a tensor the map shows, and the index in each of the others. */
 
-import { fill, focusedIn, h, redraw } from "../base/dom";
+import { choice, fill, focusedIn, h, redraw } from "../base/dom";
 import { grouped } from "../base/format";
 import type { Axes } from "../base/values";
 import type { TensorMap } from "../base/wire";
@@ -48,14 +48,12 @@ export class AxesControls {
   }
 
   private select(which: "rows" | "columns", title: string): HTMLElement {
-    const select = h(
-      "select",
-      { "data-focus": which, onchange: () => this.turn(which, Number(select.value)) },
-      [
-        this.shape.map((size, d) =>
-          h("option", { value: d, selected: d === this.axes[which] }, `dim ${d} (${size})`),
-        ),
-      ],
+    const select = choice(
+      (dimension) => this.turn(which, Number(dimension)),
+      this.shape.map((size, d) =>
+        h("option", { value: d, selected: d === this.axes[which] }, `dim ${d} (${size})`),
+      ),
+      { "data-focus": which },
     );
     return h("label.fxi-axis.fxi-small.fxi-row", h("span", title), select);
   }

@@ -32,7 +32,6 @@ export function scaleOf(cells: Float32Array | Float64Array): Scale {
     : { low, high, isSigned, hasNonFinite };
 }
 
-/** Returns the colour of a number. */
 export function colourOf(cell: number, { low, high, isSigned }: Scale, colours: Colours): Pixel {
   if (!Number.isFinite(cell)) return pixel(colours.nonFinite);
   if (isSigned) return between(colours.zero, cell < 0 ? colours.low : colours.high, Math.abs(cell) / high);

@@ -1,6 +1,6 @@
 /** The values of the selected node: statistics, a histogram and a map of one of its tensors at a time. */
 
-import { type Child, fill, focusedIn, h, icon, nodeLink, redraw, textButton } from "../base/dom";
+import { type Child, choice, fill, focusedIn, h, icon, nodeLink, redraw, textButton } from "../base/dom";
 import { counted, grouped } from "../base/format";
 import type { Axes, ShownValues } from "../base/values";
 import { AxesControls } from "./axes_controls";
@@ -59,14 +59,11 @@ export class ValueSection {
     const press =
       !isFixed &&
       state !== "ready" &&
-      h(
-        "button.fxi-button",
-        {
-          ...{ disabled: isPending, onclick: () => this.actions.show() },
-          title: "Run the model up to this node, on the inputs of the session",
-        },
-        isPending && h("span.fxi-spinner", { "aria-hidden": "true" }),
-        isPending ? "Computing …" : "Show values",
+      textButton(
+        isPending ? [h("span.fxi-spinner", { "aria-hidden": "true" }), "Computing …"] : "Show values",
+        "Run the model up to this node, on the inputs of the session",
+        () => this.actions.show(),
+        { disabled: isPending },
       );
     const cancel =
       isPending && this.actions.canCancel() && textButton("Cancel", "", () => this.actions.cancel());
@@ -120,13 +117,11 @@ export class ValueSection {
     this.map.show(part.map, tensor, titleOf(tensor, value));
   }
 
-  /** Shows the same tensor at another index. */
   private lookAt(index: number[]): void {
     const { tensor, map } = this.shown!.part!;
     this.actions.part(tensor, { rows: map.rows, columns: map.columns, index });
   }
 
-  /** Goes to an element of a tensor. */
   private goTo(place: number, index: number[]): void {
     const { part } = this.shown!;
     this.map.markNext(index);
@@ -146,16 +141,12 @@ export class ValueSection {
     );
     const select =
       firsts.length > 1 &&
-      h(
-        "select.fxi-values-tensor",
-        {
-          ...{ "aria-label": "Tensor", "data-focus": "select" },
-          onchange: (event: Event) =>
-            this.actions.part(Number((event.target as HTMLSelectElement).value), USUAL),
-        },
+      choice(
+        (place) => this.actions.part(Number(place), USUAL),
         firsts.map(({ tensor, place }) =>
           h("option", { value: place, selected: isSame(tensor) }, nameOf(tensor)),
         ),
+        { "aria-label": "Tensor", "data-focus": "select" },
       );
     const kinds = tensors.flatMap((tensor, place) => (isSame(tensor) ? [{ tensor, place }] : []));
     const buttons =
@@ -214,13 +205,10 @@ export function inputChoices(inputs: InputChoices, choose: (name: string) => voi
   return h("div.fxi-values-inputs.fxi-row.fxi-wrap", [
     h("label.fxi-row.fxi-muted", [
       "On ",
-      h(
-        "select",
-        {
-          "data-focus": "inputs",
-          onchange: (event: Event) => choose((event.target as HTMLSelectElement).value),
-        },
+      choice(
+        choose,
         listed.map(({ name, title }) => h("option", { value: name, selected: name === chosen }, title)),
+        { "data-focus": "inputs" },
       ),
     ]),
     batches > 0 &&

@@ -1,6 +1,16 @@
 /** Several nodes that are selected, other places that are like them, and what may take their place. */
 
-import { type Child, copyButton, fill, h, iconButton, redraw, textBlock, textButton } from "../../base/dom";
+import {
+  type Child,
+  choice,
+  copyButton,
+  fill,
+  h,
+  iconButton,
+  redraw,
+  textBlock,
+  textButton,
+} from "../../base/dom";
 import { counted, grouped } from "../../base/format";
 import type { Chip, OthersFound } from "../../base/wire";
 
@@ -146,11 +156,9 @@ export class FindOthers {
         h("h3", "Replace by"),
         h("div.fxi-row.fxi-wrap", [
           this.field,
-          h(
-            "button.fxi-button",
-            { type: "submit", title: "Compare by value in float64; nothing is applied" },
-            "Compare",
-          ),
+          textButton("Compare", "Compare by value in float64; nothing is applied", () => {}, {
+            type: "submit",
+          }),
         ]),
         replaced &&
           h("p", { class: replaced.canAdd ? "fxi-good" : "fxi-bad", role: "status" }, [replaced.words]),
@@ -168,17 +176,10 @@ export class FindOthers {
   private chip({ key, words, chosen, options }: Chip): HTMLElement {
     return h("label.fxi-choice", [
       h("code.fxi-cut", words),
-      h(
-        "select",
-        {
-          "aria-label": words,
-          "data-focus": key,
-          onchange: (event: Event) => {
-            const { value } = event.target as HTMLSelectElement;
-            this.find({ choices: { ...this.wish.choices, [key]: value } });
-          },
-        },
+      choice(
+        (value) => this.find({ choices: { ...this.wish.choices, [key]: value } }),
         options.map((option) => h("option", { value: option, selected: option === chosen }, option)),
+        { "aria-label": words, "data-focus": key },
       ),
     ]);
   }

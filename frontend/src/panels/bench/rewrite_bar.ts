@@ -1,6 +1,6 @@
 /** The rewrites of a pass one by one: each with its lines before and after, to be kept or excluded. */
 
-import { type Child, fill, h, iconButton, textBlock, textButton } from "../../base/dom";
+import { type Child, fill, focusedIn, h, iconButton, textBlock, textButton } from "../../base/dom";
 import { grouped } from "../../base/format";
 import type { Pass, ShownRewrite } from "../../base/wire";
 
@@ -99,7 +99,7 @@ export class RewriteBar {
       h("strong", `${isExcluded ? "Excluded from" : "Rewrite of"} ${pass.name}`),
       `: ${count}`,
     ]);
-    const focused = [...this.buttons.children].indexOf(document.activeElement as Element);
+    const focused = [...this.buttons.children].indexOf(focusedIn(this.buttons) as Element);
     fill(this.buttons, [
       isExcluded
         ? this.button("Include it again", "Make this rewrite again", () =>

@@ -1,13 +1,14 @@
 /** The options that a compiler's passes read, folded below the passes: a switch for each. */
 
-import { h, icon } from "../../base/dom";
+import { foldable, h, icon } from "../../base/dom";
+import type { ToSession } from "../../base/protocol";
 import type { Option, Passes } from "../../base/wire";
 
 export class OptionSwitches {
-  private isUnfolded = false;
+  private readonly opened = new Set<string>();
   private pending: string | null = null;
 
-  constructor(private readonly set: (name: string, on: boolean) => void) {}
+  constructor(private readonly send: (message: ToSession) => void) {}
 
   /** Called when the session has answered: what was pending is so, or is not. */
   settle(): void {
@@ -22,10 +23,7 @@ export class OptionSwitches {
     const words = `${on} of ${options.length} options of the compiler on${changed > 0 ? `, ${changed} changed` : ""}`;
     return h(
       "details.fxi-reasons.fxi-options",
-      {
-        open: this.isUnfolded,
-        ontoggle: (event: Event) => (this.isUnfolded = (event.target as HTMLDetailsElement).open),
-      },
+      { ...foldable(this.opened, "options") },
       h("summary", { "data-focus": "options" }, icon("chevron"), h("span", words)),
       h("ul.fxi-card-list", { "aria-label": "Options of the compiler" }, [
         options.map((option) => this.card(option, busy, state.fixed === true)),
@@ -53,7 +51,7 @@ export class OptionSwitches {
           onclick: (event: Event) => {
             this.pending = name;
             (event.currentTarget as Element).classList.add("fxi-pending");
-            this.set(name, !on);
+            this.send({ type: "set-option", name, on: !on });
           },
         }),
       ]),

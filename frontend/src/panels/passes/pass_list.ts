@@ -3,7 +3,17 @@
  * find nothing are folded below the others.
  */
 
-import { fill, focusedIn, focusOn, h, icon, iconButton, type IconName, textButton } from "../../base/dom";
+import {
+  fill,
+  focusedIn,
+  focusOn,
+  foldable,
+  h,
+  icon,
+  iconButton,
+  type IconName,
+  textButton,
+} from "../../base/dom";
 import { counted, grouped } from "../../base/format";
 import { rove } from "../../base/roving";
 import { markColour } from "../../graph/live_picture";
@@ -15,23 +25,13 @@ import { PassSummaries } from "./pass_summary";
 import type { Offer, Pass, Passes } from "../../base/wire";
 
 export interface PassActions extends OfferActions {
-  toggle(pass: Pass, on: boolean): void;
-  setOption(name: string, on: boolean): void;
-  reload(signature: string): void;
-  /** Shows what a pass would do; null to show it no longer. */
-  preview(signature: string | null): void;
   choose(signature: string | null): void;
   limit(signature: string, node: string, again: boolean): void;
-  move(signature: string, place: number): void;
-  remove(signature: string): void;
   /** Goes to a node, of the stage with a number where one is given. */
   jump(node: string, stage?: number): void;
   whyNot(pass: Pass, node: string): void;
   /** Goes through the rewrites of a pass one by one. */
   step(pass: Pass): void;
-  undo(): void;
-  redo(): void;
-  reset(): void;
 }
 
 const GAP = 10;
@@ -60,17 +60,17 @@ export class PassList {
   private focused: string | undefined;
   /** The keys of the passes that find nothing; it stays as it is while some have not been asked. */
   private idle = new Set<string>();
-  /** Whether the passes that find nothing are shown. */
-  private isUnfolded = false;
+  /** Has "idle" while the passes that find nothing are shown. */
+  private readonly opened = new Set<string>();
 
   constructor(private readonly actions: PassActions) {
-    this.undo = iconButton("undo", "Undo", actions.undo);
-    this.redo = iconButton("redo", "Redo", actions.redo);
-    this.reset = iconButton("reset", "Switch all passes off", actions.reset);
+    this.undo = iconButton("undo", "Undo", () => actions.send({ type: "undo" }));
+    this.redo = iconButton("redo", "Redo", () => actions.send({ type: "redo" }));
+    this.reset = iconButton("reset", "Switch all passes off", () => actions.send({ type: "reset" }));
     this.offers = new PassOffers(actions);
     this.summaries = new PassSummaries(actions);
     this.errors = new PassErrors((node, stage) => actions.jump(node, stage));
-    this.options = new OptionSwitches((name, on) => actions.setOption(name, on));
+    this.options = new OptionSwitches(actions.send);
     this.drawn = rove(this.list, OF_CARDS, ".fxi-card-name");
     this.element = h("section.fxi-panel.fxi-column.fxi-passes", { "aria-label": "Passes" }, [
       h("header.fxi-panel-head.fxi-strip", [
@@ -111,7 +111,6 @@ export class PassList {
     if (changed) this.bringIntoView(changed);
   }
 
-  /** Shows what could be added. */
   showOffers(offers: Offer[]): void {
     this.offers.show(offers);
   }
@@ -122,7 +121,6 @@ export class PassList {
     if (signature) this.bringIntoView(signature);
   }
 
-  /** Says which pass is previewed. */
   setPreviewed(signature: string | null): void {
     if (signature === this.previewed) return;
     this.previewed = signature;
@@ -197,10 +195,7 @@ export class PassList {
     const words = `${counted(places.length, "finds", "find")} nothing here`;
     return h(
       "details.fxi-reasons.fxi-idle-passes",
-      {
-        open: this.isUnfolded,
-        ontoggle: (event: Event) => (this.isUnfolded = (event.target as HTMLDetailsElement).open),
-      },
+      { ...foldable(this.opened, "idle") },
       h("summary", { "data-focus": "idle" }, icon("chevron"), h("span", words)),
       // Where a pass stands among those that are not folded matters: they may leave it something to do.
       this.cards(
@@ -216,8 +211,11 @@ export class PassList {
       (e) => e.dataset["pass"] === signature,
     );
     if (!card) return;
-    const fold = card.closest("details.fxi-idle-passes");
-    if (fold instanceof HTMLDetailsElement) this.isUnfolded = fold.open = true;
+    const fold = card.closest<HTMLDetailsElement>("details.fxi-idle-passes");
+    if (fold) {
+      fold.open = true;
+      this.opened.add("idle");
+    }
     const [outer, inner] = [this.list.getBoundingClientRect(), card.getBoundingClientRect()];
     this.list.scrollTop +=
       Math.min(0, inner.top - outer.top - GAP) +
@@ -272,7 +270,7 @@ export class PassList {
           disabled: (this.busy && !pending) || this.state.fixed === true,
           onclick: () => {
             this.pending = { key: pass.key, on: !on };
-            this.actions.toggle(pass, !on);
+            this.actions.send({ type: "toggle", signature: pass.signature, on: !on });
             this.render();
           },
         }),
@@ -329,11 +327,13 @@ export class PassList {
   /** Moves a pass to another of the places it can be moved to: past those that are not among them. */
   private moveBy(pass: Pass, place: number, places: number[], steps: number): void {
     const to = places[places.indexOf(place) + steps];
-    if (to !== undefined && to !== place) this.actions.move(pass.signature, to);
+    if (to === undefined || to === place) return;
+    this.actions.send({ type: "move", signature: pass.signature, place: to });
   }
 
   /** Returns what can be done with the chosen card besides switching it. */
   private tools(pass: Pass, place: number, places: number[]): HTMLElement {
+    const { signature } = pass;
     const tool = (name: IconName, label: string, disabled: boolean, action: () => void): HTMLElement =>
       iconButton(name, label, action, "", {
         "data-focus": `${name}-${pass.key}`,
@@ -343,7 +343,7 @@ export class PassList {
       pass.steps > 0 && this.stepButton(pass),
       tool("up", "Apply earlier", place === places[0], () => this.moveBy(pass, place, places, -1)),
       tool("down", "Apply later", place === places.at(-1), () => this.moveBy(pass, place, places, 1)),
-      tool("close", "Remove from the list", false, () => this.actions.remove(pass.signature)),
+      tool("close", "Remove from the list", false, () => this.actions.send({ type: "remove", signature })),
     ]);
   }
 
@@ -352,7 +352,7 @@ export class PassList {
     return textButton(
       pass.on ? "Changed: apply again" : "Changed: import again",
       title,
-      () => this.actions.reload(pass.signature),
+      () => this.actions.send({ type: "reload", signature: pass.signature }),
       { class: "fxi-reload fxi-small", "data-focus": `reload-${pass.key}`, disabled: this.busy },
     );
   }
@@ -366,9 +366,12 @@ export class PassList {
   /** Returns a button that tries a pass out, where that can show anything. */
   private previewButton(pass: Pass): HTMLElement | null {
     if (pass.on || pass.matched === 0 || this.state.fixed) return null;
-    const isShown = pass.signature === this.previewed;
+    const { signature } = pass;
+    const isShown = signature === this.previewed;
     const title = isShown ? "End the preview (Esc)" : `Show what ${pass.name} would do, without applying it`;
-    return textButton("Preview", title, () => this.actions.preview(isShown ? null : pass.signature), {
+    const press = (): void =>
+      this.actions.send(isShown ? { type: "end-preview" } : { type: "preview", signature });
+    return textButton("Preview", title, press, {
       ...{ class: "fxi-preview-button fxi-small", "data-focus": `preview-${pass.key}` },
       ...{ "aria-pressed": isShown, "aria-label": `Preview ${pass.name}`, disabled: this.busy },
     });

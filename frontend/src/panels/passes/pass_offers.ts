@@ -1,12 +1,13 @@
 /** What can be added to the passes: a list, with a field for each argument. */
 
 import { fill, h, iconButton } from "../../base/dom";
+import type { ToSession } from "../../base/protocol";
 import type { Offer } from "../../base/wire";
 
 export interface OfferActions {
   /** Asks for what can be added; `show` is called with it. */
   list(): void;
-  add(key: string, values: Record<string, string>): void;
+  send(message: ToSession): void;
 }
 
 const NOTHING =
@@ -92,7 +93,8 @@ export class PassOffers {
           event.preventDefault();
           // What is left as it was is left to the class.
           const given = fields.filter((field) => field.required || field.value !== field.dataset["default"]);
-          this.actions.add(key, Object.fromEntries(given.map((field) => [field.name, field.value])));
+          const values = Object.fromEntries(given.map((field) => [field.name, field.value]));
+          this.actions.send({ type: "add", key, arguments: values });
         },
       },
       h("div.fxi-offer-head.fxi-row", [

@@ -27,7 +27,6 @@ export interface PlacedBox {
   chips: PlacedChip[];
 }
 
-/** Returns every visible box and cluster by id. */
 export function placeBoxes(view: View, data: Pick<Data, "look">, metrics: Metrics): Map<string, PlacedBox> {
   const placed = new Map<string, PlacedBox>();
   for (const item of [...view.clusters, ...view.boxes]) {

@@ -155,7 +155,6 @@ export class Hierarchy {
     return found;
   }
 
-  /** Returns what is known of the nodes in a group. */
   nodesIn({ start, stop }: Group): Facts[] {
     return this.leaves.slice(start, stop).flatMap((leaf) => leaf.facts);
   }

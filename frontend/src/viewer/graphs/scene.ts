@@ -47,19 +47,16 @@ export class Scene {
     return this.found;
   }
 
-  /** The names of the nodes that are marked. */
   get marked(): string[] {
     return this.hierarchy.leaves
       .filter((leaf) => this.marksOf(leaf).length > 0)
       .flatMap((leaf) => leaf.names);
   }
 
-  /** Numbers of what is marked about a node. */
   marksOf({ look }: Leaf): number[] {
     return this.data.look(look)?.marks ?? [];
   }
 
-  /** Returns the names of the nodes that read a node. */
   usersOf(name: string): string[] {
     if (!this.readers) {
       this.readers = new Map();

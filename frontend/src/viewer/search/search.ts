@@ -19,15 +19,7 @@ const DTYPES: Record<string, string> = {
 type Test = (text: string) => boolean;
 
 /** What is looked through of a node, in small letters. */
-interface Entry {
-  name: string;
-  op: string;
-  target: string;
-  module: string;
-  /** The qualified class of the module that it belongs to. */
-  owner: string;
-  /** The classes of all modules around it, and that of the module that it calls. */
-  classes: string;
+interface Entry extends Pick<Facts, "name" | "op" | "target" | "module" | "owner" | "classes"> {
   shapes: string[];
   dtypes: string[];
   /** All that is looked through for bare words, but for where it was made. */

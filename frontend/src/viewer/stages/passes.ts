@@ -30,7 +30,6 @@ export class AppliedPasses {
   }
 }
 
-/** Returns the nodes that a pass has made or changed. */
 export function changedBy(signature: string, panes: Panes): string[] {
   return panes.scene.hierarchy.nodes.filter(({ marks }) => marks.includes(signature)).map(({ name }) => name);
 }

@@ -108,7 +108,6 @@ function isRow(kernel: Kernel, row: number[]): boolean {
   return row.length <= MOST_PANES && (!kernel.isFixed || steps(row).every(isThere));
 }
 
-/** Returns the stages that a stage can be compared with. */
 function comparisons(kernel: Kernel, stage: number): number[] {
   const all = Array.from({ length: stage }, (_, i) => i);
   return kernel.isFixed ? all.filter((before) => isRow(kernel, [before, stage])) : all;
