@@ -6,7 +6,8 @@ import inspect
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from fxlab.deployment.held_graph import HeldGraph, Runner, Switched
 from fxlab.deployment.transformed_graph import SharedTensors
 from fxlab.first_use import pd
 from fxlab.models.autocast import autocast_state
+from fxlab.models.model_state import ModelState
 from fxlab.node_info import dtype_name
 from fxlab.tracing.dynamo import compiling
 from fxlab.tracing.dynamo.hooks import break_after, running_modules
@@ -124,7 +126,7 @@ class CompiledModel:
             if self._compiled is None or state != self._compiled_for:
                 self._compiled_for = state
                 self._compiled = compiling.CompiledFunction(
-                    _call, _Backend(weakref.WeakMethod(self._hold)), self._note
+                    _call, _Backend(weakref.WeakMethod(self._hold)), self._note, self._kept
                 )
             return self._compiled
 
@@ -155,6 +157,14 @@ class CompiledModel:
     def _running(self) -> _Running:
         """Return the running call of this thread, or a placeholder."""
         return getattr(self._threads, "call", None) or _Running({})
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        state = ModelState(self._module, values=False)
+        try:
+            yield
+        finally:
+            state.put_memory_back()
 
     def _note(self, reason: str) -> None:
         self._running().reasons.append(reason)

@@ -199,9 +199,7 @@ class ModelState:
             cell.cell_contents = value
         for container, before in self._containers:
             put_back(container, before)
-        for value, memory in self._memory:
-            if memory_in(value) != memory:
-                put_memory_back(value, memory)
+        self.put_memory_back()
         for put_generator_back in self._generators:
             put_generator_back()
         with torch.no_grad():
@@ -211,6 +209,12 @@ class ModelState:
             if tensor.requires_grad != requires_grad:
                 tensor.requires_grad_(requires_grad)
         self._warn_of_lost_values()
+
+    def put_memory_back(self) -> None:
+        """Restore the memory that is not a tensor's, such as NumPy arrays."""
+        for value, memory in self._memory:
+            if memory_in(value) != memory:
+                put_memory_back(value, memory)
 
     def _warn_of_lost_values(self) -> None:
         lost = [

@@ -129,7 +129,7 @@ def inner_tensors(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         # Besides tensors it may name their layout, such as the mesh of a DTensor.
         held = {name: getattr(tensor, name) for name in flatten()[0]}
         return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
-    if _has_memory(tensor):
+    if has_memory(tensor):
         return {}
     held = {name: value for name, value in vars(tensor).items() if isinstance(value, torch.Tensor)}
     return {name: value for name, value in held.items() if name != "grad"}
@@ -140,7 +140,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_lazy(tensor)
 
 
-def _has_memory(tensor: torch.Tensor) -> bool:
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Tell whether the memory of a tensor is there, which that of a sharded parameter may not be."""
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         return True
     try:

@@ -6,6 +6,7 @@ import io
 import pickle
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -476,3 +477,20 @@ def test_under_inference_mode_it_computes_the_same(model, session):
         x = torch.randn(3, 4)
         assert same(fast, model, x)
         assert same(fast, model, x)
+
+
+def test_an_array_that_the_model_counts_in_counts_each_call_once():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = np.zeros(1)
+
+        def forward(self, x):
+            self.calls += 1
+            return x * float(self.calls[0])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fast = fxlab.Session(Counts(), torch.randn(3, 4)).as_model()
+        for call in range(1, 4):
+            assert torch.equal(fast(torch.ones(3, 4)), torch.full((3, 4), float(call)))

@@ -9,7 +9,7 @@ import functools
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -114,18 +114,23 @@ class CompiledFunction:
 
     ``function``: the function. A copy of it is compiled, which Dynamo has not seen before. ``backend``:
     receives the graphs; Dynamo keeps it until it is reset. ``note``: is called with the reason for each piece
-    of code that runs eagerly, in the thread that runs it.
+    of code that runs eagerly, in the thread that runs it. ``kept``: returns a context that restores what
+    Dynamo changes while it compiles: it computes with NumPy arrays that the code writes.
     """
 
     def __init__(
-        self, function: Callable[..., Any], backend: Callable[..., Any], note: Callable[[str], None]
+        self,
+        function: Callable[..., Any],
+        backend: Callable[..., Any],
+        note: Callable[[str], None],
+        kept: Callable[[], AbstractContextManager[object]],
     ) -> None:
         # Dynamo caches by code object, and writes its graphs into the globals: both are copies.
         own = types.FunctionType(function.__code__.replace(), dict(function.__globals__), function.__name__)
         context: Any = optimize(backend, dynamic=True)
         self._compiles: _Conversion | None = None
         if (callback := getattr(context, "callback", None)) is not None:
-            self._compiles = _Conversion(callback._torchdynamo_orig_backend, note)
+            self._compiles = _Conversion(callback._torchdynamo_orig_backend, note, kept)
             callback._torchdynamo_orig_backend = self._compiles
             context.callback = _Callback(callback, self._compiles)
         else:
@@ -154,9 +159,14 @@ class _Callback:
 class _Conversion:
     """Converts frames as Dynamo's own callback does; it is called under Dynamo's lock."""
 
-    def __init__(self, convert: Any, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        convert: Any,
+        note: Callable[[str], None],
+        kept: Callable[[], AbstractContextManager[object]],
+    ) -> None:
         self._torchdynamo_orig_backend = convert  # the name by which torch finds the backend
-        self._convert, self._note = convert._inner_convert, note
+        self._convert, self._note, self._kept = convert._inner_convert, note, kept
         self._failed: Counter[types.CodeType] = Counter()
         self._failed_now: list[types.CodeType] = []
         self._full: set[types.CodeType] = set()
@@ -195,7 +205,7 @@ class _Conversion:
         code = frame.f_code
         before = {id(reason) for reason in reasons_noted()}
         try:
-            with _guarding(functools.partial(self.is_held, code)):
+            with self._kept(), _guarding(functools.partial(self.is_held, code)):
                 # One frame more than Dynamo counts on: this one.
                 result: ConvertFrameReturn = self._convert(
                     frame, cache_entry, hooks, frame_state, skip=skip + 1

@@ -1,4 +1,4 @@
-"""What holds values around a model: namespaces, slots, containers and variables, read and put back."""
+"""Holders of values around a model, read and put back: namespaces, slots, containers, variables."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from fxlab.tracing.model_code.holders import Environ, Slots
 from fxlab.tracing.model_code.model_files import file_of, files_around, is_apart, names_in
 from fxlab.tracing.model_code.snapshot import Snapshot
 from fxlab.values.containers import is_a
+from fxlab.values.tensors import has_memory, is_plain
 
 _MOST_COPIED = 1 << 18
 """The most elements of a tensor outside of the model that is copied."""
@@ -72,7 +73,7 @@ class Surroundings:
         self.caches = [cache for snapshot in lasting for cache in snapshot.caches]
         values = ("os.environ", os.environ), *attributes_of(*self._roots)
         self._snapshots = *lasting, Snapshot((), self.owners, values)
-        self._saved = [SavedTensor.of(tensor) for tensor in self._tensors_outside() if has_values(tensor)]
+        self._saved = [SavedTensor.of(tensor) for tensor in self._tensors_outside()]
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -83,10 +84,11 @@ class Surroundings:
         return [*held, *(value for value in found if isinstance(value, torch.Tensor))]
 
     def _tensors_outside(self) -> Iterator[torch.Tensor]:
-        """Yield the small ones among these that the model does not hold itself."""
+        """Yield the small ones with numbers among these that the model does not hold itself."""
         modules = (root for root in self._roots if is_a(root, nn.Module))
         held = {id(tensor) for module in modules for tensor in (*module.parameters(), *module.buffers())}
-        yield from (t for t in self.tensors if id(t) not in held and t.numel() <= _MOST_COPIED)
+        small = (t for t in self.tensors if t.numel() <= _MOST_COPIED and id(t) not in held)
+        yield from (t for t in small if is_plain(t) and has_values(t) and has_memory(t))
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
         """Put back what a run has changed; return the places.
