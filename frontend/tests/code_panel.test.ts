@@ -55,7 +55,7 @@ describe("the code", () => {
 
   const cells = (): HTMLElement[] => [...panel.element.querySelectorAll<HTMLElement>(".fxi-code-cell")];
   const words = (): string => panel.element.querySelector(".fxi-code-bar")!.textContent!;
-  const fold = (): HTMLElement | null => panel.element.querySelector(".fxi-fold > button");
+  const fold = (): HTMLElement | null => panel.element.querySelector(".fxi-code-fold > button");
   const button = (name: string): HTMLButtonElement =>
     [...panel.element.querySelectorAll<HTMLButtonElement>("button")].find((b) => b.textContent === name)!;
   const press = (target: Element, key: string): boolean =>
@@ -151,7 +151,7 @@ describe("the code", () => {
     panel.setSelected({ shown: ["n15000"], before: [] });
     expect(panel.element.querySelector("[aria-selected=true]")!.textContent).toBe("n15000 = f()");
     expect(cells()).toHaveLength(AT_ONCE + 40);
-    expect(panel.element.querySelectorAll(".fxi-fold")).toHaveLength(2);
+    expect(panel.element.querySelectorAll(".fxi-code-fold")).toHaveLength(2);
   }, 30_000);
 
   it("does not call lines equal that are too many to be shown", () => {

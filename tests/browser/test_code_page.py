@@ -120,6 +120,29 @@ def test_two_stages_are_compared_side_by_side_and_one_below_the_other(page: Page
     expect(details_title(page)).not_to_have_text("Blocks")
 
 
+class Long(nn.Module):
+    def forward(self, x):
+        x = x / 3
+        for _ in range(12):
+            x = x.sin()
+        return x
+
+
+def test_equal_lines_are_folded_where_they_stand_and_unfold_there(browser: Browser, tmp_path: Path) -> None:
+    session = fxlab.Session(Long(), (torch.ones(3),))
+    session.apply("change-true-div-to-mul-by-inverse")
+    file = fxlab.report(session, path=tmp_path / "folded.html", measure=False)
+    with checked(opened(browser, file)) as page:
+        page.get_by_role("tab", name="Code", exact=True).click()
+        compare(page, "vs. 0. Original")
+        fold = page.locator(".fxi-code-fold")
+        assert fold.bounding_box() == page.locator(".fxi-code-row", has=fold).bounding_box()
+        shown = page.locator(".fxi-code-row").count()
+        fold.get_by_role("button").click()
+        expect(fold).to_have_count(0)
+        assert page.locator(".fxi-code-row").count() > shown
+
+
 def test_a_browser_finds_words_in_what_is_unfolded(page: Page) -> None:
     expect(line(page, "return {")).not_to_be_in_viewport()
     assert page.evaluate("window.find('return {')")

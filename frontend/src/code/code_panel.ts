@@ -143,7 +143,7 @@ export class CodePanel {
     this.grid.scrollTop = 0;
     this.showFolds();
     this.bringSelectedIntoView();
-    this.setCurrent(this.grid.querySelector<HTMLElement>(".fxi-code-cell, .fxi-fold > button"));
+    this.setCurrent(this.grid.querySelector<HTMLElement>(".fxi-code-cell, .fxi-code-fold > button"));
   }
 
   private describe(): void {
@@ -204,7 +204,7 @@ export class CodePanel {
     const shown = Math.min(count, this.atOnce);
     return h("div", { role: "rowgroup", "data-start": stretch.start }, [
       h("div.fxi-code-row", { role: "row", "aria-rowindex": stretch.start + 1 }, [
-        h("div.fxi-fold", { role: "gridcell", "aria-colspan": 2 }, [
+        h("div.fxi-code-fold", { role: "gridcell", "aria-colspan": 2 }, [
           h(
             "button.fxi-row",
             {
@@ -383,7 +383,7 @@ export class CodePanel {
   }
 
   private pressed(event: KeyboardEvent): void {
-    const at = (event.target as Element).closest<HTMLElement>(".fxi-code-cell, .fxi-fold > button");
+    const at = (event.target as Element).closest<HTMLElement>(".fxi-code-cell, .fxi-code-fold > button");
     if (!at || event.altKey || event.ctrlKey || event.metaKey) return;
     if ((event.key === "Enter" || event.key === " ") && at.classList.contains("fxi-code-cell")) {
       event.preventDefault();
@@ -416,12 +416,14 @@ export class CodePanel {
     const side = at.dataset["side"] ?? "after";
     return (
       row.querySelector<HTMLElement>(`[data-side="${side}"]`) ??
-      row.querySelector<HTMLElement>(".fxi-code-cell, .fxi-fold > button")
+      row.querySelector<HTMLElement>(".fxi-code-cell, .fxi-code-fold > button")
     );
   }
 
   private focused(event: FocusEvent): void {
-    this.setCurrent((event.target as Element).closest<HTMLElement>(".fxi-code-cell, .fxi-fold > button"));
+    this.setCurrent(
+      (event.target as Element).closest<HTMLElement>(".fxi-code-cell, .fxi-code-fold > button"),
+    );
   }
 
   private setCurrent(cell: HTMLElement | null): void {
