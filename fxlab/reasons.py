@@ -105,8 +105,8 @@ class Reason(Coded):
     SHARED_PARAMETER = "its {parameter} is also used by {holder}"
     UNEXPECTED_HOLDER = "its {parameter} is {path!r}, not the {parameter} of the module that holds its weight"
     WEIGHT_IS_INPUT = (
-        "its {parameter} is the input {value} of the graph, as weights of a branch or loop are; else give a "
-        "graph that holds its weights, such as that of torch.export or fxlab.capture"
+        "its {parameter} is the input {value} of the graph; give a graph that holds its weights, "
+        "such as that of torch.export or fxlab.capture"
     )
     HOLDS_MORE = "the module that holds its weight also holds {attribute}"
     TRAINING_MODE = "{module} is in training mode; call eval() first"

@@ -137,6 +137,8 @@ def changes_made(below: GraphModule, above: GraphModule, pass_: Transformation |
     if isinstance(pass_, JournaledTransformation | CandidatePass):
         # Only one pass of a signature can be on, so all of its records were made between the two.
         records = [r for r in Journal.of(above).records if r.signature == pass_.signature]
+        # Others change what is passed to a body for the sake of a candidate in it.
+        records = [record for record in records if record.candidate or record.is_opaque]
         replaced = set[str]().union(*(record.replaced for record in records))
         standing = set[str]().union(*(record.stand_ins for record in records))
         pairs = [(record.replaced, record.stand_ins) for record in records]

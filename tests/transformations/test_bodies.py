@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from exactness import assert_is, check, reasons, snapshot
+from exactness import COPIES, assert_equals, assert_is, check, reasons, snapshot
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
@@ -240,10 +240,73 @@ class Experts(nn.Module):
         return torch.cond(x.sum() > 0, first, second, (x,))
 
 
-def test_layers_whose_weights_are_passed_to_a_body_are_left_alone():
-    gm = exported(Experts().eval(), torch.randn(2, 3))
-    assert set(reasons(FuseBiasInLinear(), gm).values()) == {"weight-is-input"}
-    assert not MergeLinears().explain(gm).matched.any()
+class Looped(nn.Module):
+    """A loop over a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        def body(count, x):
+            return count + 1, (self.query(x) * self.key(x)).tanh()
+
+        zero = torch.zeros((), dtype=torch.int64)
+        return torch._higher_order_ops.while_loop(lambda n, x: n < 3, body, (zero, x))[1]
+
+
+@pytest.mark.parametrize("decomposed", [False, True], ids=["export", "decomposed"])
+def test_weights_that_are_passed_to_a_body_are_replaced_and_come_back(decomposed):
+    model, x = Experts().eval(), torch.randn(2, 3)
+    program = torch.export.export(model, (x,), strict=False)
+    gm = from_exported(program.run_decompositions() if decomposed else program)
+    check(MergeLinears(), model, x, marked=2, gm=gm, tolerance=1e-6)
+    MergeLinears()(gm, reverse=True)
+    check(FuseBiasInLinear(), model, x, marked=4, gm=gm, tolerance=1e-6)
+    assert torch.allclose(gm(-x), model(-x))
+    FuseBiasInLinear()(gm, reverse=True)
+    assert reasons(FuseBiasInLinear(), gm)[
+        "true_graph_0/linear_2" if not decomposed else "true_graph_0/addmm_2"
+    ]
+
+
+def test_a_loop_merges_linears_and_gradients_stay():
+    model, x = Looped().eval(), torch.randn(2, 3)
+    gm = exported(model, x)
+    session = Session(gm, x)
+    session.apply("merge-linears")
+    assert str(session.changes("merge-linears")) == "1 rewrite: 4 inputs and 2 linears become 1 linear"
+    assert session.verdict().agrees
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_passes_that_change_what_is_passed_are_reversed_in_any_order(order):
+    model, x = Experts().eval(), torch.randn(2, 3)
+    gm = exported(model, x)
+    before = snapshot(gm)
+    passes = [MergeLinears(), FuseBiasInLinear(), EliminateCommonSubexpressions()]
+    for pass_ in passes:
+        pass_(gm)
+        gm.recompile()
+    torch.testing.assert_close(gm(x), model(x))
+    torch.testing.assert_close(gm(-x), model(-x))
+    for place in order:
+        passes[place](gm, reverse=True)
+        torch.testing.assert_close(gm(x), model(x))
+        torch.testing.assert_close(gm(-x), model(-x))
+    assert_is(gm, before)
+
+
+@pytest.mark.parametrize("kind", list(COPIES))
+def test_copies_of_a_call_that_passes_other_weights_are_given_back(kind):
+    x = torch.randn(2, 3)
+    gm = exported(Experts().eval(), x)
+    before = snapshot(gm)
+    passes = compose(MergeLinears(), FuseBiasInLinear())
+    other = COPIES[kind](passes(gm))
+    assert torch.equal(other(x), gm(x))
+    assert_equals(passes(other, reverse=True), before)
+    assert_is(passes(gm, reverse=True), before)
 
 
 def test_an_identity_whose_value_a_body_makes_goes_though_the_body_returns_it():

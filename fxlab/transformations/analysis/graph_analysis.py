@@ -15,6 +15,7 @@ from fxlab.operators import casts, moves_elements, operator_called, rounds
 from fxlab.reasons import Reason, Refusal
 from fxlab.transformations.analysis.aliasing_and_writes import Writes
 from fxlab.transformations.analysis.node_shape import known_dtype, numbers
+from fxlab.transformations.analysis.passed_tensors import Passing, passing
 from fxlab.transformations.journal.module_tree import find_module, parents_of, split_path
 from fxlab.values.tensors import storage_of
 
@@ -52,8 +53,29 @@ class GraphFacts:
         return find_module(self.graph_module, str(node.target)) if node.op == "call_module" else None
 
     def attribute(self, node: Node) -> Any:
-        """Return the attribute that a node reads from the module; ``None`` if it reads none, or is broken."""
-        return attribute_at(self.graph_module, str(node.target), None) if node.op == "get_attr" else None
+        """Return the attribute that a node reads from the module; ``None`` if it reads none, or is broken.
+
+        An input of a body may be a tensor of the model, which the call reads and passes on.
+        """
+        reading = self.reading(node)
+        owner = self.graph_module if reading is node else self._around
+        return None if reading is None else attribute_at(owner, str(reading.target), None)
+
+    def reading(self, node: Node) -> Node | None:
+        """Return the node that reads an attribute: itself, or one of the graph around that passes it on."""
+        if node.op == "placeholder" and self.passing is not None:
+            return self.passing.readings.get(node)
+        return node if node.op == "get_attr" else None
+
+    @cached_property
+    def passing(self) -> Passing | None:
+        """The passing of the model's tensors to the graph, if it is a body of the outermost graph."""
+        return passing(self.graph_module, self._around) if self.is_body else None
+
+    @cached_property
+    def around(self) -> "GraphFacts":
+        """The facts about the outermost graph."""
+        return GraphFacts(self._around)
 
     def tensor(self, node: Node) -> torch.Tensor | None:
         """Return the tensor that a node reads, or the known result of an input of fixed sizes."""

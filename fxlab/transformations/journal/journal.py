@@ -9,7 +9,7 @@ modules are reverted before, and applied again after.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -219,14 +219,14 @@ class Journal:
         """Note the order of the nodes, before or after some of them are removed."""
         self.node_order = merged_order(self.node_order, [node.name for node in graph_module.graph.nodes])
 
-    def depending_on(self, signature: str) -> list[Record]:
-        """Return the records of a signature, and those above with a node or module in common, in order."""
+    def depending_on(self, signatures: Collection[str]) -> list[Record]:
+        """Return the records of signatures, and those above with a node or module in common, in order."""
         touched: set[str] = set()
         result: list[Record] = []
         is_opaque = False
         for record in self.records:
             rests_on_others = result and (is_opaque or record.is_opaque)
-            if record.signature == signature or rests_on_others or not touched.isdisjoint(record.touched):
+            if record.signature in signatures or rests_on_others or not touched.isdisjoint(record.touched):
                 result.append(record)
                 touched.update(record.touched)
                 is_opaque |= record.is_opaque

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -33,27 +33,38 @@ class JournaledTransformation(ReversibleTransformation):
         graphs = graphs_of(graph_module).values()
         above: dict[str, Recorded] = {}
         with restored_on_failure(graph_module) if len(graphs) > 1 else nullcontext():
+            signatures = self._depending(graphs)
             for module in graphs:
-                others = self._taken_back(module)
+                others = self._taken_back(module, signatures)
                 order = merged_order(list(above), list(others))
                 above = {signature: (above | others)[signature] for signature in order}
             for transformation in above.values():
                 transformation.transform(graph_module)
         return graph_module
 
-    def _taken_back(self, graph_module: GraphModule) -> dict[str, Recorded]:
+    def _depending(self, graphs: Collection[GraphModule]) -> set[str]:
+        """Return the signatures to revert as a whole: of several graphs, one may depend on another."""
+        signatures, found = set[str](), {self.signature}
+        journals = [Journal.of(module) for module in graphs]
+        while not found <= signatures:
+            signatures |= found
+            if len(graphs) > 1:
+                found = {each.signature for journal in journals for each in journal.depending_on(signatures)}
+        return signatures
+
+    def _taken_back(self, graph_module: GraphModule, signatures: set[str]) -> dict[str, Recorded]:
         """Revert records of one graph, and return the passes to apply again, by signature."""
         from fxlab.transformations.journal.undo import undo
 
         journal = Journal.of(graph_module)
         signature = self.signature
-        records = journal.depending_on(signature)
+        records = journal.depending_on(signatures)
         if not records:
             self._check_no_marks(graph_module, signature)
             return {}
         journal.transformations[signature] = self
         above = {record.signature: self._found(record.signature, journal) for record in records}
-        del above[signature]
+        above.pop(signature, None)
         with torch.inference_mode(False), torch.no_grad(), without_collecting():
             undo(graph_module, journal, records)
         journal.keep_in(graph_module)

@@ -28,7 +28,8 @@ class CandidatePass(Transformation):
 
         self._check_graph_module(graph_module)
         signature = self.signature
-        return [record for record in records_of(graph_module) if record.signature == signature]
+        own = (record for record in records_of(graph_module) if record.signature == signature)
+        return [record for record in own if record.candidate or record.is_opaque]
 
     def only(self, *nodes: Node | str, missing_ok: bool = False) -> Self:
         """Limit this pass to some of its candidates; see :meth:`~fxlab.Transformation.only`."""

@@ -1,6 +1,6 @@
 """Changing a graph module so that every change can be reverted."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -9,8 +9,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import Argument, Target, map_arg
 
 from fxlab.models.containers import Container
-from fxlab.models.free_paths import unused_name
-from fxlab.models.modes import Requirement, put_requirement
+from fxlab.models.free_paths import variants
+from fxlab.models.modes import Requirement, first_computing, put_requirement
+from fxlab.transformations.analysis.passed_tensors import Passing
 from fxlab.transformations.journal.journal import (
     Absent,
     AttributeChange,
@@ -28,6 +29,7 @@ from fxlab.transformations.journal.module_tree import (
     remove_module,
 )
 from fxlab.transformations.journal.node_state import NodeState
+from fxlab.transformations.marks import add_mark
 from fxlab.transformations.views.layer import Layer
 
 
@@ -42,12 +44,26 @@ class Editor:
         Takes the orders of nodes and children.
     record
         Takes the changes.
+    passing
+        The passing of tensors to the graph, if it is a body.
+    beside
+        Returns the editor of another graph: the one around a body, or another body of its call.
     """
 
-    def __init__(self, graph_module: GraphModule, journal: Journal, record: Record) -> None:
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        journal: Journal,
+        record: Record,
+        passing: Passing | None = None,
+        beside: Callable[[GraphModule], "Editor"] | None = None,
+    ) -> None:
         self.graph_module = graph_module
         self._journal = journal
         self._record = record
+        self._passing = passing
+        self._beside = beside
+        self._editors = {graph_module: self}
 
     def insert_before(
         self,
@@ -155,18 +171,63 @@ class Editor:
             name: _meta_of(written_as.tensors["weight"], parameter)
             for name, parameter in held.named_parameters()
         }
-        self._replace(paths, held, at, callers, seen_as, order)
-        first = min(layer.call for layer in layers)
-        paths_of = {name: join_path(at, name) for name in known}
-        return {
-            name: self.insert_before(first, "get_attr", path, name=path.replace(".", "_"), meta=known[name])
-            for name, path in paths_of.items()
-        }
+        passing, reader, first = self._passing, self, min(layer.call for layer in layers)
+        if passing is not None:  # a body without tensors of its own
+            reader, first = self._of(passing.around), passing.call
+            tensors = (node for layer in layers for node in layer.tensors.values())
+            callers = [passing.readings[node].name for node in tensors]
+        reader._replace(paths, held, at, callers, seen_as, order)
+        read: dict[str, Node] = {}
+        for name, meta in known.items():
+            path = join_path(at, name)
+            flat = path.replace(".", "_")
+            read[name] = reader.insert_before(first, "get_attr", path, name=flat, meta=meta)
+            if passing is not None:
+                read[name] = self._pass_on(read[name], passing, flat)
+        return read
+
+    def _pass_on(self, reading: Node, passing: Passing, name: str) -> Node:
+        """Let the call of the body pass one tensor more, and return the new input."""
+        around = self._of(passing.around)
+        around.change(passing.call, args=passing.arguments((*passing.operands, reading)))
+        around._record.marked = (passing.call.name,)
+        add_mark(passing.call, around._record.signature)
+        nodes = [node for body in passing.bodies for node in body.graph.nodes]
+        taken = {text for node in nodes for text in (node.name, str(node.target))}
+        free = next(each for each in variants(name) if each not in taken)
+        made: dict[GraphModule, Node] = {}
+        for body in passing.bodies:
+            edit, first = self._of(body), first_computing(body.graph)
+            made[body] = edit.insert_before(first, "placeholder", free, name=free, meta=reading.meta)
+        return made[self.graph_module]
+
+    def _of(self, graph_module: GraphModule) -> "Editor":
+        """Return the editor of a graph: this one, that of the graph around, or that of another body."""
+        if graph_module not in self._editors:
+            assert self._beside is not None
+            self._editors[graph_module] = self._beside(graph_module)
+        return self._editors[graph_module]
 
     def erase_tensors(self, layer: Layer[Any]) -> None:
         """Erase the nodes that gave a call its tensors, once the call is changed or erased."""
-        for node in (*layer.inner, *layer.tensors.values(), *layer.unused):
+        for node in layer.inner:
             self.erase(node)
+        for node in layer.tensors.values():
+            if self._passing is None:
+                self.erase(node)
+            else:
+                self._pass_no_more(node, self._passing)
+        for node in layer.unused:
+            self.erase(node)
+
+    def _pass_no_more(self, node: Node, passing: Passing) -> None:
+        """Let the call of the body pass one tensor less, and erase its input."""
+        around, reading = self._of(passing.around), passing.readings[node]
+        others = tuple(value for value in passing.operands if value is not reading)
+        around.change(passing.call, args=passing.arguments(others))
+        around.erase(reading)
+        for body, each in zip(passing.bodies, passing.counterparts[node], strict=True):
+            self._of(body).erase(each)
 
     def _replace(
         self,
@@ -213,8 +274,10 @@ class Editor:
 
     def free_path(self, parent: str, name: str) -> str:
         """Return a path for a new child of the module at ``parent``: of that name, or a numbered variant."""
-        module = find_module(self.graph_module, parent)
-        return join_path(parent, name if module is None else unused_name(module, name))
+        roots = [self.graph_module, *([self._passing.around] if self._passing else [])]
+        parents = [find_module(root, parent) for root in roots]
+        free = (each for each in variants(name) if not any(hasattr(module, each) for module in parents))
+        return join_path(parent, next(free))
 
 
 def place_of(node: Node) -> dict[str, Any]:

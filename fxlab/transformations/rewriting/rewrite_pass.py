@@ -1,6 +1,7 @@
 """The common loop of fxlab's passes: match, refuse, rewrite."""
 
 import copy
+import functools
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -177,13 +178,8 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         journal = Journal.of(graph_module)
         signature = self.signature
         made: list[Record] = []
-        untouched = copy.copy(journal)
-
-        @undoing.callback
-        def undo_all() -> None:
-            undo(graph_module, journal, made)
-            untouched.keep_in(graph_module)
-
+        _let_undo(undoing, graph_module, journal, made)
+        beside = functools.partial(self._edit_beside, undoing)
         in_evaluation: dict[str, nn.Module] = {}
         apart: RequireApart | None = None
 
@@ -199,7 +195,8 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             journal.keep_in(graph_module)
             for node in self.behaves_by_mode(candidate, facts):
                 in_evaluation[str(node.target)] = graph_module.get_submodule(str(node.target))
-            marked = self.rewrite(candidate, Editor(graph_module, journal, record))
+            edit = Editor(graph_module, journal, record, facts.passing, beside)
+            marked = self.rewrite(candidate, edit)
             nodes = marked if isinstance(marked, tuple) else (marked,)
             record.marked = tuple(node.name for node in nodes)
             for node in nodes:
@@ -211,6 +208,15 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
             first = first_computing(graph_module.graph)
             edit.insert_before(first, "call_module", edit.add_check(apart), inputs)
         return bool(made)
+
+    def _edit_beside(self, undoing: ExitStack, graph_module: GraphModule) -> Editor:
+        """Return the editor of another graph for the sake of a candidate in a body."""
+        journal, record = Journal.of(graph_module), Record(self.signature)
+        _let_undo(undoing, graph_module, journal, [record])
+        self._begin(graph_module, journal)
+        journal.records.append(record)
+        journal.keep_in(graph_module)
+        return Editor(graph_module, journal, record)
 
     def _require_evaluation(self, modules: Mapping[str, nn.Module], edit: Editor) -> None:
         graph_module = edit.graph_module
@@ -275,6 +281,16 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         else:
             told = (False, refusal.words, refusal.code)
         return [(name, *told, number) for name in _names(candidate, facts.prefix)]
+
+
+def _let_undo(undoing: ExitStack, graph_module: GraphModule, journal: Journal, made: list[Record]) -> None:
+    """Register the undoing of all changes from now on."""
+    untouched = copy.copy(journal)
+
+    @undoing.callback
+    def undo_it() -> None:
+        undo(graph_module, journal, made)
+        untouched.keep_in(graph_module)
 
 
 def nodes_of(candidate: Candidate) -> Sequence[Node]:

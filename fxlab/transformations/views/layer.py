@@ -1,7 +1,7 @@
 """Calls of layers: of a module, or of an operator that reads the tensors of one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -42,7 +42,10 @@ class Layer(Generic[M]):
     path: str
     """The path of the module, or of the module that holds the tensors."""
     tensors: Mapping[str, Node] = field(default_factory=dict, compare=False)
-    """The nodes of the call's tensors, by the names of these; empty for a module."""
+    """The nodes of the call's tensors, by the names of these; empty for a module.
+
+    They are ``get_attr`` nodes, or inputs of a body that stand for such nodes of the graph around it.
+    """
     inner: tuple[Node, ...] = ()
     """Other nodes that belong to the layer alone, last first: the transposition of a weight."""
 
@@ -85,9 +88,8 @@ class Layer(Generic[M]):
         """
         if self.is_module:
             return why_not_replaceable(facts, self.path, expected)
-        for name, node in self.tensors.items():
-            if node.op == "placeholder":
-                return Reason.WEIGHT_IS_INPUT(parameter=name, value=node.name)
+        if any(node.op == "placeholder" for node in self.tensors.values()):
+            return self._why_passed_stay(facts, expected)
         given = [*self.tensors.values(), *self.inner, *([self.taken_from] if self.taken_from else [])]
         if self.tensors_stay:
             return self._why_not_copied(facts, given)
@@ -133,6 +135,26 @@ class Layer(Generic[M]):
                 return Reason.SHARED_PARAMETER(parameter=name, holder=others[0].lstrip("."))
         return None
 
+    def _why_passed_stay(self, facts: GraphFacts, expected: type[nn.Module]) -> Refusal | None:
+        """Return why tensors that are passed to a body cannot be replaced unnoticed."""
+        passing, readings = facts.passing, dict[str, Node]()
+        for name, node in self.tensors.items():
+            reading = facts.reading(node)
+            if passing is None or reading is None:
+                return Reason.WEIGHT_IS_INPUT(parameter=name, value=node.name)
+            readings[name] = reading
+        assert passing is not None
+        for node in (*self.tensors.values(), *self.inner):
+            if sum(len(each.users) for each in passing.counterparts.get(node, (node,))) > 1:
+                return Reason.OTHER_USERS(value=node.name)
+            if facts.writes.is_written(node):
+                return Reason.WRITTEN_IN_PLACE(value=node.name)
+        for reading in readings.values():
+            if sum(value is reading for value in passing.operands) != 1:
+                return Reason.OTHER_USERS(value=reading.name)
+        around = replace(self, tensors=readings, inner=(), taken_from=None)
+        return around.why_not_replaceable(facts.around, expected)
+
 
 def layer_of_module(node: Node, facts: GraphFacts, classes: type[M] | tuple[type[M], ...]) -> Layer[M] | None:
     """Return the call of a module of certain classes with one input; ``None`` for any other node."""
@@ -154,7 +176,7 @@ def layer_of_tensors(
 ) -> Layer[M]:
     """Return a call that reads the tensors of a module; ``module`` is made of them."""
     first = tensors.get("weight") or next(iter(tensors.values()))
-    target = str(first.target)
+    target = str((facts.reading(first) or first).target)
     path = split_path(target)[0]
     tensors_stay = not path and first.op == "get_attr"  # as make_fx and tracers lift weights
     if tensors_stay:
