@@ -2,14 +2,12 @@
 
 import functools
 import importlib
-import shutil
 
 import pytest
 import torch
 from tiny_models import Blocks, plant_mistake, relus_to_clamps
 from torch import nn
 from torch._dynamo.utils import counters
-from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx, config, pattern_matcher
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
@@ -18,7 +16,6 @@ import fxlab
 from fxlab import heard_calls
 from fxlab.compiler import hooks
 from fxlab.compiler.graphs import hooks as graph_hooks
-from fxlab.compiler.recording.recorder import Recorder
 
 X = torch.randn(3, 8)
 
@@ -102,26 +99,6 @@ def test_what_others_have_compiled_stays():
         fxlab.compile_session(model, X)
         compiled(X)
     assert len(calls) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="generates code")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_is_compiled_while_somebody_listens_computes_the_same_bits():
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Dropout()).eval()
-
-    def run():
-        torch._dynamo.reset()
-        with torch.no_grad(), functorch_config.patch(enable_autograd_cache=False):
-            return torch.compile(model, options={"fx_graph_cache": False})(X)
-
-    plain, recorder = run(), Recorder()
-    with hooks.listening(recorder):
-        listened = run()
-    torch._dynamo.reset()
-    assert torch.equal(plain, listened)
-    (recording,) = recorder.recordings
-    assert "joint/remove_noop_ops" in [step.name for step in recording.stacks["whole"].steps]
 
 
 def test_without_a_hook_the_session_says_what_cannot_be_told(monkeypatch):

@@ -79,12 +79,6 @@ def test_passes_that_were_added_move_above_the_compilers(blocks):
     assert session.verdict().agrees
 
 
-def test_passes_of_fxlab_go_on_top(session):
-    session.add(fxlab.RemoveDeadCode())
-    session.apply("remove-dead-code")
-    assert session.verdict().agrees
-
-
 def test_a_compiler_pass_takes_stages_of_its_session_alone(session):
     with pytest.raises(ValueError, match=r"Make one: fxlab\.compile_session"):
         session.passes[-1](torch.fx.symbolic_trace(nn.ReLU()))
@@ -216,11 +210,3 @@ def test_freezing_as_an_option_says_why_it_folds_nothing():
     assert remark.startswith("freezing: no weight is folded")
     (remark,) = fxlab.compile_session(model, x, options={"freezing": True}, training=True).remarks
     assert remark.startswith("freezing: weights are folded for inference alone")
-
-
-def test_settings_that_make_passes_are_switches(blocks):
-    without = fxlab.compile_session(blocks, torch.randn(3, 8), options={"pattern_matcher": False})
-    assert "post_grad/pass_pattern_1" not in {*without.unchanged, *names(without)}
-    assert without.patterns()["pass"].str.contains("pass_pattern").sum() == 0
-    with_b2b = fxlab.compile_session(blocks, torch.randn(3, 8), options={"b2b_gemm_pass": True})
-    assert any("b2b" in name for name in (*with_b2b.unchanged, *names(with_b2b)))

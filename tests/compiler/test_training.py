@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch._inductor.decomposition as decomposition
 from functorch.compile import min_cut_rematerialization_partition
-from tiny_models import Blocks, plant_mistake, without_code
+from tiny_models import Blocks, without_code
 from torch import nn
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
@@ -53,12 +53,6 @@ def test_a_pass_of_one_stack_is_switched_for_that_stack_alone(session):
     backward.revert(backward.passes[-1].name)
     assert backward.verdict().agrees
     assert session.applied == session.passes
-
-
-def test_a_mistake_in_a_joint_pass_is_found_by_name():
-    options = {"joint_custom_post_pass": plant_mistake}
-    session = fxlab.compile_session(Blocks().eval(), torch.randn(3, 8), training=True, options=options)
-    assert fxlab.bisect(session).pass_.name == "joint/plant_mistake"
 
 
 def test_a_model_in_training_mode_writes_its_buffers_as_eager_does():

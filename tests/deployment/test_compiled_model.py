@@ -211,16 +211,6 @@ def test_derivatives_of_torch_func_are_those_of_the_model():
     assert "graph" in fast.graphs()["runs"].tolist()
 
 
-def test_hooks_of_submodules_run_once_in_each_call():
-    model, x, calls = Block().eval(), torch.randn(3, 4), []
-    fast = as_model(model, x)
-    model.a.register_forward_hook(lambda module, args, output: calls.append(1))
-    with torch.no_grad():
-        for count in range(1, 4):
-            fast(x)
-            assert len(calls) == count
-
-
 def test_other_threads_run_while_it_is_compiled():
     torch.manual_seed(0)
     model, x, wrong = Block().eval(), torch.randn(3, 4), []

@@ -15,6 +15,17 @@ from fxlab import Transformation
 from fxlab.models.graph_module import share_tensors_copy
 
 
+class Of(nn.Module):
+    """Computes a function of one input."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
 @functools.cache
 def traced(name: str, dtype: torch.dtype = torch.float32) -> tuple[GraphModule, dict[str, torch.Tensor]]:
     """Return a traced tiny model of transformers, and inputs. Not to be changed: it is shared."""

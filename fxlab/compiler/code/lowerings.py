@@ -196,11 +196,11 @@ class _Apart:
 
     def judgements(self, verdict: Verdict) -> dict[Node, Judgement]:
         """Return the judgement of each call: of its results, the worst."""
-        order, found = list(Status), {}
+        found = {}
         for node, (_, results) in zip(self._nodes, self._places, strict=True):
             known = [verdict.outputs[str(place)] for place in results if str(place) in verdict.outputs]
             if known:
-                found[node] = max(known, key=lambda one: order.index(one.status))
+                found[node] = max(known, key=lambda one: one.status.rank)
         return found
 
 

@@ -190,17 +190,12 @@ class Times(Result):
 COLUMNS = ("time", "speedup", "ratio", "ratio_low", "ratio_high", "outcome")
 
 
-def _are_models(value: Any) -> bool:
-    each = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return bool(each) and all(map(is_model, each))
-
-
 MOST_PASSES = 5
 """With n passes there are 2 ** n combinations."""
 
 
 def benchmark(
-    reference: Model | list[Model] | Mapping[str, Model],
+    reference: Model | Mapping[str, Model],
     candidate: Model | Inputs | None = None,
     inputs: Inputs | None = None,
     *,
@@ -219,8 +214,8 @@ def benchmark(
     ----------
     reference, candidate
         A session alone, whose passes are combined; or a model, another one or none, and the inputs:
-        ``(reference, candidate, inputs)``, ``(model, inputs)``; or a list or mapping of models, of which the
-        first is the one that others are compared with. Modules are timed as they are; none is changed.
+        ``(reference, candidate, inputs)``, ``(model, inputs)``; or models by name, of which the first is the
+        one that others are compared with. Modules are timed as they are; none is changed.
     inputs
         Keyword arguments (a mapping), positional arguments (a tuple) or one tensor. Left out, those of the
         session.
@@ -282,21 +277,12 @@ def benchmark(
     positive_int(rounds, "rounds")
     positive_int(warmup, "warmup")
     duration(min_seconds, "min_seconds")
-    given: Any = reference
-    if isinstance(reference, list):
-        given = reference = {f"model {number}": each for number, each in enumerate(reference)}
-    if inputs is None and candidate is not None and not is_model(candidate) and not _are_models(candidate):
+    if inputs is None and candidate is not None and not is_model(candidate):
         candidate, inputs = None, cast(Inputs, candidate)
-    if isinstance(candidate, Mapping | list):
-        named = (
-            candidate
-            if isinstance(candidate, Mapping)
-            else {f"model {n}": m for n, m in enumerate(candidate, 1)}
-        )
-        given = reference = {"reference": cast(Model, reference), **named}
-    elif candidate is not None:
+    given: Any = reference
+    if candidate is not None:
         given = {"reference": reference, "candidate": candidate}
-    elif not isinstance(reference, Mapping) and passes is None and not is_session(reference):
+    elif passes is None and not isinstance(reference, Mapping) and not is_session(reference):
         given = {"original": reference}
     models: Mapping[str, Module]
     if isinstance(given, Mapping):

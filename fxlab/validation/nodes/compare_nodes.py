@@ -269,7 +269,7 @@ def _judgements(pair: Pair) -> list[Judgement]:
 
 
 def _worst(judgements: list[Judgement]) -> Judgement | None:
-    return max(judgements, key=lambda judgement: list(Status).index(judgement.status), default=None)
+    return max(judgements, key=lambda judgement: judgement.status.rank, default=None)
 
 
 def _judged_row(pair: Pair) -> list[Any]:
@@ -310,7 +310,7 @@ def _badness(judged: list[Any]) -> tuple[int, float]:
     if not judged:
         return 0, 0.0
     status, hidden, _ = judged
-    return list(Status).index(Status(status)), 0.0 if hidden is None else hidden
+    return Status(status).rank, 0.0 if hidden is None else hidden
 
 
 def _difference(expected: Any, value: Any) -> tuple[float, float]:

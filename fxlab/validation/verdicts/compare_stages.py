@@ -1,8 +1,6 @@
 """Changes of each stage of a session, in the graph and in the outputs so far."""
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch.fx import GraphModule
@@ -68,13 +66,17 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
     """
     stages = checked_session(session).stages
     reference = _reference(session)
-    compare = _comparison(session, reference, flag(in_float64, "in_float64"))
+    in_float64 = flag(in_float64, "in_float64")
     steps = zip(stages, stages[1:], session.applied, strict=False)
     changes = ["", *(str(changes_made(below, above, pass_)) for below, above, pass_ in steps)]
-    rows = [
-        [words, len(stage.graph.nodes), sum(p.numel() for p in stage.parameters()), *compare(stage)]
-        for words, stage in zip(changes, stages, strict=True)
-    ]
+    rows = []
+    for words, stage in zip(changes, stages, strict=True):
+        found = (
+            _not_run(session, stage)
+            if reference is None
+            else _compared(session, reference, stage, in_float64=in_float64)
+        )
+        rows.append([words, len(stage.graph.nodes), sum(p.numel() for p in stage.parameters()), *found])
     index = pd.Index(stage_names(session), name="stage", dtype=object)
     table = pd.DataFrame(rows, index=index, columns=list(COLUMNS))
     statuses = [row[COLUMNS.index("status")] for row in rows]
@@ -84,9 +86,8 @@ def compare_stages(session: SessionLike, *, in_float64: bool = True) -> "pd.Data
 
 def _reference(session: SessionLike) -> Reference | None:
     """Return the original, which is run once; ``None`` if it cannot be."""
-    inputs, original = session.inputs, session.stages[0]
-    is_empty = any(tensor.is_meta for tensor in tensors_of(original))
-    if inputs is None or is_empty:
+    original = session.stages[0]
+    if session.inputs is None or any(tensor.is_meta for tensor in tensors_of(original)):
         return None
     try:
         reference: Reference = session.reference_run()
@@ -97,40 +98,30 @@ def _reference(session: SessionLike) -> Reference | None:
     return reference
 
 
-def _comparison(
-    session: SessionLike, reference: Reference | None, in_float64: bool
-) -> Callable[[GraphModule], list[Any]]:
-    """Return a function that compares the outputs of a stage with those of the original."""
-    if reference is None:
-        original = session.stages[0]
-        why = "its process group is fake" if is_in_fake_group(original) else "the model has no weights"
-        return partial(_not_run, original, "the session has no inputs" if session.inputs is None else why)
-
-    def compare(stage: GraphModule) -> list[Any]:
-        is_present = stage is session.graph_module
-        try:
-            comparison = None if is_present else reference.compare(stage)
-            # Of its present stage, a session remembers both.
-            table = session.compare_outputs() if comparison is None else comparison.table
-        except ValueError as error:
-            return _not_compared(str(error))
-        notes = list(dict.fromkeys(note for note in table["note"] if note))
-        largest = float(table["max_abs_diff"].max()) if table["compared"].any() else math.nan
-        try:
-            judge: Any = session if comparison is None else comparison
-            found = judge.verdict() if in_float64 else judge.known_verdict()
-        except ValueError as error:
-            return [largest, None, "; ".join([*notes, f"there is no verdict: {error}"])]
-        return [largest, None if found is None else str(found.status), "; ".join(notes)]
-
-    return compare
+def _compared(
+    session: SessionLike, reference: Reference, stage: GraphModule, *, in_float64: bool
+) -> list[Any]:
+    """Return the difference, the status and the note of a stage beside the original."""
+    try:
+        # Of its present stage, a session remembers both.
+        comparison = None if stage is session.graph_module else reference.compare(stage)
+        table = session.compare_outputs() if comparison is None else comparison.table
+    except ValueError as error:
+        return [math.nan, None, str(error)]
+    notes = list(dict.fromkeys(note for note in table["note"] if note))
+    largest = float(table["max_abs_diff"].max()) if table["compared"].any() else math.nan
+    try:
+        judge: Any = session if comparison is None else comparison
+        found = judge.verdict() if in_float64 else judge.known_verdict()
+    except ValueError as error:
+        return [largest, None, "; ".join([*notes, f"there is no verdict: {error}"])]
+    return [largest, None if found is None else str(found.status), "; ".join(notes)]
 
 
-def _not_run(original: GraphModule, why: str, stage: GraphModule) -> list[Any]:
-    """Return the facts known of a stage without a run."""
-    proved = verdict_on_order(original, stage)
-    return _not_compared(why) if proved is None else [0.0, str(proved.status), proved.reason]
-
-
-def _not_compared(note: str) -> list[Any]:
-    return [math.nan, None, note]
+def _not_run(session: SessionLike, stage: GraphModule) -> list[Any]:
+    """Return the same of a stage that is not run."""
+    original = session.stages[0]
+    if (proved := verdict_on_order(original, stage)) is not None:
+        return [0.0, str(proved.status), proved.reason]
+    why = "its process group is fake" if is_in_fake_group(original) else "the model has no weights"
+    return [math.nan, None, "the session has no inputs" if session.inputs is None else why]

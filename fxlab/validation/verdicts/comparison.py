@@ -451,12 +451,11 @@ def _all_same_function(judgements: dict[str, Judgement]) -> bool:
 
 def summary(outputs: dict[str, Judgement], in_own_dtype: tuple[str, ...] = ()) -> Verdict:
     """Return the verdict that judgements of outputs come to; the worst decides."""
-    order = list(Status)
     # Without the writes: that a counter counts right says nothing about an output that is NaN.
     asked = {path for path in outputs if is_output(path)} or set(outputs)
     nothing = {path: j for path, j in outputs.items() if j.status is Status.NOTHING_COMPARED}
     told = {path: j for path, j in outputs.items() if path not in nothing}
-    status = max((judgement.status for judgement in told.values()), key=order.index, default=None)
+    status = max((j.status for j in told.values()), key=lambda status: status.rank, default=None)
     if status is not Status.DIFFERENT and asked <= nothing.keys():
         return Verdict(Status.NOTHING_COMPARED, _reasons(nothing), None, outputs)
     assert status is not None

@@ -47,6 +47,11 @@ class Status(enum.StrEnum):
     NOTHING_COMPARED = "nothing compared"
     DIFFERENT = "different"
 
+    @property
+    def rank(self) -> int:
+        """The place in this order."""
+        return list(Status).index(self)
+
 
 @dataclass(frozen=True)
 class Versions:

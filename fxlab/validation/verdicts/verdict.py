@@ -259,14 +259,10 @@ class Reference:
 
 def _worst(found: dict[str, Verdict], refused: dict[str, str]) -> Verdict:
     """Return the verdict on the inputs that decide, with words on the others."""
-    order = list(Status)
     nothing = {name: v.reason for name, v in found.items() if v.status is Status.NOTHING_COMPARED}
     told = {name: v for name, v in found.items() if name not in nothing} or found
 
-    def badness(name: str) -> tuple[int, float]:
-        return order.index(told[name].status), told[name].ratio or 0.0
-
-    name = max(told, key=badness)
+    name = max(told, key=lambda name: (told[name].status.rank, told[name].ratio or 0.0))
     worst = told[name]
     same = worst.status is Status.SAME_BITS
     where = f"on all {len(told)} inputs" if same else f"on {name!r}, the worst of {len(told)} inputs"

@@ -4,7 +4,6 @@ import operator
 
 import pytest
 import torch
-from planted import traced
 from torch import fx, nn
 
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session, Transformation, benchmark
@@ -74,6 +73,7 @@ def test_each_pass_alone_and_all_of_them(session):
         " + ".join(sorted(chosen, key=names.index)),
     ]
     assert table.loc["work", "outcome"] == table.iloc[-1]["outcome"] == "slower"
+    assert table.loc["work", "ratio_low"] > 1
     assert len(benchmark(session, passes=["work"], each=True, **QUICK)) == 2
 
 
@@ -83,14 +83,6 @@ def test_any_number_of_passes_is_timed_alone(session):
     assert benchmark(session, passes=names, each=True, **QUICK).index[-1] == " + ".join(names)
     session.apply_all()
     assert benchmark(session, **QUICK).index[-1] == " + ".join(names)
-
-
-def test_a_pass_that_costs_a_lot_is_slower(session):
-    session.add(Work())
-    table = benchmark(session, passes=["work"], **QUICK)
-    assert table.index.tolist() == ["original", "work"]
-    assert table.loc["work", "outcome"] == "slower"
-    assert table.loc["work", "ratio_low"] > 1
 
 
 def test_passes_are_chosen_by_name_or_by_themselves(session):
@@ -109,20 +101,9 @@ def test_the_session_stays_as_it_is_and_what_is_on_is_timed(session):
     assert session.applied == applied
 
 
-@pytest.mark.slow
-def test_too_many_combinations_are_refused():
-    class Noop(Work):
-        def __init__(self, name):
-            self.name = name
-
-        @property
-        def signature(self):
-            return self.name
-
-    graph, inputs = traced("bert")
-    passes = [Noop(f"work-{index}") for index in range(6)]
-    session = Session(graph, inputs, passes=passes)
-    with pytest.raises(ValueError, match=r"6 passes have 64 combinations. Choose up to 5 of work-0"):
+def test_too_many_combinations_are_refused(session):
+    passes = session.passes[:6]
+    with pytest.raises(ValueError, match=r"6 passes have 64 combinations. Choose up to 5 of "):
         benchmark(session, passes=passes, **QUICK)
 
 

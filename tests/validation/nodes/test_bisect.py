@@ -232,11 +232,6 @@ def test_outputs_without_numbers_are_no_agreement():
         fxlab.bisect(session)
 
 
-@pytest.mark.parametrize("needed", [{3}, {1, 4}, {0, 2, 5}])
-def test_all_items_that_are_needed_together_are_found(needed):
-    assert set(needed_items(list(range(6)), lambda some: needed <= set(some))) == needed
-
-
 def test_nodes_are_named_as_in_the_session_whichever_rewrites_are_tried_alone():
     class Block(nn.Module):
         def __init__(self):

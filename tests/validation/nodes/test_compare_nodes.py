@@ -52,10 +52,9 @@ def test_what_is_introduced_is_measured_on_the_values_of_the_original():
     assert table.loc["_1", "max_introduced"] == pytest.approx(float((actual - expected).abs().max()))
 
 
-@pytest.mark.slow
-def test_a_scaled_weight_in_layer_7_of_12_is_found_by_name(twelve_layers):
-    graph, inputs = twelve_layers
-    for target in ("encoder.layer.7.attention.self.query", "encoder.layer.7.output.dense"):
+def test_a_scaled_weight_is_found_by_name():
+    graph, inputs = traced("bert")
+    for target in ("encoder.layer.0.attention.self.query", "encoder.layer.1.output.dense"):
         wrong = scaled(graph, target, 1.01)
         name = target.replace(".", "_")
         table = compare_nodes(graph, wrong, inputs)
@@ -66,14 +65,13 @@ def test_a_scaled_weight_in_layer_7_of_12_is_found_by_name(twelve_layers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("name", "pass_"),
+    ("name", "pass_", "dtype"),
     [
-        ("llama", MergeLinears()),
-        ("bert", FuseBiasInLinear()),
-        ("resnet", FuseBatchNorm2dInConv2d()),
-        ("t5", ChangeTrueDivToMulByInverse()),
+        ("llama", MergeLinears(), torch.bfloat16),
+        ("bert", FuseBiasInLinear(), torch.float32),
+        ("resnet", FuseBatchNorm2dInConv2d(), torch.bfloat16),
+        ("t5", ChangeTrueDivToMulByInverse(), torch.float32),
     ],
 )
 def test_a_correct_pass_diverges_nowhere(name, pass_, dtype):
@@ -200,12 +198,6 @@ def test_nan_in_one_of_the_two_is_infinitely_far():
     assert table["max_introduced"].tolist() == [0.0, math.inf, 0.0]
     assert "NaN" in first_divergence(graph, other, torch.tensor([1.0, -1.0])).judgement.reason
     assert compare_nodes(graph, graph, torch.tensor([math.nan]))["accumulated"].max() == 0
-
-
-def test_copies_that_share_nothing_introduce_nothing():
-    graph, inputs = traced("bert")
-    table = compare_nodes(graph, copy.deepcopy(graph), inputs)
-    assert table["introduced"].max() == table["accumulated"].max() == 0
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -2,20 +2,11 @@
 
 import pytest
 import torch
-from torch import nn
+from planted import Of
 
 import fxlab
 
 X = torch.linspace(-1, 2, 12).reshape(3, 4)
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 LAYOUTS = {"coo": torch.Tensor.to_sparse, "csr": torch.Tensor.to_sparse_csr}
@@ -23,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 
 
 def judged(function, other):
-    models = Function(function), Function(other)
+    models = Of(function), Of(other)
     table = fxlab.compare_outputs(*models, X)
     return fxlab.verdict(*models, X), table.iloc[0]
 

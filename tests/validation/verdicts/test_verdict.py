@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 import torch
-from planted import scaled, traced, transformed
+from planted import Of, scaled, traced, transformed
 from torch import fx, nn
 from torch.nn import functional as F
 from wrapper_tensor import quantize
@@ -19,28 +19,13 @@ from fxlab.models.graph_module import share_tensors_copy
 from fxlab.validation import Status
 from fxlab.validation.verdicts.judgement import judged_by_bits
 from fxlab.validation.verdicts.runs import Runs
-from fxlab.values.tensors import bits_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 SAME, WITHIN, DIFFERENT = "same bits", "within the model's own rounding", "different"
 
-ROUTING = [
-    torch.randn(16, 4, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16),
-    torch.randn(4, 16, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16),
-]
-
-
-class Returns(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
 
 def graph_of(function):
-    return fx.symbolic_trace(Returns(function))
+    return fx.symbolic_trace(Of(function))
 
 
 def judged(a, b, x=None):
@@ -48,8 +33,7 @@ def judged(a, b, x=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["llama", "bert"])
+@pytest.mark.parametrize(("name", "dtype"), [("llama", torch.float16), ("bert", torch.bfloat16)])
 def test_merged_linears_are_within_rounding_and_one_percent_of_a_weight_is_not(name, dtype):
     graph, inputs = traced(name, dtype)
     merge = MergeLinears()
@@ -84,7 +68,7 @@ def test_other_roundings_of_every_result_are_within_rounding(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_folded_batch_norms_are_within_rounding(dtype):
     graph, inputs = traced("resnet", dtype)
     fused = transformed(graph, FuseBatchNorm2dInConv2d())
@@ -107,16 +91,8 @@ def test_batch_norms_folded_without_their_epsilon_are_different(dtype):
     assert verdict(graph, fused, inputs).status == DIFFERENT
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_scaled_weight_in_one_layer_of_bert_is_different(dtype):
-    graph, inputs = traced("bert", dtype)
-    for target in ("encoder.layer.1.output.dense", "encoder.layer.0.attention.self.query"):
-        assert verdict(graph, scaled(graph, target, 1.1), inputs).status == DIFFERENT
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_biases_in_the_weight_are_within_rounding(dtype):
-    graph, inputs = traced("bert", dtype)
+def test_biases_in_the_weight_are_within_rounding():
+    graph, inputs = traced("bert", torch.bfloat16)
     fuse = FuseBiasInLinear()
     fused = transformed(graph, fuse)
     assert verdict(graph, fused, inputs).agrees
@@ -124,20 +100,13 @@ def test_biases_in_the_weight_are_within_rounding(dtype):
     assert verdict(graph, scaled(fused, last.target, 1.02), inputs).status == DIFFERENT
 
 
-@pytest.mark.slow
-def test_a_model_is_the_same_as_itself():
-    graph, inputs = traced("llama")
-    found = verdict(graph, share_tensors_copy(graph), inputs)
-    assert (found.status, found.ratio) == (SAME, None)
-    count = len(found.outputs)
-    assert count > 1
-    assert str(found) == f"same bits: every bit of {count} outputs is the same"
-
-
-def test_one_output_is_not_counted():
-    graph = fx.symbolic_trace(nn.ReLU())
-    x = torch.tensor([1.0, 2.0])
-    assert str(verdict(graph, graph, x)) == "same bits: every bit of the output is the same"
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(torch.sin, "the output"), (lambda x: (x.sin(), x + 1), "2 outputs")],
+)
+def test_a_model_is_the_same_as_itself_in_all_its_outputs(function, words):
+    found = judged(function, function)
+    assert (str(found), found.ratio) == (f"same bits: every bit of {words} is the same", None)
 
 
 def test_a_part_in_lower_precision_is_different_though_the_function_is_the_same():
@@ -183,7 +152,7 @@ DOUBLES = {
 @pytest.mark.parametrize("name", DOUBLES)
 def test_what_float64_rounds_is_no_other_function_though_no_wider_dtype_tells(name, size):
     ours, theirs = DOUBLES[name]
-    for seed in range(10):
+    for seed in range(3):
         x = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         assert judged(ours, theirs, x).agrees
         assert judged(ours, lambda x: theirs(x) * (1 + 1e-12), x).status == DIFFERENT
@@ -221,29 +190,6 @@ def test_huge_elements_do_not_hide_mistakes_in_the_others():
         judged(lambda x: x * 1.1, lambda x: torch.where(x < 10, x * 1.10001, x * 1.1), massive).status
         == DIFFERENT
     )
-
-
-def routed(parts):
-    """Return a function that routes tokens to one of four experts by scores that are summed in parts."""
-    scoring, experts = ROUTING
-
-    def function(x):
-        slices = [slice(start, start + 16 // parts) for start in range(0, 16, 16 // parts)]
-        scores = sum(x[:, part] @ scoring[part] for part in slices)
-        return x + torch.nn.functional.one_hot(scores.argmax(-1), 4).to(torch.bfloat16) @ experts
-
-    return function
-
-
-def test_another_choice_now_and_then_is_rounding():
-    x = torch.randn(2000, 16, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
-    scoring, _ = ROUTING
-    x = x[(x @ scoring).argmax(1) == (x.double() @ scoring.double()).argmax(1)]
-    choices = (graph_of(routed(1))(x) - graph_of(routed(4))(x)).abs().amax(1) > 0.1
-    assert 0 < choices.sum() < 40
-    found = judged(routed(1), routed(4), x)
-    assert found.status == WITHIN, found
-    assert judged(routed(1), lambda x: routed(1)(x) * 1.01, x).status == DIFFERENT
 
 
 def test_integers_and_booleans_have_to_be_equal():
@@ -362,23 +308,10 @@ def test_complex_outputs_are_judged():
     assert judged(spectrum(1 / 3), spectrum(0.3334)).status == DIFFERENT
 
 
-def test_models_and_inputs_are_left_as_they_were():
-    graph, inputs = traced("bert", torch.bfloat16)
-    wrong = scaled(graph, "pooler.dense", 1.1)
-    before = [bits_of(t).clone() for g in (graph, wrong) for t in g.state_dict().values()]
-    given = copy.deepcopy(inputs)
-    state = torch.get_rng_state()
-    verdict(graph, wrong, inputs)
-    after = [bits_of(t) for g in (graph, wrong) for t in g.state_dict().values()]
-    assert all(map(torch.equal, before, after))
-    assert all(torch.equal(inputs[name], given[name]) for name in given)
-    assert torch.equal(state, torch.get_rng_state())
-
-
 def test_the_same_question_has_the_same_answer():
-    graph, inputs = traced("resnet", torch.bfloat16)
-    fused = transformed(graph, FuseBatchNorm2dInConv2d())
-    assert verdict(graph, fused, inputs) == verdict(graph, fused, inputs)
+    graph = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval())
+    fused, x = transformed(graph, FuseBatchNorm2dInConv2d()), torch.randn(1, 3, 8, 8)
+    assert verdict(graph, fused, x) == verdict(graph, fused, x)
 
 
 def test_inputs_are_made_from_the_configuration_if_left_out():
@@ -619,8 +552,3 @@ def test_numbers_that_float64_holds_are_moved_where_they_are_held():
     runs = Runs(fx.symbolic_trace(nn.Linear(4, 2, bias=False, dtype=torch.float64)), "original", x)
     moved = runs.exact_moved(lambda tensor: 2 * tensor, everywhere=False)
     assert {path: torch.equal(moved[path], value) for path, value in runs.exact.items()} == {"output": True}
-
-
-def test_nan_in_other_bits_is_nothing_to_compare():
-    nan = torch.tensor([math.nan])
-    assert judged_by_bits(nan, -nan).status is Status.NOTHING_COMPARED

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from planted import traced
+from planted import Of, traced
 from torch import fx, nn
 from zoo import tiny
 
@@ -177,14 +177,6 @@ def test_parameters_that_a_function_closes_over_are_no_false_alarm():
     norm = nn.BatchNorm2d(3).eval()
     nn.init.normal_(norm.running_mean)
     nn.init.uniform_(norm.running_var, 0.5, 2)
-
-    class Of(nn.Module):
-        def __init__(self, function):
-            super().__init__()
-            self.function = function
-
-        def forward(self, x):
-            return self.function(x)
 
     def by_hand(x):
         scale = (norm.running_var + norm.eps).rsqrt() * norm.weight
