@@ -10,7 +10,10 @@ from torch import nn
 import fxlab
 from fxlab.compiler.code.hooks import why_no_code
 
-pytestmark = pytest.mark.skipif(bool(why_no_code({"cpu"})), reason="no C++ compiler")
+pytestmark = [
+    pytest.mark.skipif(bool(why_no_code({"cpu"})), reason="no C++ compiler"),
+    pytest.mark.weekly,
+]
 
 
 class Scaled(nn.Module):
@@ -74,7 +77,6 @@ def test_the_library_that_it_has_made_is_judged(compiled):
     assert made.endswith(".so")
 
 
-@pytest.mark.weekly
 def test_the_package_that_it_has_made_is_judged():
     _, session, made = recorded(options={"aot_inductor.package": True})
     check_code(session)

@@ -117,7 +117,18 @@ def _run_from_json(document: dict[str, Any], numbers: torch.Tensor) -> RecordedR
     run.error = _text(document["error"])
     for path, cls, around in document["calls"]:
         run.calls.append((_text(path), _text(cls), _place(around, len(run.calls))))
-    left = _Numbers(numbers)
+    if numbers.dim() != 1:
+        raise ValueError("the numbers are in no one row")
+    taken = 0
+
+    def fingerprint(shape: tuple[int, ...], is_complex: bool, count: int) -> Fingerprint:
+        """Return that of the next numbers."""
+        nonlocal taken
+        start, taken = taken, taken + count
+        if count < 0 or taken > len(numbers):
+            raise ValueError("there are fewer numbers than values")
+        return Fingerprint.from_numbers(shape, is_complex, numbers[start:taken])
+
     for kind, target, args, call, line, is_backward, values in document["steps"]:
         if kind not in KINDS:
             raise ValueError(f"there is no kind of step {kind!r}")
@@ -130,13 +141,14 @@ def _run_from_json(document: dict[str, Any], numbers: torch.Tensor) -> RecordedR
             if not _DTYPE.fullmatch(dtype) or not (moved is None or moved >= 0):
                 raise ValueError(f"{dtype!r} is no dtype, or {moved!r} no distance")
             sizes = _shape(shape)
-            found = None if count < 0 else left.next(sizes, dtype.startswith("complex"), count)
+            found = None if count < 0 else fingerprint(sizes, dtype.startswith("complex"), count)
             step.values.append(Value(tuple(path), sizes, dtype, found, moved))
         run.steps.append(step)
     for name, at, shape, is_complex, count in document["outputs"]:
-        found = left.next(_shape(shape), is_complex, count)
+        found = fingerprint(_shape(shape), is_complex, count)
         run.outputs[_text(name)] = _place(at, len(run.steps)), found
-    left.check_end()
+    if taken != len(numbers):
+        raise ValueError("there are more numbers than values")
     return run
 
 
@@ -151,25 +163,6 @@ def steps_read(args: Any) -> Iterator[int]:
     elif isinstance(args, list):
         for each in args:
             yield from steps_read(each)
-
-
-class _Numbers:
-    """The numbers of a file, which are taken in order."""
-
-    def __init__(self, numbers: torch.Tensor) -> None:
-        if numbers.dim() != 1:
-            raise ValueError("the numbers are in no one row")
-        self._numbers, self._at = numbers, 0
-
-    def next(self, shape: tuple[int, ...], is_complex: bool, count: int) -> Fingerprint:
-        start, self._at = self._at, self._at + count
-        if count < 0 or self._at > len(self._numbers):
-            raise ValueError("there are fewer numbers than values")
-        return Fingerprint.from_numbers(shape, is_complex, self._numbers[start : self._at])
-
-    def check_end(self) -> None:
-        if self._at != len(self._numbers):
-            raise ValueError("there are more numbers than values")
 
 
 def _text(value: Any) -> str:

@@ -177,23 +177,14 @@ class Fingerprint:
         return float((self.flat - other.flat).abs().max())
 
 
-def _steps(shape: Sequence[int], stride: Sequence[int]) -> list[tuple[int, int]]:
-    return [each for each in zip(shape, stride, strict=True) if each[0] > 1]
-
-
-def _is_contiguous(shape: Sequence[int], stride: Sequence[int]) -> bool:
+def fills_its_memory(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Tell whether the elements of a tensor lie side by side, each once, in any order."""
     expected = 1
-    for size, step in reversed(_steps(shape, stride)):
+    for step, size in sorted((step, size) for size, step in zip(shape, stride, strict=True) if size > 1):
         if step != expected:
             return False
         expected *= size
     return True
-
-
-def fills_its_memory(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Tell whether the elements of a tensor lie side by side, each once, in any order."""
-    steps = sorted(_steps(shape, stride), key=lambda each: each[1])
-    return _is_contiguous([size for size, _ in reversed(steps)], [step for _, step in reversed(steps)])
 
 
 def _measurable(tensor: torch.Tensor) -> torch.Tensor:

@@ -380,13 +380,13 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if storage._cdata not in given:
                 reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
                 self._alive[storage._cdata] = (reference, storage.nbytes())
-        self._alive = {key: entry for key, entry in self._alive.items() if not _is_gone(entry[0])}
+        self._alive = {
+            key: (reference, size)
+            for key, (reference, size) in self._alive.items()
+            if not reference.expired()  # type: ignore[no-untyped-call]
+        }
         self.peak = max(self.peak, sum(size for _, size in self._alive.values()))
         return result
-
-
-def _is_gone(reference: StorageWeakRef) -> bool:
-    return bool(reference.expired())  # type: ignore[no-untyped-call]
 
 
 def storages(*values: Any) -> list[torch.UntypedStorage]:

@@ -138,11 +138,12 @@ def evaluate(
                 if executor is not None:  # it may be at it when the loader fills the same tensors anew
                     batch = copied_batch(batch)
                 if kept_file is not None:
-                    prints[number] = batch_print(batch)
-                    if known := kept_file.result(number, prints[number]):
+                    text = batch_print(batch)
+                    if known := kept_file.result(number, text):
                         gathered.add(known, batch)
                         bar.update()
                         continue
+                    prints[number] = text
                 yield number, batch
             is_over = True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -369,7 +369,7 @@ def _dtype(func: OpOverload, named: dict[str, Any], default: torch.dtype) -> tor
     return dtype
 
 
-def _normal(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:
+def _normal(func: OpOverload, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the means and deviations of a call."""
     named = {"mean": 0.0, "std": 1.0} | _named(func, args, kwargs)
-    return iter((named["mean"], named["std"]))
+    return named["mean"], named["std"]

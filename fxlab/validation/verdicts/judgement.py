@@ -186,17 +186,13 @@ class Errors:
     @property
     def same_function(self) -> bool:
         """Whether the two compute the same, rounding apart."""
-        return self.new_values_are_rounded_well or self.new_values_are_rounded_often
+        # Rounding each step of their computation explains more.
+        return self.new_values_are_rounded_well or self.function <= self._explained_by_many
 
     @property
     def new_values_are_rounded_well(self) -> bool:
         """Whether rounding new values about once explains how far the two are apart."""
         return self.lacks_float64 or self.function <= self._explained_by_one_rounding
-
-    @property
-    def new_values_are_rounded_often(self) -> bool:
-        """Whether rounding each step of their computation explains it."""
-        return self.function <= self._explained_by_many
 
     @property
     def hidden(self) -> float:

@@ -83,9 +83,8 @@ def test_a_correct_pass_diverges_nowhere(name, pass_, dtype):
     assert compare_nodes(graph, result, inputs)["introduced"].max() < limit
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_wrong_slice_of_a_merged_linear_is_found(dtype):
-    graph, inputs = traced("llama", dtype)
+def test_a_wrong_slice_of_a_merged_linear_is_found():
+    graph, inputs = traced("llama", torch.bfloat16)
     merge = MergeLinears()
     merged = transformed(graph, merge)
     node = next(n for n in merge.get_transformed_nodes(merged) if "gate" in n.name)
