@@ -87,6 +87,7 @@ def compare_nodes(
 
     Examples
     --------
+    >>> import torch
     >>> from torch import nn
     >>> from fxlab import FuseBatchNorm2dInConv2d
     >>> layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
@@ -171,6 +172,7 @@ def first_divergence(
 
     Examples
     --------
+    >>> import torch
     >>> from torch import nn
     >>> graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
     >>> import copy
