@@ -25,7 +25,12 @@ let numberOfBoxes = 0;
 export class SearchBox {
   private readonly id = `fxi-search-${(numberOfBoxes += 1)}`;
   private readonly askSoon = debounce(() => this.ask(), 120);
-  private readonly list = h("ul.fxi-scroll", { id: this.id, role: "listbox", "aria-label": "Results" });
+  private readonly list = h("ul.fxi-scroll", {
+    id: this.id,
+    role: "listbox",
+    "aria-label": "Results",
+    tabindex: -1, // browsers stop at what scrolls, and it goes when the field is left
+  });
   private readonly note = h("p.fxi-search-note.fxi-muted", { id: `${this.id}-note`, role: "status" });
   private readonly popup = h(
     "div.fxi-results",

@@ -324,8 +324,9 @@ def _difference(expected: Any, value: Any) -> tuple[float, float]:
     for path, tensor in ours.items():
         difference = distances(tensor, theirs[path])
         squares += float(difference.square().sum())
-        expected_size = to_float64(tensor.detach()).abs().double()
-        total += float(expected_size.nan_to_num(nan=0.0, posinf=0.0).square().sum())
+        wide = to_float64(tensor.detach())
+        size = (wide if wide.is_complex() else wide.double()).abs()  # truth values have none
+        total += float(size.nan_to_num(nan=0.0, posinf=0.0).square().sum())
         largest = max(largest, float(difference.max()) if difference.numel() else 0.0)
     if squares == 0:
         return 0.0, 0.0
