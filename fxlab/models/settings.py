@@ -172,8 +172,10 @@ def settings_now() -> dict[str, Any]:
 
 def put_settings_back(before: dict[str, Any]) -> list[str]:
     """Restore the settings from :func:`settings_now`; return the names of those that had changed."""
-    changed = [name for name, value in settings_now().items() if value != before[name] != _MIXED]
+    changed = [name for name, value in settings_now().items() if value != before[name]]
     for name in changed:
+        if before[name] in (None, _MIXED):  # which no setter takes
+            continue
         value, device = before[name], name.removesuffix(_AUTOCAST)
         if device == name:
             _functions()[name][1](value)
