@@ -21,7 +21,7 @@ from torch import nn
 
 from fxlab.values.containers import cells_of, contents, is_a, namespace_of, slots_of
 
-_OF_OTHERS = frozenset({"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"})
+OF_OTHERS = frozenset({"torch", "fxlab", "numpy", "builtins", *sys.stdlib_module_names} - {"__main__"})
 """Packages whose Python belongs to no model."""
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size})
 """Classes of values without state beyond their text."""
@@ -193,4 +193,4 @@ def _held_by(value: Any) -> list[Any]:
 
 
 def _is_of_model(written_in: object) -> bool:
-    return type(written_in) is str and written_in.partition(".")[0] not in _OF_OTHERS
+    return type(written_in) is str and written_in.partition(".")[0] not in OF_OTHERS

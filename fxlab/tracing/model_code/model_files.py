@@ -12,12 +12,10 @@ from typing import Any
 
 from torch import nn
 
-from fxlab.models.python_read import classes_of
+from fxlab.models.python_read import OF_OTHERS, classes_of
 from fxlab.values.containers import is_a
 
 PYTHONS = sys.stdlib_module_names - {"__main__"}
-_APART = {"torch", "fxlab", "numpy", "builtins", *PYTHONS}
-"""Packages whose files hold nothing of a model."""
 
 
 def files_of(model: nn.Module) -> list[ModuleType]:
@@ -68,7 +66,7 @@ def file_of(cls: type) -> str:
 
 def is_torch(name: str) -> bool:
     """Tell whether a Python module is torch's, or Python's own."""
-    return name.partition(".")[0] in ("torch", "builtins")
+    return package_of(name) in ("torch", "builtins")
 
 
 def names_in(owner: ModuleType | type) -> dict[str, Any]:
@@ -84,7 +82,7 @@ def package_of(name: Any) -> str:
 
 def is_apart(name: str) -> bool:
     """Tell whether a file is torch's or Python's own, or fxlab's."""
-    return package_of(name) in _APART
+    return package_of(name) in OF_OTHERS
 
 
 def _name_in(file: ModuleType) -> str:

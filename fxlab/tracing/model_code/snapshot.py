@@ -41,7 +41,7 @@ from fxlab.values.containers import contents, is_a, memory_in, put_memory_back
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, ModuleType})
 _APART_CLASSES: tuple[type[Any], ...] = (
-    *(torch.Tensor, nn.Module, ModuleType, type, logging.Logger),
+    *(torch.Tensor, nn.Module, ModuleType, logging.Logger),
     threading.Thread,  # changes while a model runs, as the one that watches progress bars
     type(vars(ABC)["_abc_impl"]),  # where an abstract class remembers the answers of isinstance
 )

@@ -11,9 +11,9 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from types import ModuleType
 from typing import Any
 
@@ -58,7 +58,8 @@ class Surroundings:
 
     ``others``: an optimizer or functions that run with the model. ``owners``: the files around it, and the
     classes in them. ``caches``: the functions with a cache that they hold, or the variables of decorators:
-    where, its name there, and the function.
+    where, its name there, and the function. ``tensors``: those outside of the model that its code may reach,
+    and those of such modules, except for small ones, which are put back here.
     """
 
     def __init__(self, model: nn.Module, *others: Any) -> None:
@@ -73,22 +74,11 @@ class Surroundings:
         self.caches = [cache for snapshot in lasting for cache in snapshot.caches]
         values = ("os.environ", os.environ), *attributes_of(*self._roots)
         self._snapshots = *lasting, Snapshot((), self.owners, values)
-        self._saved = [SavedTensor.of(tensor) for tensor in self._tensors_outside()]
-
-    @property
-    def tensors(self) -> list[torch.Tensor]:
-        """The tensors outside of the model that its code may reach, and those of such modules."""
         found = [value for snapshot in self._snapshots for value in snapshot.tensors]
-        modules = (value for value in found if isinstance(value, nn.Module))
-        held = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
-        return [*held, *(value for value in found if isinstance(value, torch.Tensor))]
-
-    def _tensors_outside(self) -> Iterator[torch.Tensor]:
-        """Yield the small ones with numbers among these that the model does not hold itself."""
-        modules = (root for root in self._roots if is_a(root, nn.Module))
-        held = {id(tensor) for module in modules for tensor in (*module.parameters(), *module.buffers())}
-        small = (t for t in self.tensors if t.numel() <= _MOST_COPIED and id(t) not in held)
-        yield from (t for t in small if is_plain(t) and has_values(t) and has_memory(t))
+        held = {id(tensor) for tensor in _tensors_in(self._roots)}
+        outside = [tensor for tensor in _tensors_in(found) if id(tensor) not in held]
+        self._saved = [SavedTensor.of(tensor) for tensor in outside if _is_copied(tensor)]
+        self.tensors = [tensor for tensor in outside if not _is_copied(tensor)]
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
         """Put back what a run has changed; return the places.
@@ -116,12 +106,13 @@ class Surroundings:
         found = [where for each in self._snapshots for where in each.put_back(is_of_run, is_named)]
         return list(dict.fromkeys(found))
 
-    def variables_set_in(self, context: Context) -> list[str]:
-        """Return the names of context variables that a run in a copy of the present context has set.
+    def set_by(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
+        """Call a function, and return the names of the context variables that it has set, which end with it.
 
         Others than those around the model may be of libraries that the recorder uses.
         """
-        now = copy_context()
+        context, now = copy_context(), copy_context()
+        context.run(function, *args, **kwargs)
         changed = [each for each, value in context.items() if value is not now.get(each, ABSENT)]
         known = (each.holders() for each in self._snapshots if changed)
         return [each.name for holders in known for each in changed if id(each) in holders]
@@ -141,6 +132,19 @@ def _snapshot_of_installed(owners: list[Any]) -> Snapshot:
     if len(_OF_INSTALLED) > _MOST_SNAPSHOTS:
         del _OF_INSTALLED[next(iter(_OF_INSTALLED))]
     return snapshot
+
+
+def _tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors among some values, and the parameters and buffers of the modules among them."""
+    for value in values:
+        if is_a(value, nn.Module):
+            yield from (*value.parameters(), *value.buffers())
+        elif is_a(value, torch.Tensor):
+            yield value
+
+
+def _is_copied(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= _MOST_COPIED and is_plain(tensor) and has_values(tensor) and has_memory(tensor)
 
 
 def _is_installed(owner: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -158,10 +157,8 @@ def _on_fake_tensors(
                 expected=expected,
             )
             with RestoringStack(fakes.mode):
-                # In a copy, so that context variables that the model sets end with the run.
-                context = copy_context()
-                context.run(record, run, arguments, fakes.values, gradients=gradients)
-        run.recording.findings += map(Found.ATTRIBUTE_CHANGED, [*changed, *around.variables_set_in(context)])
+                changed += around.set_by(record, run, arguments, fakes.values, gradients=gradients)
+        run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
         return run
 
     with RestoringStack(made):
@@ -225,10 +222,9 @@ def _on_real_tensors(
         run = Run(real.twin_of(model), leaves, fakes, made, one_thread, nothing, real=real)
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
-            context = copy_context()
-            context.run(record, run, arguments, watched, gradients=gradients)
+            changed += around.set_by(record, run, arguments, watched, gradients=gradients)
         run.end()
-    run.recording.findings += map(Found.ATTRIBUTE_CHANGED, [*changed, *around.variables_set_in(context)])
+    run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
     return run
 
 

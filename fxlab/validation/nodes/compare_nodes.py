@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.fx import GraphModule
 
 from fxlab.checks import flag
@@ -26,7 +27,7 @@ from fxlab.validation.verdicts.judgement import (
     judged_by_bits,
     with_difference,
 )
-from fxlab.values.tensors import same_bits, tensors_by_path, to_float64
+from fxlab.values.tensors import same_bits, tensors_by_path
 
 COLUMNS = (
     "original", "op", "target", "module_path", "shape", "dtype", "accumulated", "max_accumulated",
@@ -324,9 +325,8 @@ def _difference(expected: Any, value: Any) -> tuple[float, float]:
     for path, tensor in ours.items():
         difference = distances(tensor, theirs[path])
         squares += float(difference.square().sum())
-        wide = to_float64(tensor.detach())
-        size = (wide if wide.is_complex() else wide.double()).abs()  # truth values have none
-        total += float(size.nan_to_num(nan=0.0, posinf=0.0).square().sum())
+        size = distances(tensor, torch.zeros_like(tensor))
+        total += float(size.nan_to_num(posinf=0.0).square().sum())
         largest = max(largest, float(difference.max()) if difference.numel() else 0.0)
     if squares == 0:
         return 0.0, 0.0
