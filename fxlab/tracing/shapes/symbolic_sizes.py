@@ -24,11 +24,22 @@ def expression_of(number: Any) -> Any:
 
 def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
     """Tell whether a condition on symbols holds for their values, as far as these decide on it."""
-    asked = {symbol: values[symbol] for symbol in condition.free_symbols if symbol in values}
     try:
-        return condition.subs(asked) not in (sympy.false, False)
-    except (ZeroDivisionError, AssertionError):  # a remainder by zero, or one of a negative number
+        return bool(_value(condition, dict(values)))
+    except ZeroDivisionError:  # a remainder by zero
         return False
+    except KeyError:  # a symbol whose value is not known
+        return condition.subs(values) not in (sympy.false, False)
+
+
+def _value(expression: Any, known: dict[Any, Any]) -> Any:
+    """Return the number that an expression comes to. Python is many times faster at this than sympy."""
+    if isinstance(expression, sympy.Symbol):
+        return known[expression]
+    if expression not in known:
+        parts = [_value(part, known) for part in expression.args]
+        known[expression] = _computed(expression, parts)
+    return known[expression]
 
 
 def excludes_one_only(condition: Any) -> bool:
@@ -83,39 +94,46 @@ class SizeNodes:
     def of_expression(self, expression: Any) -> Any:
         """Return a proxy that computes a sympy expression, or a plain number."""
         if expression not in self._made:
-            made = self._made[expression] = self._make(expression)
-            if isinstance(made, Proxy) and not isinstance(expression, sympy.Symbol):
-                self._describe(made.node)
+            self._made[expression] = self._make(expression)
         return self._made[expression]
 
     def _make(self, expression: Any) -> Any:
         if isinstance(expression, sympy.Symbol):
             return Proxy(self._source_of(expression), self._tracer)
-        if isinstance(expression, sympy.Integer):
-            return int(expression)
-        if isinstance(expression, sympy.Number):
-            return float(expression)
-        if expression in (sympy.true, sympy.false):
-            return bool(expression)
-        parts = [self.of_expression(part) for part in expression.args]
-        function = _FUNCTIONS.get(type(expression))
-        if function is not None:
-            return self._called(function, parts)
-        if type(expression) in _OF_ANY_NUMBER:
-            return functools.reduce(
-                lambda a, b: self._called(_OF_ANY_NUMBER[type(expression)], [a, b]), parts
-            )
-        if isinstance(expression, sympy.Add):
-            # Sizes first, so that it reads `size + 1` and not `1 + size`.
-            return functools.reduce(operator.add, sorted(parts, key=lambda part: not isinstance(part, Proxy)))
-        return run_sympy_handler(PythonReferenceAnalysis, parts, expression)  # type: ignore[no-untyped-call]
+        made = _computed(expression, [self.of_expression(part) for part in expression.args])
+        if isinstance(made, Proxy):
+            self._describe(made.node)
+        return made
 
-    def _called(self, function: Callable[..., Any], parts: list[Any]) -> Any:
-        """Return a proxy for a call, or its result where all is known."""
-        if not any(isinstance(part, Proxy) for part in parts):
-            return function(*parts)
-        arguments = tuple(part.node if isinstance(part, Proxy) else part for part in parts)
-        return Proxy(self._tracer.graph.call_function(function, arguments), self._tracer)
+
+def _computed(expression: Any, parts: list[Any]) -> Any:
+    """Return the number that an expression comes to if its parts are numbers, else a proxy that computes it."""
+    if not parts:
+        return _plain(expression)
+    kind = type(expression)
+    if (function := _FUNCTIONS.get(kind)) is not None:
+        return _called(function, *parts)
+    if (function := _OF_ANY_NUMBER.get(kind)) is not None:
+        return functools.reduce(functools.partial(_called, function), parts)
+    if kind is sympy.Add:
+        # Sizes first, so that it reads `size + 1` and not `1 + size`.
+        return functools.reduce(operator.add, sorted(parts, key=lambda part: not isinstance(part, Proxy)))
+    return run_sympy_handler(PythonReferenceAnalysis, parts, expression)  # type: ignore[no-untyped-call]
+
+
+def _plain(constant: Any) -> bool | int | float:
+    if isinstance(constant, sympy.Number):
+        return int(constant) if isinstance(constant, sympy.Integer) else float(constant)
+    return bool(constant)
+
+
+def _called(function: Callable[..., Any], *parts: Any) -> Any:
+    """Return a proxy for a call, or its result where all is known."""
+    tracer = next((part.tracer for part in parts if isinstance(part, Proxy)), None)
+    if tracer is None:
+        return function(*parts)
+    arguments = tuple(part.node if isinstance(part, Proxy) else part for part in parts)
+    return Proxy(tracer.graph.call_function(function, arguments), tracer)
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
