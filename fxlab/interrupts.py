@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 _T = TypeVar("_T")
 
@@ -19,16 +19,23 @@ def _handler() -> Callable[..., Any] | None:
 
 
 class InterruptsHeld:
-    """Lets an interrupt wait until the end, for work that must not be done by half."""
+    """Lets an interrupt wait until the end, for work that must not be done by half.
+
+    One inside another leaves it to that: to exchange handlers takes longer than most such work.
+    """
+
+    _is_held: ClassVar[bool] = False
 
     def __enter__(self) -> None:
         self._came = False
-        self._handler = _handler()
+        self._handler = None if InterruptsHeld._is_held else _handler()
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._hold)
+            InterruptsHeld._is_held = True
 
     def __exit__(self, *_: object) -> None:
         if self._handler is not None:
+            InterruptsHeld._is_held = False
             signal.signal(signal.SIGINT, self._handler)
             if self._came:
                 self._handler(signal.SIGINT, sys._getframe(1))

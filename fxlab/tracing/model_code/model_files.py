@@ -7,11 +7,14 @@ package that is not installed do. So files and classes are read by the methods o
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from types import FunctionType, ModuleType
 from typing import Any
 
 from torch import nn
 
+from fxlab.exchanged import Make, exchanged
 from fxlab.models.python_read import OF_OTHERS, classes_of
 from fxlab.values.containers import is_a
 
@@ -73,6 +76,16 @@ def names_in(owner: ModuleType | type) -> dict[str, Any]:
     """Return the values of the names in a Python module or a class."""
     read = type.__getattribute__ if is_a(owner, type) else object.__getattribute__
     return dict(read(owner, "__dict__"))
+
+
+def exchanged_in(
+    owners: Iterable[ModuleType], makes: Mapping[int, Make]
+) -> Iterator[AbstractContextManager[None]]:
+    """Exchange functions under all names that files have for them; ``makes`` by a function's identity."""
+    for owner in owners:
+        names = {name: makes[id(value)] for name, value in names_in(owner).items() if id(value) in makes}
+        if names:
+            yield exchanged(owner, names)
 
 
 def package_of(name: Any) -> str:

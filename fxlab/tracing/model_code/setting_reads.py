@@ -24,7 +24,7 @@ from fxlab.exchanged import __file__ as exchanged_file
 from fxlab.exchanged import exchanged, instead
 from fxlab.interrupts import RestoringStack
 from fxlab.models.settings import GRADIENTS, Setting, of_environment
-from fxlab.tracing.model_code.model_files import files_of, names_in
+from fxlab.tracing.model_code.model_files import exchanged_in, files_of
 from fxlab.tracing.model_code.source_lines import is_model_code, is_of_modules, where_asked
 from fxlab.values.containers import is_a
 
@@ -56,11 +56,7 @@ class SettingReads:
         # Of autocast the graph checks the whole state, whichever part of it is read.
         around = {name: reader() for name, reader in readers.items() if "autocast" not in name}
         asking = {id(reader): instead(self._asked(name, reader, around)) for name, reader in readers.items()}
-        # Under all names that Python files have for them.
-        reads = (
-            exchanged(owner, {name: asking[id(v)] for name, v in names_in(owner).items() if id(v) in asking})
-            for owner in (*_modules(), *self._files)
-        )
+        reads = exchanged_in((*_modules(), *self._files), asking)
         with RestoringStack(*reads, *self._flags_watched()):
             yield
 
@@ -117,12 +113,17 @@ def _modules() -> list[ModuleType]:
 
 def _readers() -> dict[str, Callable[..., Any]]:
     """Return the functions that read a setting, by how Python calls them."""
-    return {
-        f"{module.__name__}.{name}()": value
+    return {f"{module.__name__}.{name}()": getattr(module, name) for module, name in _reader_names()}
+
+
+@functools.cache
+def _reader_names() -> list[tuple[ModuleType, str]]:
+    return [
+        (module, name)
         for module in _modules()
         for name, value in vars(module).items()
         if _READS_A_SETTING.fullmatch(name) and callable(value)
-    }
+    ]
 
 
 _EXCHANGED = (exchanged_file, __file__)
@@ -185,12 +186,8 @@ class OutsideReads:
         noted[id(os.urandom)] = self._noted("os.urandom", os.urandom, self.numbers, of_anybody=True)
         own = {f"os.{name}": getattr(os, name) for name in _FILES if hasattr(os, name)} | {"open": open}
         noted |= {id(read): self._noted(name, read, self.files) for name, read in own.items()}
-        reads = (
-            exchanged(
-                owner, {name: instead(noted[id(v)]) for name, v in names_in(owner).items() if id(v) in noted}
-            )
-            for owner in (time, os, random, io, builtins, *self._files)
-        )
+        makes = {read: instead(note) for read, note in noted.items()}
+        reads = exchanged_in((time, os, random, io, builtins, *self._files), makes)
         variables = exchanged(type(os.environ), {"__getitem__": self._variable})
         named = {name: f"torch.Generator.{name}" for name in _SEEDING}
         seeds = {name: functools.partial(self._noted, full, known=self.seeds) for name, full in named.items()}

@@ -107,7 +107,7 @@ class SizeNodes:
 
 
 def _computed(expression: Any, parts: list[Any]) -> Any:
-    """Return the number that an expression comes to if its parts are numbers, else a proxy that computes it."""
+    """Return what an expression comes to: a number if its parts are numbers, else a proxy."""
     if not parts:
         return _plain(expression)
     kind = type(expression)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from types import ModuleType
@@ -15,10 +15,11 @@ from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
 
 from fxlab.exchanged import Make, exchanged
+from fxlab.interrupts import RestoringStack
 from fxlab.torch_private import pytree
 from fxlab.tracing.findings import Found
 from fxlab.tracing.model_code.exchanged_code import exchanged_code
-from fxlab.tracing.model_code.model_files import files_of, names_in
+from fxlab.tracing.model_code.model_files import exchanged_in, files_of
 from fxlab.tracing.recording.bodies import RecordedBody
 from fxlab.tracing.recording.derivatives import (
     DERIVATIVES,
@@ -181,11 +182,7 @@ def _linearized(
 def _wherever_imported(run: Run, owner: ModuleType, makes: Mapping[str, Make]) -> Iterator[None]:
     """Exchange functions of a module of torch, also where the model's files have imported them by name."""
     by_function = {id(getattr(owner, name)): make for name, make in makes.items()}
-    with ExitStack() as stack:
-        for file in files_of(run.model):
-            names = {name: by_function[id(v)] for name, v in names_in(file).items() if id(v) in by_function}
-            stack.enter_context(exchanged(file, names))
-        stack.enter_context(exchanged(owner, makes))
+    with RestoringStack(*exchanged_in(files_of(run.model), by_function), exchanged(owner, makes)):
         yield
 
 
