@@ -8,9 +8,13 @@ _OF_PYTHON = 1_000
 """More objects than Python 3.12 itself puts aside when it starts, and fewer than any process has by then."""
 
 
+_PUT_ASIDE: list[bool] = []
+"""An item for each :func:`only_new_garbage` that has put objects aside: Python counts them one by one."""
+
+
 def is_frozen() -> bool:
-    """Tell whether other code has put objects aside by :func:`gc.freeze`, and expects them there."""
-    return gc.get_freeze_count() > _OF_PYTHON
+    """Tell whether objects have been put aside by :func:`gc.freeze`, and are expected there."""
+    return bool(_PUT_ASIDE) or gc.get_freeze_count() > _OF_PYTHON
 
 
 @contextmanager
@@ -48,7 +52,9 @@ def only_new_garbage() -> Iterator[None]:
         yield
         return
     gc.freeze()
+    _PUT_ASIDE.append(True)
     try:
         yield
     finally:
+        _PUT_ASIDE.pop()
         gc.unfreeze()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from torch import fx
@@ -20,6 +20,7 @@ from fxlab.models.ranks import is_in_fake_group
 from fxlab.models.running import Inputs
 from fxlab.node_info import is_backward, modules_by_path, parameter_counts, shape_and_dtype
 from fxlab.overlays.overlay import Combine, Overlay, cleaned
+from fxlab.plugins import entry_points_of
 from fxlab.units import with_unit
 from fxlab.validation.cost.memory import last_reads
 from fxlab.validation.cost.profile import profile
@@ -238,7 +239,7 @@ def offered() -> tuple[Source, ...]:
     values by node or module, or an :class:`fxlab.overlays.Overlay`. It is imported when it is asked for.
     """
     own = {known.name for known in SOURCES}
-    found = {entry.name: _of_package(entry) for entry in entry_points(group=GROUP) if entry.name not in own}
+    found = {entry.name: _of_package(entry) for entry in entry_points_of(GROUP) if entry.name not in own}
     return (*SOURCES, *found.values())
 
 

@@ -4,7 +4,6 @@ import functools
 import inspect
 import os
 import warnings
-from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch.fx.passes.infra.pass_base import PassBase
 
 from fxlab.checks import described, unexpected
 from fxlab.other_names import spelt_alike
+from fxlab.plugins import entry_points_of
 from fxlab.transformations import passes
 from fxlab.transformations.base import Transformation
 from fxlab.transformations.pass_names import Passes, find_names, the_one
@@ -51,7 +51,7 @@ def installed() -> list[Transformation]:
     """
     offered: list[Transformation] = []
     taken = {text for cls in available() for own in [cls()] for text in (str(own.name), own.signature)}
-    for entry_point in sorted(entry_points(group=GROUP), key=lambda found: (found.name, found.value)):
+    for entry_point in entry_points_of(GROUP):
         try:
             loaded = entry_point.load()
             is_class = isinstance(loaded, type) and issubclass(loaded, Transformation)

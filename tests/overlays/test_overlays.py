@@ -250,7 +250,7 @@ def test_tables_of_executorch_have_nodes(view: View, tmp_path: Path) -> None:
 def test_a_package_offers_an_overlay_by_an_entry_point(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     gm = view.hierarchy.leaves[0].node.graph.owning_module
     entry = EntryPoint("rank-of-node", f"{__name__}:ranks", "fxlab.overlays")
-    monkeypatch.setattr("fxlab.overlays.sources.entry_points", lambda group: [entry])
+    monkeypatch.setattr("fxlab.overlays.sources.entry_points_of", lambda group: [entry])
     assert "rank-of-node" in [known.name for known in offered()]
     assert draw(gm, overlay="rank-of-node").overlay.values["x"] == 0
     assert "Rank of node" in [each["title"] for each in MeasuredOverlays(Session(gm)).offered()]
