@@ -3,7 +3,7 @@ import torch
 from torch import fx, nn
 
 from fxlab import Session, from_callable
-from fxlab.view_model.session_state import outputs_state
+from fxlab.view_model.session_state import changes_text, outputs_state
 
 
 class Doubled(nn.Module):
@@ -62,3 +62,22 @@ def test_a_difference_of_the_call_is_told_where_all_numbers_are_the_same():
     assert "shares memory with input x" in state["text"]
     assert state["agrees"] is False
     assert state["judgement"]["agrees"] is False
+
+
+def test_a_pass_says_what_it_changed_or_what_nearly_matched():
+    class ReadTwice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+        def forward(self, x):
+            image = self.conv(x)
+            return self.bn(image) + image.sum()
+
+    changed = Session(Doubled(), torch.ones(2, 3))
+    changed.apply("merge-linears")
+    assert changes_text(changed, changed.applied[0]) == "1 rewrite: 2 linears become 1"
+    nearly = Session(ReadTwice().eval(), torch.ones(1, 3, 5, 5))
+    nearly.apply("fuse-batch-norm2d-in-conv2d", "remove-dead-code")
+    told = [changes_text(nearly, p) for p in nearly.applied]
+    assert told == ["", "no changes: bn: conv has other users"]

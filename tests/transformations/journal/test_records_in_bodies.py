@@ -3,7 +3,7 @@
 import torch
 from torch import fx, nn
 
-from fxlab import MergeLinears
+from fxlab import FoldConstants, MergeLinears
 from fxlab.transformations.journal.records_in_bodies import records_of
 
 
@@ -58,3 +58,21 @@ def test_paths_of_bodies_in_bodies_are_joined():
     record, _ = records_of(MergeLinears()(fx.GraphModule({"outer": with_bodies()}, graph)))
     assert record.candidate == ("outer/first/query", "outer/first/key")
     assert {*record.modules[0].originals} == {"outer.first.query", "outer.first.key"}
+
+
+def test_what_a_node_reads_of_a_body_is_told_with_its_path_and_what_it_calls_as_it_is():
+    class Body(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3), requires_grad=False)
+
+        def forward(self, x):
+            return x + torch.relu(self.weight)
+
+    graph = fx.Graph()
+    graph.output(graph.call_module("first", (graph.placeholder("x"),)))
+    gm = fx.GraphModule({"first": fx.symbolic_trace(Body())}, graph)
+    (record,) = records_of(FoldConstants()(gm))
+    before = {change.name: change.before for change in record.nodes}
+    assert before["first/weight"].target == "first.weight"
+    assert before["first/relu"].target is torch.relu
