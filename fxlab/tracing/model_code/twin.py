@@ -28,6 +28,7 @@ from fxlab.values.containers import (
 _OF_EVERY_MODULE = vars(nn.Module()).keys()
 _HELD = ("_parameters", "_buffers", "_modules")
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, deque)
+_BUILT_IN = frozenset({dict, OrderedDict, list, set})
 _ATOMS: tuple[type[Any], ...] = (
     *(type(None), bool, int, float, complex, str, bytes, type),
     *(torch.dtype, torch.device, torch.Tensor),
@@ -140,12 +141,15 @@ class Twin:
         """Return the stand-in of a value; a container that a module holds has other tensors."""
         if is_a(value, *_ATOMS):
             return value
-        if id(value) not in self._copies:
-            if place is not None:
-                self._places[id(value)] = place
-            self._copies[id(value)] = value, value  # until it is known to be copied: it may hold itself
-            self._copies[id(value)] = value, self._copy(value, is_held)
-        return self._copies[id(value)][1]
+        if (known := self._copies.get(id(value))) is not None:
+            return known[1]
+        if place is not None:
+            self._places[id(value)] = place
+        self._copies[id(value)] = value, value  # until it is known to be copied: it may hold itself
+        is_empty = type(value) in _BUILT_IN and not value  # as most of those that a module has
+        found = type(value)() if is_empty else self._copy(value, is_held)
+        self._copies[id(value)] = value, found
+        return found
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in self._tensors:
@@ -210,8 +214,6 @@ class Twin:
         if is_a(value, defaultdict):
             twin.default_factory = self._copied(value.default_factory, place=(value, "default_factory"))
         self._copies[id(value)] = value, twin
-        if kind in (dict, OrderedDict, set, list) and not value:  # most of those that a module has
-            return twin
 
         def fill_items() -> None:
             for name, item in namespace_of(value).items():
