@@ -16,6 +16,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 import fxlab
 import fxlab.interrupts
+from fxlab.interrupts import InterruptsHeld
 from fxlab.values.tensors import same_bits
 
 POINTS = int(os.environ.get("FXLAB_INTERRUPTS", "12"))
@@ -204,3 +205,15 @@ def test_an_interrupt_that_code_in_c_makes_another_exception_of_comes_through():
     with pytest.raises(KeyboardInterrupt):
         fxlab.symbolic_trace(Swallowing(), (torch.randn(2, 3),))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_in_a_hold_inside_another_waits_for_that():
+    handler, done = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), InterruptsHeld():
+        with InterruptsHeld():
+            signal.raise_signal(signal.SIGINT)
+        done.append("the outer one")
+    assert done == ["the outer one"]
+    assert signal.getsignal(signal.SIGINT) is handler
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,50 @@
+"""Conditions on sizes are computed by Python, with the answers that sympy would give."""
+
+import operator
+
+import pytest
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxlab.tracing.shapes.symbolic_sizes import holds
+from fxlab.tracing.torch_private import functions
+
+ONE, OTHER, UNKNOWN = SYMBOLS = sympy.symbols("s0 s1 s2", integer=True, positive=True)
+OF_TWO = (operator.add, operator.mul, functions.Max, functions.Min)
+OF_A_NUMBER = (functions.FloorDiv, functions.Mod, functions.PythonMod)
+
+
+def expressions(symbols):
+    small = st.integers(1, 9)
+    return st.recursive(
+        st.sampled_from(symbols) | small.map(sympy.Integer),
+        lambda parts: (
+            st.builds(lambda of, a, b: of(a, b), st.sampled_from(OF_TWO), parts, parts)
+            | st.builds(lambda of, a, b: of(a, sympy.Integer(b)), st.sampled_from(OF_A_NUMBER), parts, small)
+        ),
+        max_leaves=6,
+    )
+
+
+def conditions(symbols):
+    relations = st.sampled_from((sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge))
+    parts = expressions(symbols)
+    return st.builds(lambda relation, a, b: relation(a, b), relations, parts, parts)
+
+
+@given(conditions((ONE, OTHER)), st.integers(1, 50), st.integers(1, 50))
+def test_python_gives_the_answer_of_sympy(condition, one, other):
+    values = {ONE: one, OTHER: other}
+    assert holds(condition, values) == bool(sympy.sympify(condition).subs(values))
+
+
+@given(conditions(SYMBOLS), st.integers(1, 50), st.integers(1, 50))
+def test_a_size_that_is_not_known_is_for_sympy_to_decide(condition, one, other):
+    values = {ONE: one, OTHER: other}
+    assert holds(condition, values) == (sympy.sympify(condition).subs(values) is not sympy.false)
+
+
+@pytest.mark.parametrize("kind", OF_A_NUMBER)
+def test_what_divides_by_zero_does_not_hold(kind):
+    assert not holds(sympy.Ne(kind(ONE, OTHER), 7), {ONE: 3, OTHER: 0})
