@@ -25,11 +25,16 @@ def expression_of(number: Any) -> Any:
 def holds(condition: Any, values: Mapping[sympy.Symbol, int]) -> bool:
     """Tell whether a condition on symbols holds for their values, as far as these decide on it."""
     try:
-        return bool(_value(condition, dict(values)))
-    except ZeroDivisionError:  # a remainder by zero
+        try:
+            return bool(_value(condition, dict(values)))
+        except (
+            KeyError,
+            AttributeError,
+            NotImplementedError,
+        ):  # an unknown size, or a function of sympy alone
+            return condition.subs(values) not in (sympy.false, False)
+    except (ZeroDivisionError, AssertionError):  # a remainder by zero, or one of a negative number
         return False
-    except KeyError:  # a symbol whose value is not known
-        return condition.subs(values) not in (sympy.false, False)
 
 
 def _value(expression: Any, known: dict[Any, Any]) -> Any:

@@ -48,3 +48,24 @@ def test_a_size_that_is_not_known_is_for_sympy_to_decide(condition, one, other):
 @pytest.mark.parametrize("kind", OF_A_NUMBER)
 def test_what_divides_by_zero_does_not_hold(kind):
     assert not holds(sympy.Ne(kind(ONE, OTHER), 7), {ONE: 3, OTHER: 0})
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        functions.ModularIndexing(ONE, 3, 4),
+        functions.IsNonOverlappingAndDenseIndicator(ONE, OTHER, OTHER, 1),
+        sympy.Piecewise((ONE, ONE > OTHER), (OTHER, True)),
+        functions.Where(ONE > OTHER, ONE, OTHER),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("number", range(8))
+def test_a_function_that_python_has_not_is_for_sympy_to_compute(part, number):
+    values = {ONE: 7, OTHER: 5}
+    assert holds(sympy.Eq(part, number), values) == (part.subs(values) == number)
+
+
+def test_what_divides_by_zero_beside_a_size_that_is_not_known_does_not_hold():
+    condition = sympy.Ne(functions.FloorDiv(ONE, OTHER) + UNKNOWN, 7)
+    assert not holds(condition, {ONE: 3, OTHER: 0})
