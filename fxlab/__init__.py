@@ -111,6 +111,8 @@ def _guided(value: Any) -> Any:
 
 _find = found_in("fxlab", _NAMES, _guided)
 __all__ = ["__version__", *sorted(_NAMES)]
+_ABSENT: dict[str, str] = {}
+"""Names that there are not, and the words for it: pickle asks each module for each of torch's functions."""
 
 
 if not TYPE_CHECKING:  # else every name would be known to type checkers
@@ -120,6 +122,8 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
             return _find(name)
         if name.startswith("_") or not name.isidentifier():
             raise AttributeError(name)
+        if name in _ABSENT:
+            raise AttributeError(_ABSENT[name], name="", obj=None)
         if (found := own_name(name, OF_FXLAB, dict.fromkeys(_NAMES, True))) is not None:
             module, _, own = found.rpartition(".")
             return _guided(getattr(import_module(f"fxlab.{module}"), own)) if module else __getattr__(own)
@@ -133,7 +137,9 @@ if not TYPE_CHECKING:  # else every name would be known to type checkers
             return of_session(own)
         if (other := spelt_otherwise(name, [*_NAMES, *OF_FXLAB])) is not None:
             return __getattr__(other)
-        raise no_such_name("fxlab", name, [*__dir__(), *dir(sessions)])
+        error = no_such_name("fxlab", name, [*__dir__(), *dir(sessions)])
+        _ABSENT[name] = str(error)
+        raise error
 
 
 def __dir__() -> list[str]:

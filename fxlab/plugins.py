@@ -1,4 +1,4 @@
-"""What other installed packages add to fxlab, by entry points."""
+"""Entry points by which other installed packages add to fxlab."""
 
 import contextlib
 import functools
