@@ -88,13 +88,8 @@ class Surroundings:
         another thread may have set them. ``is_of_run``: tells whether a tensor or number is one of the run.
         """
 
-        @functools.cache
-        def named() -> tuple[frozenset[str], set[int]]:
-            names, values = python_named(*self._roots)
-            return names, Snapshot(values=values).holders()
-
         def is_named(holder: Any, key: Any) -> bool:
-            names, holders = named()
+            names, holders = self._named
             if is_a(holder, ModuleType, type):
                 return key in names
             if is_a(holder, Environ):
@@ -105,6 +100,15 @@ class Surroundings:
             saved.put_back()
         found = [where for each in self._snapshots for where in each.put_back(is_of_run, is_named)]
         return list(dict.fromkeys(found))
+
+    @functools.cached_property
+    def _named(self) -> tuple[frozenset[str], set[int]]:
+        """The names in the model's functions, and the holders that can be reached from their values.
+
+        Read after the first run that changes something. For some models it takes as long as several runs.
+        """
+        names, values = python_named(*self._roots)
+        return names, Snapshot(values=values).holders()
 
     def set_by(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
         """Call a function, and return the names of the context variables that it has set, which end with it.
