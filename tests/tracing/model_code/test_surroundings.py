@@ -22,6 +22,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import fxlab
+from fxlab.tracing.model_code import surroundings
 from fxlab.tracing.shapes.leftovers import require_gone
 
 X = torch.randn(2, 8)
@@ -438,3 +439,20 @@ def test_no_fake_tensor_is_left_when_a_trace_fails():
     with pytest.raises(fxlab.TraceError):
         fxlab.symbolic_trace(Fails(), X)
     assert not isinstance(caches_elsewhere.DICT.pop("before it fails", None), FakeTensor)
+
+
+LAST = []
+
+
+def test_what_the_functions_of_a_model_name_is_read_once_however_many_runs_change_it(monkeypatch):
+    class Notes(nn.Module):
+        def forward(self, x):
+            LAST[:] = [x.dtype]
+            return x + 1
+
+    asked = []
+    named = surroundings.python_named
+    monkeypatch.setattr(surroundings, "python_named", lambda *roots: asked.append(roots) or named(*roots))
+    fxlab.symbolic_trace(Notes(), X)
+    assert len(asked) == 1
+    assert LAST == []
