@@ -173,6 +173,10 @@ describe("the workbench", () => {
     select.dispatchEvent(new Event("change"));
     expect(asked().at(-1)!.message).toEqual({ ...wish, choices: { "mul:0": "captured" } });
     const field = bench.element.querySelector<HTMLInputElement>("input[type=text]")!;
+    document.body.append(bench.element);
+    field.focus();
+    bench.answered(asked().at(-1)!.request, OTHERS);
+    expect(document.activeElement, "who types goes on typing when the answer comes").toBe(field);
     field.value = "F.relu6";
     field.form!.requestSubmit();
     const replacing = { ...wish, choices: { "mul:0": "captured" }, replacement: "F.relu6" };

@@ -27,7 +27,8 @@ describe("elements", () => {
   it("keep the focus by name when they are drawn anew", () => {
     const [list, names] = [h("div"), ["a", "b"]];
     document.body.replaceChildren(list);
-    const draw = (): void => redraw(list, [names.map((name) => h("button", { "data-focus": name }, name))]);
+    const draw = (): void =>
+      redraw(list, () => names.map((name) => h("button", { "data-focus": name }, name)));
     draw();
     list.querySelectorAll("button")[1]!.focus();
     names.unshift("c");

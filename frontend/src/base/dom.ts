@@ -231,10 +231,14 @@ export function focusOn(element: HTMLElement, name: string): void {
   controls.find((control) => focusName(control) === name)?.focus({ preventScroll: true });
 }
 
-/** Replaces everything in an element; what has the name of what had the focus gets it again. */
-export function redraw(element: HTMLElement, ...children: Child[]): void {
+/**
+ * Replaces everything in an element; what has the name of what had the focus gets it again.
+ *
+ * A control that `draw` puts into a new place has lost the focus by then, so it is called afterwards.
+ */
+export function redraw(element: HTMLElement, draw: () => Child): void {
   const name = focusName(focusedIn(element));
-  fill(element, children);
+  fill(element, [draw()]);
   if (name) focusOn(element, name);
 }
 

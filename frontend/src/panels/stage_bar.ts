@@ -92,7 +92,7 @@ export class StageBar {
           this.show({ ...lookedAt(stages), compared: compared === "" ? "below" : compared, beside: true }),
         ),
       ]);
-    redraw(this.choices, [
+    redraw(this.choices, () => [
       stage,
       this.unchangedIn(stages).length > 0 && this.filter(),
       comparison,

@@ -40,7 +40,7 @@ export class AxesControls {
     this.element.hidden = shape.length < 3;
     if (this.element.hidden) return fill(this.element);
     const others = shape.flatMap((size, d) => (d === axes.rows || d === axes.columns || size < 2 ? [] : [d]));
-    redraw(this.element, [
+    redraw(this.element, () => [
       !isFixed && this.select("rows", "Rows"),
       !isFixed && this.select("columns", "Columns"),
       others.map((d) => (isFixed ? this.place(d) : this.field(d))),

@@ -170,7 +170,7 @@ export class ValueSection {
         ],
       );
     const shape = h("code.fxi-muted", `(${chosen.shape.join(", ")}) ${chosen.dtype}${sizeOf(chosen)}`);
-    redraw(this.choice, select, buttons, shape);
+    redraw(this.choice, () => [select, buttons, shape]);
   }
 
   /** What is compared is shown along the same axes and at the same index, if it has them. */

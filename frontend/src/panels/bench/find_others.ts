@@ -44,7 +44,7 @@ export class FindOthers {
   private readonly names = h("datalist", { id: `fxi-functions-${(lists += 1)}` });
   private readonly field = h("input", {
     ...{ type: "text", "aria-label": "Replace by", placeholder: "F.silu", list: this.names.id },
-    ...{ spellcheck: "false", autocomplete: "off" },
+    ...{ spellcheck: "false", autocomplete: "off", "data-focus": "replacement" },
     onkeydown: (event: KeyboardEvent) => event.key !== "Escape" && event.stopPropagation(),
   });
   readonly element = h("section.fxi-bench", { "aria-label": "Find others", hidden: true }, [
@@ -128,7 +128,7 @@ export class FindOthers {
         ),
       iconButton("close", "Close", () => this.actions.close(), "Esc"),
     ]);
-    redraw(this.body, found && this.places(found));
+    redraw(this.body, () => found && this.places(found));
   }
 
   private places({ pattern, source, chips, modules, replaced }: OthersFound): Child {
