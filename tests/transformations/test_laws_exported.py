@@ -22,22 +22,14 @@ GRAPHS = settings.default.max_examples if IS_FUZZ else 2
 """How many graphs there are; the profile ``fuzz`` takes as many as are asked for."""
 
 
-TRIED = []
-"""The graphs so far: hypothesis varies those that it likes beyond the number that is asked for."""
-
-
 @settings(max_examples=GRAPHS, phases=(Phase.generate,))  # to shrink one would take minutes
-@given(st.data())
-def test_laws_hold_for_graphs_of_torch_export(data):
-    if len(TRIED) >= GRAPHS:
-        return
-    recipe = data.draw(recipes(exported=True))
+@given(recipes(exported=True), NAMES, st.data())
+def test_laws_hold_for_graphs_of_torch_export(recipe, names, data):
     event(recipe.dialect)
-    for name in data.draw(NAMES):
+    for name in names:
         drawn, statement = LAWS[name]
         statement(recipe, *(data if is_data(each) else data.draw(each) for each in drawn))
         EXAMPLES[f"{name} ({recipe.dialect})"] += 1
-    TRIED.append(recipe)
 
 
 def is_data(strategy: st.SearchStrategy) -> bool:
