@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Compiled once and kept, also where the environment (an image of a container, often) asks Python not to: tests and
+# kernels start some hundred processes, and each would compile torch for 5 seconds.
+export PYTHONDONTWRITEBYTECODE :=
 # Compiled are only those of the 19,000 files of packages that are imported, when they are.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 

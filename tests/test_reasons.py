@@ -1,6 +1,7 @@
 """Reasons: every code is used, and gets the details that its words name."""
 
 import ast
+import functools
 from pathlib import Path
 from string import Formatter
 
@@ -9,15 +10,18 @@ import pytest
 import fxlab
 from fxlab.reasons import Reason, Refusal
 
-# ``Reason.NAME(...)``, or given to a function with the details: ``fail(Reason.NAME, ...)``.
-USED = [
-    (part.attr, {keyword.arg for keyword in node.keywords})
-    for file in sorted(Path(fxlab.__file__).parent.rglob("*.py"))
-    for node in ast.walk(ast.parse(file.read_text("utf-8")))
-    if isinstance(node, ast.Call)
-    for part in (node.func, *node.args)
-    if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "Reason"
-]
+
+@functools.cache
+def used() -> list[tuple[str, set[str | None]]]:
+    """``Reason.NAME(...)``, or given to a function with the details: ``fail(Reason.NAME, ...)``."""
+    return [
+        (part.attr, {keyword.arg for keyword in node.keywords})
+        for file in sorted(Path(fxlab.__file__).parent.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        for part in (node.func, *node.args)
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "Reason"
+    ]
 
 
 def details(reason: Reason) -> set[str]:
@@ -26,7 +30,7 @@ def details(reason: Reason) -> set[str]:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_is_given_the_details_that_its_words_name(reason):
-    given = [keywords for name, keywords in USED if name == reason.name]
+    given = [keywords for name, keywords in used() if name == reason.name]
     assert given
     for keywords in given:
         assert keywords == details(reason) or None in keywords  # **details
