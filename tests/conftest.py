@@ -1,6 +1,8 @@
 import logging
 import os
 
+# When it is first imported it loads a profile of hypothesis (50 examples on CI, else 10): here, before ours.
+import torch.testing._internal.common_utils  # noqa: F401
 from hypothesis import HealthCheck, Phase, settings
 from laws import EXAMPLES
 

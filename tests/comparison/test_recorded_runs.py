@@ -89,6 +89,13 @@ def test_a_run_names_values_modules_lines_and_leaves_the_model_alone(model, reco
     assert read.index("add_") < read.index("after_write") < read.index("native_layer_norm")
 
 
+def test_only_the_second_run_rounds_its_results_again(model, record):
+    table = read_run(record(model)).table
+    assert 0 < table.loc["gelu_2", "moved"] < 1e-5
+    logits = model(X)["logits"].detach().double()
+    assert table.iloc[-1]["mean"] == pytest.approx(float(logits.mean()), rel=1e-12)
+
+
 def test_two_runs_part_where_the_mistake_is(model, record):
     before, same, wrong = (
         record(model),
