@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 import pytest
 import torch
@@ -108,6 +110,16 @@ def test_whatever_a_pass_raises_the_session_is_as_it_was(error):
     assert page.inspector._shown_status["busy"] is None
     page.switches(MERGE, False)
     assert not session.applied
+
+
+def test_an_error_of_a_million_letters_is_cut_off_wherever_it_is_shown():
+    p = RaiseMidway(ValueError("x" * 1_000_000))
+    page = Page(Inspector(make_session(p)))
+    page.switches(p, True)
+    shown = page.card(p)["error"]
+    assert shown["text"].startswith("ValueError: xxx")
+    assert shown["traceback"]
+    assert len(json.dumps(shown)) < 50_000
 
 
 def test_an_interruption_is_named(session: Session):
