@@ -102,12 +102,17 @@ class Regions(nn.Module):
         return outside, inside, self.a(x) @ table, x @ low_table.float(), *low, attention
 
 
-@pytest.mark.parametrize("pass_", [cls() for cls in available()], ids=lambda pass_: pass_.name)
-def test_regions_of_autocast_stay_what_they_are(pass_):
+@pytest.fixture(scope="module")
+def regions():
     model, x = Regions(), torch.randn(2, 8, 8)
-    gm = fxlab.symbolic_trace(model, (x,))
+    return fxlab.symbolic_trace(model, (x,)), x, model(x)
+
+
+@pytest.mark.parametrize("pass_", [cls() for cls in available()], ids=lambda pass_: pass_.name)
+def test_regions_of_autocast_stay_what_they_are(pass_, regions):
+    gm, x, expected = regions
+    gm = copy.deepcopy(gm)
     before = snapshot(gm)
-    expected = model(x)
     assert_close(pass_(gm)(x), expected)
     for actual, output in zip(gm(x), expected, strict=True):
         assert actual.dtype == output.dtype
@@ -115,8 +120,8 @@ def test_regions_of_autocast_stay_what_they_are(pass_):
     assert_is(gm, before)
 
 
-def test_what_autocast_computes_in_another_dtype_is_no_repetition():
-    gm = fxlab.symbolic_trace(Regions(), (torch.randn(2, 8, 8),))
+def test_what_autocast_computes_in_another_dtype_is_no_repetition(regions):
+    gm = copy.deepcopy(regions[0])
     products = [node for node in gm.graph.nodes if "matmul" in node.name]
     EliminateCommonSubexpressions()(RemoveDeadCode()(gm))
     assert [node for node in gm.graph.nodes if "matmul" in node.name] == products
