@@ -65,7 +65,9 @@ def background(of: Locator) -> str:
     return f"#{red:02x}{green:02x}{blue:02x}"
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(
+    "theme", [pytest.param(t, marks=() if t == "vscode-light" else pytest.mark.weekly) for t in THEMES]
+)
 def test_it_works_in_vs_code(webview: WebviewPage, theme: str) -> None:
     webview.set_theme(theme)
     webview.run(MODEL)
