@@ -163,7 +163,13 @@ def pulled_back(function, *primals, **options):
     return output, pull(torch.utils._pytree.tree_map(torch.cos, output)), others
 
 
+def as_often_as_positive(positions):
+    chosen = positions[positions > 0]
+    return (chosen.new_ones(chosen.shape[0] * positions.shape[0]).sum() * chosen).sum()
+
+
 DERIVATIVES = {
+    "of a size of inside times one of outside": lambda m, x: torch.func.grad(as_often_as_positive)(x),
     "grad": lambda m, x: torch.func.grad(m.energy)(x),
     "of several arguments": lambda m, x: torch.func.grad(lambda a, b: (m.inner(a) * b).sum(), (0, 1))(
         x, x[:, :1]
