@@ -294,7 +294,10 @@ def is_installed(module: Any) -> bool:
 
 
 class TestMap:
-    """Tests by the lines that they run, the fastest first; those of the mirrored file before others."""
+    """Tests by the lines that they run, the fastest first; those of the mirrored file before others.
+
+    Of a parametrized test each instance has its turn after the first ones of all tests.
+    """
 
     def __init__(self, folder: Path) -> None:
         kept = json.loads((folder / "tests.json").read_text())
@@ -310,7 +313,14 @@ class TestMap:
         statement = max((start for start in lines if start <= line), default=line)
         here = self.of_lines(file, [statement]) or self.of_lines(file, lines)
         chosen: list[str] = []
+        # One instance of each test before others of the same: they would take up the time.
+        met: Counter[str] = Counter()
+        turns: list[tuple[int, str]] = []
         for name in sorted(here, key=lambda name: self.rank(name, file)):
+            function = name.partition("[")[0]
+            turns.append((met[function], name))
+            met[function] += 1
+        for _, name in sorted(turns, key=lambda turn: turn[0]):
             if chosen and self.seconds[name] > seconds:
                 continue
             seconds -= self.seconds[name]
