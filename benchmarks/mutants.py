@@ -314,13 +314,10 @@ class TestMap:
         here = self.of_lines(file, [statement]) or self.of_lines(file, lines)
         chosen: list[str] = []
         # One instance of each test before others of the same: they would take up the time.
-        met: Counter[str] = Counter()
-        turns: list[tuple[int, str]] = []
-        for name in sorted(here, key=lambda name: self.rank(name, file)):
-            function = name.partition("[")[0]
-            turns.append((met[function], name))
-            met[function] += 1
-        for _, name in sorted(turns, key=lambda turn: turn[0]):
+        instances: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        ranked = sorted(here, key=lambda name: self.rank(name, file))
+        turns = {name: next(instances[name.partition("[")[0]]) for name in ranked}
+        for name in sorted(ranked, key=turns.__getitem__):
             if chosen and self.seconds[name] > seconds:
                 continue
             seconds -= self.seconds[name]
