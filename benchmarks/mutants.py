@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import ast
-import builtins
+import bisect
 import contextlib
 import functools
 import importlib
@@ -30,13 +30,13 @@ import random
 import resource
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+import coverage
 import pytest
 
 # Torch would import fxlab, which each fork is to import itself.
@@ -210,82 +210,52 @@ class Durations:
 
 
 class Lines(Durations):
-    """A plugin that also keeps which lines each test runs, those of its fixtures included.
+    """A plugin that also keeps in which of coverage's contexts a test's lines run: its own, its fixtures'."""
 
-    Each statement is preceded by one that sets a byte: unlike a tracer, that hardly takes time. Dynamo does
-    not compile these, so tests that compile fail here; `control` tells whether they fail without a mutant.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, measured: coverage.Coverage) -> None:
         super().__init__()
-        self.starts: dict[str, int] = {}
-        total = 0
-        for file in sorted((ROOT / CODE).rglob("*.py")):
-            self.starts[str(file)] = total
-            total += len(file.read_text().splitlines()) + 1
-        self.hits = builtins.__hits__ = bytearray(total)  # type: ignore[attr-defined]
-        self.fixtures: dict[Any, bytes] = {}
-        self.rows: dict[str, Any] = {}
-        sys.meta_path.insert(0, Planted(self.marked))
+        self.measured = measured
+        self.context = ""
+        self.fixtures: dict[Any, str] = {}
+        self.contexts: dict[str, list[str]] = {}
 
-    def marked(self, path: str) -> ast.Module | None:
-        if path not in self.starts:
-            return None
-        tree = ast.parse(Path(path).read_text())
-        for node in list(ast.walk(tree)):
-            for name in ("body", "orelse", "finalbody"):
-                if isinstance(statements := getattr(node, name, None), list):
-                    setattr(node, name, list(self.with_marks(statements, self.starts[path])))
-        return tree
-
-    def with_marks(self, statements: list[ast.stmt], start: int) -> Iterator[ast.stmt]:
-        for statement in statements:
-            if not is_text_or_future(statement):
-                (mark,) = ast.parse(f"__hits__[{start + statement.lineno}] = 1").body
-                for part in ast.walk(mark):
-                    ast.copy_location(part, statement)
-                yield mark
-            yield statement
+    @contextlib.contextmanager
+    def within(self, context: str) -> Iterator[None]:
+        before, self.context = self.context, context
+        self.measured.switch_context(context)
+        try:
+            yield
+        finally:
+            self.context = before
+            self.measured.switch_context(before)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
         # Made for one test, a module's fixture is used by others, too.
-        before, self.hits[:] = bytes(self.hits), bytes(len(self.hits))
-        try:
+        context = self.fixtures[fixturedef] = f"fixture {len(self.fixtures)}"
+        with self.within(context):
             return (yield)
-        finally:
-            self.fixtures[fixturedef] = bytes(self.hits)
-            self.hits[:] = union([before, self.hits])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:
-        self.hits[:] = bytes(len(self.hits))
-        result = yield
+        with self.within(item.nodeid):
+            result = yield
         used = itertools.chain(*item._fixtureinfo.name2fixturedefs.values())
         made = [self.fixtures[fixture] for fixture in used if fixture in self.fixtures]
-        self.rows[item.nodeid] = np.packbits(np.frombuffer(union([self.hits, *made]), np.bool_))
+        self.contexts[item.nodeid] = [item.nodeid, *made]
         return result
-
-
-def union(hits: Sequence[bytes | bytearray]) -> bytes:
-    return bytes(np.bitwise_or.reduce([np.frombuffer(some, np.uint8) for some in hits]))
-
-
-def is_text_or_future(statement: ast.stmt) -> bool:
-    """Whether a statement has to come first: a docstring, or an import from __future__."""
-    if isinstance(statement, ast.ImportFrom):
-        return statement.module == "__future__"
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def make_map(folder: Path, more: list[str]) -> None:
     """Run the tests once and keep which lines each runs."""
-    plugin = Lines()
-    pytest.main([*PYTEST, *TESTS, *QUICK, *more], plugins=[plugin])
+    measured = coverage.Coverage(str(folder / "lines"), config_file=False, source=[str(ROOT / CODE)])
+    measured.erase()
+    plugin = Lines(measured)
+    with measured.collect():
+        pytest.main([*PYTEST, *TESTS, *QUICK, *more], plugins=[plugin])
+    measured.save()
     modules = sorted(name for name, module in sys.modules.items() if is_installed(module))
-    kept = {"seconds": plugin.seconds, "modules": modules, "starts": plugin.starts}
-    kept["tests"] = list(plugin.rows)
-    np.save(folder / "lines.npy", np.stack(list(plugin.rows.values())))
+    kept = {"seconds": plugin.seconds, "modules": modules, "contexts": plugin.contexts}
     (folder / "tests.json").write_text(json.dumps(kept, indent=1))
 
 
@@ -301,17 +271,19 @@ class TestMap:
 
     def __init__(self, folder: Path) -> None:
         kept = json.loads((folder / "tests.json").read_text())
-        self.lines = np.load(folder / "lines.npy")
-        self.names: list[str] = kept["tests"]
-        self.starts: dict[str, int] = kept["starts"]
+        self.measured = coverage.CoverageData(str(folder / "lines"))
+        self.measured.read()
         self.seconds: dict[str, float] = kept["seconds"]
         self.modules: list[str] = kept["modules"]
+        self.tests_of: defaultdict[str, set[str]] = defaultdict(set)
+        for name, contexts in kept["contexts"].items():
+            for context in contexts:
+                self.tests_of[context].add(name)
 
     def tests(self, file: str, line: int, seconds: float) -> list[str]:
         """Return tests that run a line, as many as fit in some time; of an import, those of its file."""
-        lines = statement_lines(file)
-        statement = max((start for start in lines if start <= line), default=line)
-        here = self.of_lines(file, [statement]) or self.of_lines(file, lines)
+        contexts = self.measured.contexts_by_lineno(str(ROOT / file))
+        here = self.of_lines(contexts, statement(file, line)) or self.of_lines(contexts, contexts)
         chosen: list[str] = []
         # One instance of each test before others of the same: they would take up the time.
         instances: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
@@ -324,12 +296,9 @@ class TestMap:
             chosen.append(name)
         return chosen
 
-    def of_lines(self, file: str, lines: Sequence[int]) -> set[str]:
-        found: set[str] = set()
-        for place in (self.starts[str(ROOT / file)] + line for line in lines):
-            runs = self.lines[:, place // 8] >> (7 - place % 8) & 1
-            found |= {self.names[row] for row in runs.nonzero()[0]}
-        return found & self.seconds.keys()
+    def of_lines(self, contexts: dict[int, list[str]], lines: Iterable[int]) -> set[str]:
+        every = {context for line in lines for context in contexts.get(line, ())}
+        return set().union(*(self.tests_of[context] for context in every)) & self.seconds.keys()
 
     def rank(self, name: str, file: str) -> float:
         return self.seconds[name] * (0.2 if is_mirrored(name.partition("::")[0], file) else 1)
@@ -338,10 +307,12 @@ class TestMap:
         return [name for name in self.seconds if is_mirrored(name.partition("::")[0], file)]
 
 
-@functools.cache
-def statement_lines(file: str) -> list[int]:
+def statement(file: str, line: int) -> range:
+    """Return the lines of the statement that a line is part of."""
     tree = ast.parse((ROOT / file).read_text())
-    return sorted({node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)})
+    starts = sorted({node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)})
+    start = bisect.bisect(starts, line)
+    return range(starts[start - 1] if start else line, starts[start] if start < len(starts) else line + 1)
 
 
 def is_mirrored(test: str, file: str) -> bool:
@@ -356,26 +327,27 @@ def is_mirrored(test: str, file: str) -> bool:
 
 
 class Planted(MetaPathFinder):
-    """Imports files with another text, or tree; `change` returns that of a path, or none."""
+    """Imports one file with another text."""
 
-    def __init__(self, change: Callable[[str], Any]) -> None:
-        self.change = change
+    def __init__(self, file: str, text: str) -> None:
+        self.path = str(ROOT / file)
+        self.text = text
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path, target) if fullname.split(".")[0] == CODE else None
-        if spec and spec.origin and (changed := self.change(spec.origin)):
-            spec.loader = ChangedFile(fullname, spec.origin, changed)
+        if spec and spec.origin == self.path:
+            spec.loader = ChangedFile(fullname, self.path, self.text)
             return spec
         return None
 
 
 class ChangedFile(SourceFileLoader):
-    def __init__(self, name: str, path: str, changed: Any) -> None:
+    def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
-        self.changed = changed
+        self.text = text
 
     def get_code(self, fullname: str) -> Any:
-        return compile(self.changed, self.path, "exec", dont_inherit=True)
+        return compile(self.text, self.path, "exec", dont_inherit=True)
 
 
 def run(tests: list[str], seconds: float, planted: tuple[str, str] | None, first: bool = True) -> list[str]:
@@ -394,7 +366,7 @@ def run(tests: list[str], seconds: float, planted: tuple[str, str] | None, first
             if planted:
                 # Before pytest, which imports the files whose docstrings are tests itself.
                 file, text = planted
-                sys.meta_path.insert(0, Planted(lambda path: text if path == str(ROOT / file) else None))
+                sys.meta_path.insert(0, Planted(file, text))
                 importlib.import_module(file.removesuffix(".py").replace("/", ".").removesuffix(".__init__"))
             plugin = Durations()
             status = int(pytest.main([*PYTEST, *(["-x"] if first else []), *tests], plugins=[plugin]))
