@@ -1,9 +1,8 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { PassList, type PassActions } from "../src/panels/passes/pass_list";
-import type { Kernel } from "../src/viewer/kernels/kernel";
 import { pass } from "./passes";
 import type { Option, Pass } from "../src/base/wire";
-import { FileWatch } from "../src/viewer/kernels/widget_kernel";
+import { FileWatch, WidgetKernel } from "../src/viewer/kernels/widget_kernel";
 
 const actions = Object.fromEntries(
   ["send", "choose", "limit", "jump", "list"].map((name) => [name, vi.fn()]),
@@ -38,7 +37,7 @@ describe("a pass whose file has changed", () => {
     const state = { passes: { hasFiles: true }, status: { busy: null } };
     let answer = (): void => {};
     const ask = vi.fn(() => new Promise<void>((resolve) => (answer = resolve)));
-    const watch = new FileWatch({ state, ask } as unknown as Kernel);
+    const watch = new FileWatch({ state, ask } as unknown as WidgetKernel);
     await vi.advanceTimersByTimeAsync(10_000);
     expect(ask).toHaveBeenCalledExactlyOnceWith({ type: "look-at-files" });
     answer();
@@ -51,6 +50,23 @@ describe("a pass whose file has changed", () => {
     state.passes.hasFiles = true;
     await vi.advanceTimersByTimeAsync(10_000);
     expect(ask).toHaveBeenCalledTimes(2);
+    vi.useRealTimers();
+  });
+
+  it("is no longer looked for when the notebook is closed", async () => {
+    vi.useFakeTimers();
+    const values: Record<string, unknown> = { _shown_passes: { hasFiles: true }, _shown_status: {} };
+    const closed = vi.fn(() => {
+      throw new Error("Cannot send");
+    });
+    const set = (name: string, value: unknown): unknown => (values[name] = value);
+    const widget = { get: (name: string) => values[name], set, on: () => {}, send: closed };
+    const kernel = new WidgetKernel(widget as never);
+    new FileWatch(kernel);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(closed).toHaveBeenCalledOnce();
+    expect(values["_shown_status"]).toHaveProperty("error.title", "The kernel has stopped");
+    await expect(kernel.ask({ type: "candidates" }), "whoever asks hears of it").rejects.toThrow();
     vi.useRealTimers();
   });
 });

@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headless_chromium import launched
@@ -33,14 +34,22 @@ def lab(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[
         yield running
 
 
-@pytest.fixture(scope="module")
-def lab_page(browser: object, lab: object) -> Iterator[object]:
-    """A page; afterwards it must have asked no host but this one, and raised no error."""
+@pytest.fixture(scope="session")
+def only_page(browser: Browser, lab: object) -> Iterator[object]:
     from lab_page import LabPage
 
-    context = browser.new_context(viewport={"width": 1600, "height": 1050})  # type: ignore[attr-defined]
-    page = LabPage(context.new_page(), lab.url)  # type: ignore[attr-defined]
-    yield page
+    context = browser.new_context()
+    yield LabPage(context.new_page(), lab.url)  # type: ignore[attr-defined]
     context.close()
-    assert page.requested_hosts == {"127.0.0.1"}
+
+
+@pytest.fixture(scope="module")
+def lab_page(only_page: object) -> Iterator[object]:
+    """The page of all modules, one after the other; none may ask another host, or raise an error."""
+    page: Any = only_page
+    page.page.set_viewport_size({"width": 1600, "height": 1050})
+    page.requested_hosts.clear()
+    page.page_errors.clear()
+    yield page
+    assert page.requested_hosts <= {"127.0.0.1"}
     assert page.page_errors == []

@@ -34,8 +34,25 @@ class LabPage:
         page.set_default_timeout(30_000)
 
     def open(self, notebook: str) -> None:
-        """Open a notebook, without the file browser beside it."""
+        """Open a notebook in place of others, in the JupyterLab that the page shows if it shows one.
+
+        Kernels go on, and a notebook that was open before has its own again.
+        """
+        if self.page.evaluate("() => Boolean(window.jupyterapp)"):
+            self.page.evaluate("() => [...window.jupyterapp.shell.widgets('main')].forEach(e => e.dispose())")
+            self.command("docmanager:open", path=notebook)
+            self._wait_for_kernel()
+        else:
+            self.load(notebook)
+
+    def load(self, notebook: str) -> None:
+        """Load JupyterLab anew with a notebook, without the file browser beside it."""
         self.page.goto(f"{self._url}/lab/tree/{notebook}?reset")
+        self._wait_for_kernel()
+        if self.page.locator("#jp-left-stack:not(.lm-mod-hidden)").count():
+            self.command("application:toggle-left-area")
+
+    def _wait_for_kernel(self) -> None:
         self.page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=SLOW_MS)
         self.page.wait_for_function(
             "() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.connectionStatus"
@@ -43,8 +60,6 @@ class LabPage:
             timeout=SLOW_MS,
         )
         self.wait_until_idle()
-        if self.page.locator("#jp-left-stack:not(.lm-mod-hidden)").count():
-            self.command("application:toggle-left-area")
 
     def command(self, name: str, **arguments: Any) -> None:
         """Run a command of JupyterLab."""

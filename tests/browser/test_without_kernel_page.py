@@ -59,7 +59,7 @@ def look_around(page: LabPage, inspector: Locator) -> None:
 
 def test_it_answers_while_a_cell_runs_and_after_the_kernel_is_gone(lab: JupyterLab, page: LabPage) -> None:
     lab.write("busy.ipynb", MODEL, SLEEP)
-    page.open("busy.ipynb")
+    page.load("busy.ipynb")
     page.run_all()
     inspector = page.inspector(0)
     look_around(page, inspector)
@@ -90,7 +90,7 @@ def test_it_answers_while_a_cell_runs_and_after_the_kernel_is_gone(lab: JupyterL
     expect(picture).to_be_hidden()
     page.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     page.page.wait_for_timeout(1000)
-    page.open("busy.ipynb")
+    page.load("busy.ipynb")
     expect(picture).to_be_visible()
     expect(error).to_be_attached()
     expect(error).to_be_hidden()
@@ -101,13 +101,13 @@ def test_a_saved_notebook_is_alive_where_widgets_are_and_a_picture_elsewhere(
     lab: JupyterLab, page: LabPage
 ) -> None:
     lab.write("saved.ipynb", MODEL)
-    page.open("saved.ipynb")
+    page.load("saved.ipynb")
     page.page.evaluate(
         "([plugin, raw]) => window.jupyterapp.serviceManager.settings.save(plugin, raw)",
         [SAVE_STATE, '{"saveState": true}'],
     )
     page.page.reload()
-    page.open("saved.ipynb")
+    page.load("saved.ipynb")
     page.run_all()
     inspector = page.inspector(0)
     page.settle(inspector)
@@ -122,7 +122,7 @@ def test_a_saved_notebook_is_alive_where_widgets_are_and_a_picture_elsewhere(
     (cell,) = written["cells"]
     assert "No pass is on" in str(cell["outputs"][0]["data"]["text/html"])
 
-    page.open("saved.ipynb")
+    page.load("saved.ipynb")
     look_around(page, page.inspector(0))
     page.screenshot("inspector-in-a-saved-notebook", page.inspector(0))
 
@@ -139,6 +139,6 @@ def test_where_the_browser_runs_no_workers_the_kernel_lays_graphs_out(lab: Jupyt
         };"""
     )
     lab.write("without_workers.ipynb", MODEL)
-    page.open("without_workers.ipynb")
+    page.load("without_workers.ipynb")
     page.run_all()
     look_around(page, page.inspector(0))

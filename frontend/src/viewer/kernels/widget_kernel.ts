@@ -21,6 +21,7 @@ const traitOf = (name: string): string => (name === "height" ? name : `_shown_${
 export class WidgetKernel implements Kernel {
   readonly isFixed = false;
   data = new Data();
+  isLost = false;
   private readonly name = Math.random().toString(36).slice(2);
   private readonly waiting = new Map<string, Waiting>();
   private requests = 0;
@@ -77,12 +78,20 @@ export class WidgetKernel implements Kernel {
 
   ask(message: Asked): Promise<Answer> {
     const request = `${this.name}-${(this.requests += 1)}`;
-    this.widget.send({ ...message, request });
-    return new Promise((resolve, reject) => this.waiting.set(request, { resolve, reject }));
+    return new Promise((resolve, reject) => {
+      this.waiting.set(request, { resolve, reject });
+      try {
+        this.widget.send({ ...message, request });
+      } catch {
+        // The notebook was closed, or its kernel is gone.
+        this.lose();
+      }
+    });
   }
 
   /** The kernel has stopped: nothing will come of what was asked, and whoever asked hears of it. */
   lose(): void {
+    this.isLost = true;
     for (const { reject } of this.waiting.values()) reject(new ShownError());
     this.waiting.clear();
     const text = "What is shown can still be looked at. Run the cell again to switch passes or measure.";
@@ -134,13 +143,14 @@ export class FileWatch {
   private isAsking = false;
   private readonly timer = setInterval(() => void this.look(), EVERY_MS);
 
-  constructor(private readonly kernel: Kernel) {}
+  constructor(private readonly kernel: WidgetKernel) {}
 
   dispose(): void {
     clearInterval(this.timer);
   }
 
   private async look(): Promise<void> {
+    if (this.kernel.isLost) return this.dispose();
     const { passes, status } = this.kernel.state;
     if (this.isAsking || document.hidden || !passes.hasFiles || status.busy) return;
     this.isAsking = true;
