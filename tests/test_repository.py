@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 
 import fxlab
@@ -31,6 +30,9 @@ FILES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("schema", FILES)
 def test_files_are_of_their_schemas(schema: str) -> None:
+    # Here: it takes seconds, in each process that collects tests.
+    from check_jsonschema import main as check_jsonschema
+
     folder, names = FILES[schema]
     files = sorted((ROOT / folder).glob(names))
     assert files
