@@ -83,13 +83,15 @@ def transformed(
         except Exception as error:  # a foreign pass may raise anything
             notes.append(f"{pass_.name} raised {type(error).__name__}: {str(error)[:200]}")
             continue
-        if trains and any(id(tensor) not in own for _, _, _, tensor in _held(stage)):
+        has_new = any(id(tensor) not in own for _, _, _, tensor in _held(stage))
+        if trains and has_new:
             notes.append(
                 f"{pass_.name} computes new weights, which an optimizer would not train; "
                 "under torch.no_grad() it is applied"
             )
             continue
-        if pass_.get_transformed_nodes(stage):
+        # Marks are the pass's word: one may write weights, or change nodes, and mark none.
+        if has_new or pass_.get_transformed_nodes(stage) or str(stage.graph) != str(module.graph):
             names.append(pass_.name)
             module = stage
     makes_tensors = shared.share(module, own)

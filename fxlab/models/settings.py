@@ -120,7 +120,7 @@ _USUAL: dict[str, Any] = {
     "cudnn_enabled": True,
     "cudnn_deterministic": False,
     "mkldnn_enabled": True,
-    "deterministic_algorithms": False,
+    "deterministic_debug_mode": 0,
     "default_dtype": torch.float32,
     **{f"{name}_fp32_precision": usual for name, usual in _PRECISIONS.items()},
     **{f"{backend}_autocast": False for backend in ("cpu", "cuda", "mps", "xpu")},
@@ -203,6 +203,7 @@ def _functions() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
         )
     return found | {
         "num_threads": (torch.get_num_threads, torch.set_num_threads),
+        "deterministic_debug_mode": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
         "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
         "default_device": (torch.get_default_device, _set_default_device),
     }
@@ -212,7 +213,7 @@ def _setter(name: str) -> Callable[[Any], Any] | None:
     """Return the function that sets a setting; ``None`` if there is none, or it is not about numbers."""
     setters = (f"_set_{name}", f"_set_sdp_use_{name.removesuffix('_sdp_enabled')}")
     setter: Any = next((getattr(torch._C, each) for each in setters if hasattr(torch._C, each)), None)
-    if name.startswith(_NO_NUMBERS) or setter is None:
+    if name.startswith(_NO_NUMBERS) or name == "deterministic_algorithms" or setter is None:
         return None
     try:
         getattr(torch._C, f"_get_{name}")()
@@ -220,8 +221,6 @@ def _setter(name: str) -> Callable[[Any], Any] | None:
         return None
     except RuntimeError:  # there is no single value
         pass
-    if name == "deterministic_algorithms":
-        return lambda is_on: setter(is_on, warn_only=torch.is_deterministic_algorithms_warn_only_enabled())
     return lambda value: setter(*value) if isinstance(value, tuple) else setter(value)
 
 

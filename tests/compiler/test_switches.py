@@ -44,6 +44,12 @@ def test_a_pass_that_is_off_leaves_its_change_out_and_undo_brings_it_back(sessio
     assert not session.is_on(name)
 
 
+def test_a_pass_is_judged_on_other_inputs_as_well(session):
+    found = session.verdict("joint/remove_noop_ops", variants=True)
+    assert found.agrees
+    assert len(found.by_inputs) > 1
+
+
 def test_what_cannot_be_switched_off_says_why(session):
     with pytest.raises(ValueError, match="AOTAutograd cannot be switched off: it writes the graph in ATen"):
         session.revert("AOTAutograd")

@@ -42,6 +42,35 @@ def as_model(model, x, *passes):
     return session.as_model()
 
 
+class Doubled(fxlab.Transformation):
+    def transform(self, graph_module):
+        for parameter in graph_module.parameters():
+            parameter.data.mul_(2)
+        return graph_module
+
+
+class Tanhs(fxlab.Transformation):
+    def transform(self, graph_module):
+        for node in graph_module.graph.find_nodes(op="call_method", target="relu"):
+            node.target = "tanh"
+        return graph_module
+
+
+@pytest.mark.parametrize("pass_", [Doubled(), Tanhs()], ids=["weights", "nodes"])
+def test_a_pass_that_marks_nothing_is_used_and_writes_weights_of_its_own(pass_):
+
+    torch.manual_seed(0)
+    model, x = Block().eval(), torch.randn(3, 4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    session = fxlab.Session(model, x, passes=[pass_])
+    session.apply(pass_)
+    with torch.no_grad():
+        fast = session.as_model(check=False)
+        assert torch.equal(fast(x), session.graph_module(x))
+        assert not torch.equal(fast(x), model(x))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def saved_elements(function):
     """Count what a function keeps for backward."""
     found = []

@@ -55,6 +55,14 @@ def test_each_table_is_made_of_the_original_and_of_what_is_on(page: Page, name: 
         json.dumps(page.inspector._shown_measured, allow_nan=False)
 
 
+def test_the_words_on_a_graph_count_its_nodes(page: Page):
+    assert measured(page, "graph-difference")["text"] == "The graph is identical to the original's."
+    page.switches(FUSE, True)
+    text, table = (measured(page, "graph-difference")[key] for key in ("text", "table"))
+    assert text.startswith(f"{table['total']} nodes differ from the original's: ")
+    assert table["total"] > 1
+
+
 def test_the_first_node_that_goes_wrong_is_named(page: Page):
     page.switches(FUSE, True)
     assert measured(page, "node-differences")["text"] == "No node differs by more than rounding."

@@ -1,6 +1,7 @@
 """A loop of transformed steps trains as an eager loop does, bit for bit."""
 
 import copy
+import math
 import warnings
 
 import pytest
@@ -20,6 +21,23 @@ OPTIMIZERS = {
     "fused momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
     "rmsprop": torch.optim.RMSprop,
 }
+
+
+class ByRoots(torch.optim.Optimizer):
+    """Writes that Python computes from the root of the learning rate, as noise is scaled."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.add_(parameter.grad, alpha=-math.sqrt(group["lr"]))
+
+
+OPTIMIZERS["roots of the rate"] = ByRoots
 
 
 def in_two_groups(parameters):

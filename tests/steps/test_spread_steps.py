@@ -94,6 +94,7 @@ def test_tensor_parallel_layers_reduce_and_placements_of_values_are_known(mesh):
     assert set(table["kind"]) == {"all_reduce"}
     assert set(table["pass"]) == {"forward", "backward"}
     overlay = source("placements").overlay(Subject(step))
+    assert overlay.title == "Placements"
     assert {"Shard(0) over dp", "Shard(1) over dp", "Replicate over dp"} <= set(overlay.values.values())
     describer = Describer(build_hierarchy(step), {})
     weight = next(node for node in step.graph.nodes if node.name == "blocks_0_down_weight")

@@ -295,6 +295,22 @@ def test_what_a_model_changes_around_it_is_as_it_was_and_told(kind):
     assert traced.meta["trace"].of_kind("attribute")
 
 
+@pytest.mark.parametrize("other", [True, False])
+def test_operators_that_are_not_deterministic_go_on_warning_and_raise_no_error(other):
+    class Sets(nn.Module):
+        def forward(self, x):
+            torch.use_deterministic_algorithms(other)
+            return x * 2
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        traced = fxlab.symbolic_trace(Sets(), X)
+        assert torch.get_deterministic_debug_mode() == 1
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [each.what for each in traced.meta["trace"].of_kind("attribute")] == ["deterministic_debug_mode"]
+
+
 @pytest.mark.parametrize(
     "holder", [torch.zeros(2), SimpleNamespace(tensor=torch.zeros(2)), nn.BatchNorm1d(8)]
 )

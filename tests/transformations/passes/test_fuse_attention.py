@@ -452,7 +452,7 @@ CAUSAL = {
     "buffer": lambda self, q: self.tril[None, None][:, :, : q.size(2), : q.size(2)] == 0,
     "buffer of booleans": lambda self, q: ~self.tril.bool()[..., 7 - q.size(2) :, : q.size(2)],
     "last rows": lambda self, q: (self.tril[7 - q.size(2) : 7, : q.size(2)] < 0.5)[None],
-    "made": lambda self, q: torch.tril(torch.ones(q.size(2), q.size(2))) == 0,
+    "made": lambda self, q: torch.tril(torch.ones(q.size(2), q.size(2))) <= 0,
     "made above": lambda self, q: torch.triu(torch.ones(q.size(2), q.size(2)), diagonal=1).bool(),
     "made of truth, inverted": lambda self, q: ~torch.ones(q.size(2), q.size(2), dtype=torch.bool).tril(),
     "made of truth": lambda self, q: torch.ones(q.size(2), q.size(2), dtype=torch.bool).tril().logical_not(),

@@ -21,6 +21,13 @@ OPTIMIZERS = {
         ],
         amsgrad=True,
     ),
+    # Each group multiplies by a number that is computed from its own rate.
+    "two decays": lambda model: torch.optim.AdamW(
+        [
+            {"params": [*model.parameters()][:3], "weight_decay": 0.5},
+            {"params": [*model.parameters()][3:], "weight_decay": 0.1},
+        ]
+    ),
     "Rprop": lambda model: torch.optim.Rprop(model.parameters()),  # with writes by index
 }
 

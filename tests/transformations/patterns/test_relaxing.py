@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -54,6 +56,23 @@ def test_a_number_is_captured_in_the_pattern_and_its_replacement(replacement):
         assert [node.name for node in pass_.get_transformed_nodes(changed)] != []
         torch.testing.assert_close(changed(X), torch.relu(X * 3))
         traced = fxlab.symbolic_trace(lambda x: torch.relu(x * 3), (X,))
+
+
+def test_a_number_that_the_pattern_captures_already_stays_one():
+    def pattern(x, factor: float):
+        return torch.relu((x * factor).abs().abs())
+
+    def replacement(x, factor: float):
+        return (x * factor).abs()
+
+    traced, every = found(
+        lambda x: torch.relu((x * 3).abs()), (X,), "relu", pattern, replacement, preserves_computation=True
+    )
+    assert every
+    for one in every:
+        assert "def pattern(x, factor: float):" in one.source
+        for pass_ in (one.pass_, rebuilt(one)):
+            assert pass_.get_transformed_nodes(pass_(copy.deepcopy(traced)))
 
 
 def test_a_call_may_be_missing_if_the_replacement_does_without_it():

@@ -1,5 +1,7 @@
 """A verdict on several inputs, of which the worst decides."""
 
+import math
+
 import pytest
 import torch
 from planted import Of, traced
@@ -121,6 +123,15 @@ def test_inputs_of_ones_own(several):
     found = verdict(a, b, variants=several)
     assert found.decided_by in ("inputs 2", "large")
     assert len(found.by_inputs) == 2
+
+
+def test_inputs_on_which_nothing_can_be_compared_decide_nothing_and_are_named():
+    a, b = graph_of(torch.clone, "x"), graph_of(lambda x: x * 1, "x")
+    found = verdict(a, b, variants={"numbers": {"x": X}, "none": {"x": X * math.nan}})
+    assert (found.status, found.decided_by) == ("same bits", "numbers")
+    assert found.not_compared.keys() == {"none"}
+    assert found.reason.endswith("(on all 1 inputs; with nothing to compare: none)")
+    assert verdict(a, b, variants=[{"x": X}, {"x": X + 1}]).not_compared == {}
 
 
 def test_an_iterator_in_place_of_inputs_is_one_over_several():
