@@ -1,6 +1,7 @@
 """The public names: each is in docs/reference.md once, with its signature, in one vocabulary."""
 
 import inspect
+import operator
 import os
 import re
 import subprocess
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 import fxlab
-from fxlab.other_names import OF_FXLAB
+from fxlab.other_names import OF_FXLAB, OF_SESSIONS
 
 ROOT = Path(__file__).parents[1]
 ENTRY = re.compile(r"^\.\. auto\w+:: ([\w.]+)\n(?:   :members: (.*)\n)?", re.M)
@@ -119,6 +120,15 @@ def test_the_names_of_passes_are_those_of_their_table():
     assert own | {name for name in passes.__all__ if name in OF_FXLAB} == {*passes.__all__}
     assert own.isdisjoint(OF_FXLAB)
     assert {cls.__name__ for cls in fxlab.transformations.available()} < {*passes.__all__}
+
+
+def test_what_other_names_stand_for_is_there():
+    for other in OF_FXLAB:
+        assert getattr(fxlab, other) is not None
+    session = fxlab.Session(torch.fx.symbolic_trace(nn.ReLU()), torch.ones(2))
+    for own in {*OF_SESSIONS.values()}:
+        owners = session, fxlab.CompileSession, fxlab
+        assert any(hasattr(owner, own) for owner in owners) or operator.attrgetter(own)(fxlab)
 
 
 def test_only_the_height_of_an_inspector_is_a_public_trait():

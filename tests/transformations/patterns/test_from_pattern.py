@@ -259,3 +259,13 @@ def test_the_factor_that_reads_the_other_is_the_misfit_in_either_order(reads_fir
     silu = fxlab.from_pattern(lambda x, s: x * torch.sigmoid(x) * s, lambda x, s: x * s, name="silu")
     (reason,) = fxlab.Session(Gated(), torch.randn(2, 4), passes=[silu]).why_not("silu")["reason"]
     assert reason.endswith("tanh is tanh, and the pattern has sigmoid there")
+
+
+def test_a_sum_that_others_read_as_well_is_opened():
+    def summed(a, b, c):
+        both = a + b
+        return torch.relu(both + c), both * 2
+
+    gm = fxlab.symbolic_trace(summed, (X, X, X))
+    (match,) = fxlab.find_matches(gm, lambda x, y, z: torch.relu(x + y + z))
+    assert {match[name].name for name in "xyz"} == {"a", "b", "c"}
