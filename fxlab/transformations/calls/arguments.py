@@ -18,10 +18,8 @@ _IGNORED = frozenset({
 """Arguments that do not change values computed without gradients."""
 
 
-RENAMED = {"input": "self", "training": "train", "axis": "dim", "keepdims": "keepdim", "size": "shape"}
-
-
 _IN_SCHEMAS = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
+RENAMED = _IN_SCHEMAS | {"training": "train", "size": "shape"}
 
 
 _Signature = tuple[list[str], dict[str, Any]]
