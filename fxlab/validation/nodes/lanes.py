@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.model_state import memory_of
+from fxlab.models.modes import Requirement
 from fxlab.models.running import Inputs, placeholder_values, seed_generators, takes_derivatives
 from fxlab.node_info import attribute_at
 from fxlab.operators import draws_random_numbers
@@ -82,7 +83,8 @@ class Lane:
             return True
         if node.op != "call_module":
             return draws_random_numbers(node)
-        return any(part.training for part in self.module.get_submodule(str(node.target)).modules())
+        called = self.module.get_submodule(str(node.target))
+        return not isinstance(called, Requirement) and any(part.training for part in called.modules())
 
 
 def give_the_same_draws(first: Lane, second: Lane, inputs: Inputs) -> None:

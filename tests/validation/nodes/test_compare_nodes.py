@@ -19,12 +19,20 @@ from fxlab import (
     first_divergence,
 )
 from fxlab.models.graph_module import share_tensors_copy
+from fxlab.validation.nodes import lanes
 from fxlab.validation.nodes.compare_nodes import _difference
 from fxlab.validation.nodes.lockstep_run import SideBySide
 
 
 def chain(length=3):
     return fx.symbolic_trace(nn.Sequential(*(nn.Linear(4, 4) for _ in range(length))).eval())
+
+
+def test_a_model_that_draws_nothing_is_not_run_to_see_what_it_draws(monkeypatch):
+    gm = fxlab.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), torch.ones(2, 4))
+    assert "evaluation_mode" in [node.name for node in gm.graph.nodes]
+    monkeypatch.setattr(lanes, "Runs", lambda *given: pytest.fail("It is run as a whole."))
+    assert not compare_nodes(gm, copy.deepcopy(gm), torch.ones(2, 4))["introduced"].any()
 
 
 def test_a_difference_is_introduced_at_one_node_and_accumulates_after_it():
