@@ -83,7 +83,8 @@ def transformed(
         except Exception as error:  # a foreign pass may raise anything
             notes.append(f"{pass_.name} raised {type(error).__name__}: {str(error)[:200]}")
             continue
-        has_new = any(id(tensor) not in own for _, _, _, tensor in _held(stage))
+        held = {id(tensor) for _, _, _, tensor in _held(module)}
+        has_new = any(id(tensor) not in held for _, _, _, tensor in _held(stage))
         if trains and has_new:
             notes.append(
                 f"{pass_.name} computes new weights, which an optimizer would not train; "

@@ -58,7 +58,6 @@ class Tanhs(fxlab.Transformation):
 
 @pytest.mark.parametrize("pass_", [Doubled(), Tanhs()], ids=["weights", "nodes"])
 def test_a_pass_that_marks_nothing_is_used_and_writes_weights_of_its_own(pass_):
-
     torch.manual_seed(0)
     model, x = Block().eval(), torch.randn(3, 4)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -69,6 +68,14 @@ def test_a_pass_that_marks_nothing_is_used_and_writes_weights_of_its_own(pass_):
         assert torch.equal(fast(x), session.graph_module(x))
         assert not torch.equal(fast(x), model(x))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_pass_that_does_nothing_after_one_with_new_weights_is_not_named():
+    model, x = Block().eval(), torch.randn(3, 4)
+    with torch.no_grad():
+        fast = as_model(model, x, MergeLinears(), fxlab.FuseAttention())
+        fast(x)
+    assert fast.graphs()["passes"].tolist() == ["merge-linears"]
 
 
 def saved_elements(function):
