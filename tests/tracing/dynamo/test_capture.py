@@ -114,6 +114,18 @@ def test_sizes_follow_the_inputs_where_dynamo_let_them():
         graph(torch.randn(7, 5))
 
 
+def test_sizes_that_dynamo_makes_inputs_are_read_from_the_tensors():
+    class Repeats(nn.Module):
+        def forward(self, x):
+            return x.reshape(x.shape[0] * 2, -1) * x.shape[0]
+
+    model = Repeats()
+    capture, _ = captured(model, X, dynamic=True)
+    graph, x = capture.graphs[0].graph_module, torch.randn(7, 4)
+    assert len(graph.graph.find_nodes(op="placeholder")) == 1
+    assert torch.equal(graph(x)[0], model(x))
+
+
 def test_other_sizes_are_refused_where_it_did_not():
     with pytest.raises(AssertionError, match=r"x\.shape\[0\]"):
         CAPTURE.graphs[0].graph_module(torch.randn(7, 4))
