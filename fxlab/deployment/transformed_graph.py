@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from fxlab.graphs.node_difference import is_same_graph
 from fxlab.models.graph_module import changed_copy
 from fxlab.models.running import Inputs
 from fxlab.transformations import Transformation
@@ -83,16 +84,14 @@ def transformed(
         except Exception as error:  # a foreign pass may raise anything
             notes.append(f"{pass_.name} raised {type(error).__name__}: {str(error)[:200]}")
             continue
-        held = {id(tensor) for _, _, _, tensor in _held(module)}
-        has_new = any(id(tensor) not in held for _, _, _, tensor in _held(stage))
-        if trains and has_new:
+        if trains and any(id(tensor) not in own for _, _, _, tensor in _held(stage)):
             notes.append(
                 f"{pass_.name} computes new weights, which an optimizer would not train; "
                 "under torch.no_grad() it is applied"
             )
             continue
         # Marks are the pass's word: one may write weights, or change nodes, and mark none.
-        if has_new or pass_.get_transformed_nodes(stage) or str(stage.graph) != str(module.graph):
+        if pass_.get_transformed_nodes(stage) or not is_same_graph(module, stage):
             names.append(pass_.name)
             module = stage
     makes_tensors = shared.share(module, own)

@@ -49,7 +49,7 @@ def _arguments(node: Node) -> Any:
 
 def _what_differs_in(a: Any, b: Any) -> list[str]:
     if isinstance(a, GraphModule) and isinstance(b, GraphModule):
-        return [] if _is_same_graph(a, b) else ["settings"]
+        return [] if is_same_graph(a, b) else ["settings"]
     if isinstance(a, torch.nn.Module) and isinstance(b, torch.nn.Module):
         found = [] if a is b or _settings(a) == _settings(b) else ["settings"]
         return found if _have_same_tensors(a, b) else [*found, "values"]
@@ -58,8 +58,8 @@ def _what_differs_in(a: Any, b: Any) -> list[str]:
     return [] if equal(a, b) else ["values"]
 
 
-def _is_same_graph(a: GraphModule, b: GraphModule) -> bool:
-    """Tell whether two graphs have equal nodes in the same order."""
+def is_same_graph(a: GraphModule, b: GraphModule) -> bool:
+    """Tell whether two graphs have equal nodes in the same order; in doubt they differ."""
     ours, theirs = list(a.graph.nodes), list(b.graph.nodes)
     if a is b:
         return True

@@ -213,7 +213,9 @@ def _setter(name: str) -> Callable[[Any], Any] | None:
     """Return the function that sets a setting; ``None`` if there is none, or it is not about numbers."""
     setters = (f"_set_{name}", f"_set_sdp_use_{name.removesuffix('_sdp_enabled')}")
     setter: Any = next((getattr(torch._C, each) for each in setters if hasattr(torch._C, each)), None)
-    if name.startswith(_NO_NUMBERS) or name == "deterministic_algorithms" or setter is None:
+    if name.startswith(_NO_NUMBERS) or setter is None:
+        return None
+    if name == "deterministic_algorithms":  # two of the three debug modes: warnings would become errors
         return None
     try:
         getattr(torch._C, f"_get_{name}")()
