@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from torch import nn
@@ -13,6 +15,7 @@ from torch.fx import GraphModule
 from fxlab.exchanged import exchanged, instead
 from fxlab.models.modes import Mode, RequireModes, first_computing, put_requirement
 from fxlab.tracing.findings import Finding, Found
+from fxlab.tracing.model_code.idle_reads import decides_nothing
 from fxlab.values.nested import REFUSAL
 
 
@@ -41,7 +44,7 @@ class ModeReads:
             if "training" not in vars(module):  # a scripted module looks elsewhere then
                 raise AttributeError("training")
             if not self._is_ignored and threading.get_ident() == thread:
-                self._note(module)
+                self._note(module, sys._getframe(1))
             return vars(module)["training"]
 
         def write(module: nn.Module, value: Any) -> None:
@@ -85,15 +88,16 @@ class ModeReads:
         self._paths.clear()
         self._written.clear()
 
-    def _note(self, module: nn.Module) -> None:
+    def _note(self, module: nn.Module, reader: FrameType) -> None:
         if self._stand_for is not None:
             if module in self._paths or type(module) is not type(self._stand_for):
                 return
             module = self._stand_for
         path = self._paths.get(module)
         # A mode that the model sets by itself is no one else's, nor that of a module which it makes.
-        if path is not None and module not in self._written and path not in self.places:
-            self.places[path] = self._place()
+        if path is None or module in self._written or path in self.places or decides_nothing(reader):
+            return
+        self.places[path] = self._place()
 
     @property
     def modes_read(self) -> set[bool]:
