@@ -57,7 +57,7 @@ def counts() -> dict[tuple[str, str], int]:
     """Do the tasks, each of which has been done once before, and count."""
     torch.manual_seed(0)
     small = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "vocab_size": 50}
-    model = LlamaModel(LlamaConfig(num_hidden_layers=16, use_cache=False, **small)).eval()
+    model = LlamaModel(LlamaConfig(num_hidden_layers=8, use_cache=False, **small)).eval()
     inputs = fxlab.example_inputs(model)
     traced = fxlab.symbolic_trace(model, inputs, check=False)
     session = fxlab.Session(traced, inputs)
@@ -82,7 +82,7 @@ def counts() -> dict[tuple[str, str], int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
         tasks: dict[str, Callable[[], Any]] = {
-            "trace a Llama of 16 layers": lambda: fxlab.symbolic_trace(model, inputs, check=False),
+            "trace a Llama of 8 layers": lambda: fxlab.symbolic_trace(model, inputs, check=False),
             "switch a pass off and on": toggle,
             "judge it": verdict,
             "explain all passes": explain,
