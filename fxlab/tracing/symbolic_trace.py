@@ -327,8 +327,7 @@ class _Pipeline:
         """Make a graph refuse the other mode, if the model reads its mode and does something else there."""
         reads = traced.run.mode_reads
         modes = reads.modes_read
-        is_same = traced.run.is_same_in_other_mode
-        if not modes or is_same or (len(modes) == 1 and self._is_same(traced, training=True not in modes)):
+        if not modes or (len(modes) == 1 and self._is_same(traced, training=True not in modes)):
             return []
         findings = require_modes(traced.module, self._model, reads)
         traced.module.recompile()

@@ -476,18 +476,6 @@ class Recording:
         """Return the call of each node."""
         return {node.name: _called(node) for node in self.graph.nodes}
 
-    def calls(self) -> dict[Node, Any]:
-        """Return the call of each node, with sizes themselves in place of the nodes that give them."""
-        names: dict[Node, Any] = {}
-        calls: dict[Node, Any] = {}
-        for node in self.graph.nodes:
-            if isinstance(size := node.meta.get("val"), torch.SymInt):
-                names[node] = expression_of(size)
-            else:
-                names[node] = f"call {len(calls)}"
-                calls[node] = _called(node, names)
-        return calls
-
     def put_numbers_for(self, symbols: Container[sympy.Symbol]) -> None:
         """Replace nodes that compute sizes which have become fixed by numbers."""
         known: dict[Node, Any] = {}
@@ -513,10 +501,8 @@ def _state_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_buffers()
 
 
-def _called(node: Node, names: Mapping[Node, Any] | None = None) -> tuple[Any, ...]:
-    args, kwargs = torch.fx.map_arg(
-        (node.args, node.kwargs), lambda value: value.name if names is None else names[value]
-    )
+def _called(node: Node) -> tuple[Any, ...]:
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda value: value.name)
     # Targets that make objects are equal to themselves alone.
     target = (type(node.target), vars(node.target)) if is_dataclass(node.target) else node.target
     return node.op, target, args, kwargs

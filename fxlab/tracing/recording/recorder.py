@@ -175,9 +175,6 @@ def record(
     asks = asks_for_tensors(run.model)
     tensors = [a.name for a in arguments if asks or a.default is not inspect.Parameter.empty]
     conditions.require_kinds(run.dtypes_read, tensors, dimensions=run.reads_shapes)
-    # Before unused nodes go, as the model may use them in its other mode.
-    if run.mode_reads.places:
-        run.calls = recording.calls()
     recording.remove_unused()
 
 

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch.fx import Node
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
@@ -29,7 +28,6 @@ from fxlab.tracing.recording.guards import Conditions
 from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.raised_errors import RaisedErrors
 from fxlab.tracing.recording.real_tensors import RealTensors, Unknown
-from fxlab.tracing.recording.tape import Replay, Tape
 from fxlab.tracing.recording.torch_calls import Call, name_of
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
 from fxlab.tracing.shapes.fake_state import Originals
@@ -45,11 +43,10 @@ class Run:
     ``twin``: runs in place of the module to record, whose parameters and buffers become ``get_attr`` nodes.
     ``leaves``: which modules are one ``call_module`` node each. ``fakes``: the inputs on fake tensors, and
     the symbols of their sizes. ``made``: the tensors that were made during the run, none of which can be a
-    constant. ``one_thread``: notices the model's work in other threads. ``tape``: remembers the results of
-    torch's calls, or knows them from another run. ``real``: the real tensors that the model runs on, if these
-    are no fake ones. ``whole``: the parts of the model that are called as they are. ``most_operations``: how
-    complicated a size may be. ``expected``: the calls of another run, if this one ends as soon as it records
-    a different one.
+    constant. ``one_thread``: notices the model's work in other threads. ``real``: the real tensors that the
+    model runs on, if these are no fake ones. ``whole``: the parts of the model that are called as they are.
+    ``most_operations``: how complicated a size may be. ``expected``: the calls of another run, if this one
+    ends as soon as it records a different one.
 
     Attributes
     ----------
@@ -79,10 +76,6 @@ class Run:
         Of which tensors the model has asked for the dtype: floating-point or complex ones, others.
     reads_shapes : bool
         Whether the model has asked for the shape of a tensor, or for something of it.
-    calls : dict of torch.fx.Node to Any
-        All that was recorded, used or not, if the model has read its mode.
-    is_same_in_other_mode : bool
-        Whether another run has shown that the same is recorded in the other mode.
     """
 
     mode: TorchFunctionMode
@@ -95,7 +88,6 @@ class Run:
         fakes: FakeInputs,
         made: TensorsMade,
         one_thread: OneThread,
-        tape: Tape | Replay,
         *,
         real: RealTensors | None = None,
         whole: WholeParts | None = None,
@@ -107,7 +99,6 @@ class Run:
         self.fakes = fakes
         self.made = made
         self.one_thread = one_thread
-        self.tape = tape
         self.real = real
         self.whole = whole
         self.sizes = fakes.shape_env
@@ -122,25 +113,19 @@ class Run:
         self.is_paused = False
         self.dtypes_read: set[bool] = set()
         self.reads_shapes = False
-        self.calls: dict[Node, Any] = {}
-        self.is_same_in_other_mode = False
         self.autocast = autocast_state()
         self._attention_backends = attention_backends()
 
     def nodes(self) -> RecordedNodes:
         """Return the recorded nodes, with the branches taken on sizes and the findings and constants."""
         recording, fakes = self.recording, self.fakes
+        limits = (f for f in recording.findings if f.kind not in ("constant", "kept whole"))
         return recording.nodes_by_name() | {
             "branches": {str(condition) for condition, _ in fakes.branches},
             "sizes": tuple(str(fakes.expression(size)) for size in fakes.given),
-            "findings": self.findings(),
+            "findings": tuple((finding.kind, finding.what, finding.detail) for finding in limits),
             "constants": tuple(map(id, (*recording.constants.values(), *recording.branches.values()))),
         }
-
-    def findings(self) -> tuple[tuple[str, str, str], ...]:
-        """Return the findings that limit the graph, without its constants and parts."""
-        found = (f for f in self.recording.findings if f.kind not in ("constant", "kept whole"))
-        return tuple((finding.kind, finding.what, finding.detail) for finding in found)
 
     def end(self) -> list[weakref.ref[torch.Tensor]]:
         """Let go of the twin; return the tensors that were recorded, none of which is to stay."""
@@ -190,14 +175,11 @@ class Run:
         if func is torch.Tensor.new_tensor and len(args) == 2 and _has_symbol(args[1]):
             return _tensor_of(args[1], kwargs, dtype=args[0].dtype, device=args[0].device)
 
-        def make() -> Any:
-            # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
-            with InterruptsHeld():
-                with self.unseen():
-                    result = fake_result(func, args, kwargs)
-                return func(*args, **kwargs) if result is None else result
-
-        return make() if self.is_paused else self.tape.record((func, args, kwargs), make)
+        # An interrupt that comes while code in C asks Python about symbolic sizes may abort the process.
+        with InterruptsHeld():
+            with self.unseen():
+                result = fake_result(func, args, kwargs)
+            return func(*args, **kwargs) if result is None else result
 
     def number_in(self, tensor: torch.Tensor) -> Any:
         """Take the number out of a tensor, which is a symbol if that is a fake one."""
@@ -217,8 +199,7 @@ class Run:
             result = self.real.watch(result)
         with self.unseen():
             result = self.recording.add(call, result, written, impure)
-        if isinstance(self.tape, Tape):
-            self.fakes.after_call()
+        self.fakes.after_call()
         return result
 
     def distinct(self, result: Any, inputs: Any) -> Any:
@@ -228,7 +209,7 @@ class Run:
         with self.unseen():
             if result.layout is not torch.strided:
                 return result
-            return self.tape.record((torch.ops.aten.alias, result), lambda: torch.ops.aten.alias(result))
+            return torch.ops.aten.alias(result)
 
     def recorded_whole(
         self, call: Call, run: Callable[[], Any], impure: bool, is_of_torch: bool = False
@@ -240,13 +221,11 @@ class Run:
         with self.unseen():
             versions = versions_of(call.args, call.kwargs)
             try:
-                result = self.tape.record((call.target, call.args, call.kwargs), run, whole=True)
+                result = run()
             except Exception as error:
                 self.errors.notice(call, name_of(call.target) or str(call.target), error)
                 raise
             written = versions != versions_of(call.args, call.kwargs)
-            if written:
-                self.tape.spoil()
         result = result if written else self.distinct(result, (call.args, dict(call.kwargs)))
         result = self.recorded(call, result, written, impure)
         if self.real is not None and not is_of_torch:

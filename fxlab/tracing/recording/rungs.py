@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +27,6 @@ from fxlab.tracing.recording.opaque.opaque_calls import WholeParts
 from fxlab.tracing.recording.real_tensors import RealTensors
 from fxlab.tracing.recording.recorder import record
 from fxlab.tracing.recording.run import Run
-from fxlab.tracing.recording.tape import Replay, Tape
 from fxlab.tracing.report import DATA, DYNAMIC, FIXED, REAL, WHOLE
 from fxlab.tracing.shapes.condition_text import size_texts_marked
 from fxlab.tracing.shapes.fake_inputs import FakeInputs
@@ -130,16 +129,16 @@ def _on_fake_tensors(
     one_thread = fakes.mode.one_thread = OneThread()
     made = TensorsMade()
 
-    def recorded(training: bool | None, tape: Tape | Replay, expected: RecordedNodes | None) -> Run:
-        kept = caches_bypassed(model, around, made), sizes_in_builtins(model)
-        sizes = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
-        # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
-        computing = (
-            *sizes,
-            when_entered(enable_python_dispatcher),
-            fakes_hidden() if rung.hides_fakes else nullcontext(),
-        )
-        entered = _random_numbers_of_checks(), *kept, *computing
+    kept = caches_bypassed(model, around, made), sizes_in_builtins(model)
+    sizes = arithmetic_remembered(fakes.shape_env, fakes.work), size_texts_marked(fakes.shape_env.names)
+    # The dispatcher of Python can follow symbolic sizes into operators that are made of others.
+    computing = (
+        *sizes,
+        when_entered(enable_python_dispatcher),
+        fakes_hidden() if rung.hides_fakes else nullcontext(),
+    )
+    entered = _random_numbers_of_checks(), *kept, *computing
+    with RestoringStack(made):
         with (
             state_kept(model, values=False),  # the twin shares what cannot be copied
             put_back_after(around, fakes.mode) as changed,
@@ -151,7 +150,6 @@ def _on_fake_tensors(
                 fakes,
                 made,
                 one_thread,
-                tape,
                 whole=None if rung.parts is None else WholeParts(rung.parts, fakes),
                 most_operations=rung.most_operations,
                 expected=expected,
@@ -159,17 +157,6 @@ def _on_fake_tensors(
             with RestoringStack(fakes.mode):
                 changed += around.set_by(record, run, arguments, fakes.values, gradients=gradients)
         run.recording.findings += map(Found.ATTRIBUTE_CHANGED, changed)
-        return run
-
-    with RestoringStack(made):
-        tape = Tape(is_whole=not rung.with_data and expected is None)
-        run = recorded(training, tape, expected)
-        # A model that reads its mode may yet make the same calls in both, and then holds for both.
-        if tape.is_whole and len(modes := run.mode_reads.modes_read) == 1:
-            run.is_same_in_other_mode = _makes_the_same_calls(
-                run, lambda: recorded(not modes.pop(), tape.rewound(), {})
-            )
-        tape.spoil()
         left = still_there(run.end())
     # Fake tensors that outlive the run would reach later runs of the model.
     require_gone(left)
@@ -179,27 +166,6 @@ def _on_fake_tensors(
         run.recording.put_numbers_for({fakes.symbols[size] for size in fakes.given_up})
         run.recording.remove_unused()
     return run
-
-
-def _makes_the_same_calls(run: Run, again: Callable[[], Run]) -> bool:
-    """Tell whether another run, which takes results of calls from the tape of one, is shown to be the same.
-
-    It learns nothing about sizes, and so it is not if it asks anything else.
-    """
-    try:
-        with run.sizes.closed():
-            other = again()
-    except Exception:  # the model's own code runs here, and may raise anything
-        return False
-    other.end()
-    if other.tape.is_over or [*other.calls.values()] != [*run.calls.values()]:
-        return False
-    kept = {*run.recording.graph.nodes}
-    does_more = any(
-        new in other.recording.impure and old not in kept
-        for new, old in zip(other.calls, run.calls, strict=True)
-    )
-    return not does_more and other.findings() == run.findings()
 
 
 def _on_real_tensors(
@@ -212,14 +178,13 @@ def _on_real_tensors(
     fakes = FakeInputs(arguments, dynamic=False)
     one_thread, made = OneThread(), TensorsMade()
     real = RealTensors(fakes, one_thread)
-    nothing = Tape(is_whole=False)
     with torch.inference_mode(False):
         # The model may write into its inputs, and shall not reach the person's.
         values = mapped_tensors(arguments, lambda _, __, tensor: tensor.clone())
     entered = caches_bypassed(model, around, made), _random_numbers_of_checks(), real
     kept = state_kept(model, others=around.tensors), put_back_after(around)
     with kept[0], kept[1] as changed, RestoringStack(*entered):
-        run = Run(real.twin_of(model), leaves, fakes, made, one_thread, nothing, real=real)
+        run = Run(real.twin_of(model), leaves, fakes, made, one_thread, real=real)
         with made:
             watched = {name: real.watch(value) for name, value in values.items()}
             changed += around.set_by(record, run, arguments, watched, gradients=gradients)

@@ -48,10 +48,6 @@ class Decision:
     """Whether the model refuses anything else, as by ``torch._check``."""
 
 
-class NewQuestionError(Exception):
-    """A size is asked a question that no run has asked before."""
-
-
 class ModelSizes(ShapeEnv):
     """Knows the symbols of sizes, and the model's own questions about them and about data.
 
@@ -85,27 +81,6 @@ class ModelSizes(ShapeEnv):
         self.held: dict[Any, str] = {}
         self.decisions: list[Decision] = []
         self._required: list[Decision] = []
-        self._questions: set[Any] = set()
-        self._is_closed = False
-
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        """Raise :class:`NewQuestionError` for a while on every question that has not been asked before."""
-        before, held = (self.progress(), len(self.fixed)), {*self.held}
-        self._is_closed = True
-        try:
-            yield
-            if self.held.keys() != held or (self.progress(), len(self.fixed)) != before:
-                raise NewQuestionError
-        finally:
-            self._is_closed = False
-            for condition in self.held.keys() - held:
-                del self.held[condition]
-
-    def _notice(self, question: Any) -> None:
-        if self._is_closed and question not in self._questions:
-            raise NewQuestionError
-        self._questions.add(question)
 
     @contextmanager
     def asked(self, *, by_model: bool) -> Iterator[None]:
@@ -160,7 +135,6 @@ class ModelSizes(ShapeEnv):
         self, orig_expr: Any, msg: str, *args: Any, **kwargs: Any
     ) -> bool:
         """Require a condition, and hold it if the model requires it or has decided on it."""
-        self._notice(orig_expr)
         before = self.num_deferred_runtime_asserts
         result = super().guard_or_defer_runtime_assert(orig_expr, msg, *args, **kwargs)
         if self.num_deferred_runtime_asserts > before:
@@ -196,7 +170,6 @@ class ModelSizes(ShapeEnv):
         """Answer a question about sizes; note where that fixes one, or a plain number is asked for."""
         if self._is_giving_up:
             return super()._evaluate_expr(orig_expr, *args, **kwargs)
-        self._notice(orig_expr)
         self.work.add_question(orig_expr)
         unknown = [symbol for symbol in orig_expr.free_symbols if not self.replace(symbol).is_number]
         guards = len(self.guards)

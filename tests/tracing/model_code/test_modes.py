@@ -10,7 +10,6 @@ from torch import nn
 
 import fxlab
 from fxlab import FuseBatchNorm2dInConv2d, RemoveIdentities
-from fxlab.tracing.shapes.fake_mode import FakeMode
 
 X = torch.randn(3, 4)
 
@@ -99,38 +98,17 @@ def test_a_graph_that_is_the_same_in_both_modes_runs_in_both():
 
 
 class Chain(nn.Module):
-    """Reads its mode in each step, or never."""
+    """Reads its mode in each step."""
 
-    def __init__(self, reads, step):
+    def __init__(self, step):
         super().__init__()
-        self.linear, self.reads, self.step = nn.Linear(4, 4), reads, step
+        self.linear, self.step = nn.Linear(4, 4), step
 
     def forward(self, x):
         for _ in range(20):
             x = F.softmax(x + x.sum(0, keepdim=True) / x.shape[0], -1).view(x.shape)
-            x = self.step(x, self.reads and self.training)
+            x = self.step(x, self.training)
         return self.linear(x)
-
-
-def test_the_same_calls_are_not_computed_again_for_the_other_mode(monkeypatch):
-    made, dispatch = [], FakeMode.dispatch
-
-    def counting(self, *args, **kwargs):
-        made.append(args[0])
-        return dispatch(self, *args, **kwargs)
-
-    monkeypatch.setattr(FakeMode, "dispatch", counting)
-
-    def count(model):
-        made.clear()
-        traced = fxlab.symbolic_trace(model.eval(), X, check=False)
-        traced.train()(torch.randn(7, 4))
-        return len(made)
-
-    def step(x, training):
-        return x * 1.0
-
-    assert count(Chain(True, step)) < 1.2 * count(Chain(False, step))
 
 
 def in_training(change):
@@ -149,7 +127,7 @@ def in_training(change):
     ],
 )
 def test_another_call_in_the_other_mode_is_seen_among_equal_ones(step):
-    traced = fxlab.symbolic_trace(Chain(True, step).eval(), X)
+    traced = fxlab.symbolic_trace(Chain(step).eval(), X)
     traced(torch.randn(5, 4))
     with pytest.raises(AssertionError, match="traced for evaluation mode"):
         traced.train()(torch.randn(5, 4))
@@ -162,7 +140,7 @@ def test_what_writes_into_tensors_is_the_same_in_both_modes(change):
         change(y, 0.5)
         return y
 
-    model = Chain(True, step).eval()
+    model = Chain(step).eval()
     traced = fxlab.symbolic_trace(model, X).train()
     assert torch.equal(traced(X), model.train()(X))
 

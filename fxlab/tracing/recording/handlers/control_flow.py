@@ -168,7 +168,6 @@ class _Bodies:
     ) -> None:
         self._run, self._operator = run, operator
         recording = run.recording
-        run.tape.spoil()  # a body is not compared with that of another mode
         self.results: list[list[Any]] = []
         self.structures: list[Any] = []
         bodies: list[OperatorBody] = []

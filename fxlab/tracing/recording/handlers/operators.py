@@ -92,8 +92,6 @@ def _made(run: Run, call: TorchCall) -> _Made:
     asked = run.sizes.progress()
     result = run.computed(call.func, call.args, call.kwargs)
     written = writes(call.name, call.kwargs) or versions != versions_of(call.args, call.kwargs)
-    if written or call.name == "requires_grad_":
-        run.tape.spoil()
     return _Made(call, result, written, by_shapes, asked)
 
 
