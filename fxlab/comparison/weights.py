@@ -242,7 +242,7 @@ def compare_weights(
 
 def _forms(values: torch.Tensor, other: torch.Tensor) -> Iterator[str]:
     """Yield the form in which one weight equals another, if it does."""
-    if 1 < values.dim() == other.dim() <= _MOST_PERMUTED:
+    if values.dim() == other.dim() <= _MOST_PERMUTED:
         for order in itertools.permutations(range(values.dim())):
             turned = other.permute(order)
             if turned.shape == values.shape and torch.equal(turned, values):

@@ -200,6 +200,7 @@ def test_a_session_with_nothing_on_has_no_row_in_which_something_happens():
     session = Session(graph, passes=[MergeLinears()])
     assert nodes_by_stage(session).empty
     assert list(nodes_by_stage(session).columns) == ["original"]
+    assert nodes_by_stage(session).index.name == "node"
     assert len(nodes_by_stage(session, unchanged=True)) == len(graph.graph.nodes)
 
 

@@ -322,6 +322,7 @@ def test_a_state_that_is_no_object_becomes_words_on_the_screen(page: Page, state
     page.sets(state)
     assert page.inspector.height == before
     assert "not allowed" in page.error["title"]
+    assert f"got {type(state).__name__}" in page.error["text"]
 
 
 def test_the_code_of_the_page_is_sent_once_for_all_inspectors(session: Session):

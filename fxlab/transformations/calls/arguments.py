@@ -1,5 +1,6 @@
 """The arguments of a call by the names of its schema, without defaults."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ _Signature = tuple[list[str], dict[str, Any]]
 
 _SIGNATURES: dict[Any, _Signature | None] = {}
 """The parameters of operators, by the kinds of arguments in calls."""
+_TENSOR = ("Tensor",)
+_TENSOR_OR_NUMBER = ("Tensor", "int", "float", "bool", "number")
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,8 @@ def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, 
     is_python = called.function is not None and hasattr(called.function, "__code__")
     if is_python or (called.function is not None and not called.overloads):
         return (list(own), dict(own)) if len(kinds) <= len(own) and named.keys() <= own.keys() else None
-    for overload in called.overloads:
+    # A number stands for a tensor only where no operator takes a number: x.max(-1) has a dimension.
+    for tensors, overload in itertools.product((_TENSOR, _TENSOR_OR_NUMBER), called.overloads):
         arguments = overload._schema.arguments
         names = [argument.name for argument in arguments]
         given = [
@@ -131,7 +135,9 @@ def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, 
         types = {argument.name: str(argument.type) for argument in arguments}
         needed = [a.name for a in arguments[len(kinds) :] if not a.has_default_value()]
         is_whole = len(kinds) <= len(names) and {*needed} <= {name for name, _ in given[len(kinds) :]}
-        if is_whole and all(name in types and _may_be(name, types[name], kind) for name, kind in given):
+        if is_whole and all(
+            name in types and _may_be(name, types[name], kind, tensors) for name, kind in given
+        ):
             return names, {a.name: a.default_value for a in arguments if a.has_default_value()}
     if isinstance(called.function, OpOverload) or not own:
         return ["self", "other", "arg2", "arg3"][: len(kinds)], {}
@@ -148,8 +154,8 @@ def _kind(value: Any) -> str:
     return "list" if isinstance(value, tuple | list) else type(value).__name__
 
 
-def _may_be(name: str, expected: str, kind: str) -> bool:
-    """Tell whether an argument of a kind fits a type of a schema."""
+def _may_be(name: str, expected: str, kind: str, tensors: tuple[str, ...]) -> bool:
+    """Tell whether an argument of a kind fits a type of a schema, of which ``tensors`` may be a tensor."""
     expected = (
         expected.removeprefix("Optional[").removesuffix("]") if expected.startswith("Opt") else expected
     )
@@ -158,7 +164,7 @@ def _may_be(name: str, expected: str, kind: str) -> bool:
     if kind in ("NoneType", "node"):
         return "name" not in expected.lower() and expected != "str"
     if expected == "Tensor":
-        return kind in ("Tensor", "int", "float", "bool", "number")
+        return kind in tensors
     takes = {
         "list": ("List",),
         "str": ("str",),

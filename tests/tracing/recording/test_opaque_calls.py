@@ -59,6 +59,11 @@ class Stretched(nn.Module):
         return stretched(x) * 2
 
 
+class StretchedImages(nn.Module):
+    def forward(self, images):
+        return stretched(images[:, 0, :, 0]) * 2
+
+
 class Recurrent(nn.Module):
     def __init__(self, call=scan) -> None:
         super().__init__()
@@ -180,6 +185,17 @@ def test_what_makes_sizes_too_complicated_is_one_node():
     for shape in ((2, 12), (3, 200)):
         x = torch.randn(shape)
         assert same_bits(traced(x), Stretched()(x))
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
+def test_heights_that_make_sizes_too_complicated_are_fixed_before_anything_is_one_node():
+    traced = fxlab.symbolic_trace(StretchedImages(), torch.randn(2, 3, 12, 12))
+    assert traced.meta["trace"].rung == DYNAMIC
+    assert not traced.meta["trace"].steps_down
+    images = torch.randn(5, 3, 12, 12)
+    assert same_bits(traced(images), StretchedImages()(images))
+    with pytest.raises(AssertionError, match="traced for"):
+        traced(torch.randn(2, 3, 24, 12))
 
 
 def test_what_gives_what_a_graph_cannot_hold_leaves_that_to_the_module_around_it():

@@ -75,6 +75,7 @@ def written(index, value):
         (lambda m, x: x[:, None, :, :], lambda m, x: x.unsqueeze(1), lambda m, x: x[:, None]),
         (lambda m, x: x.softmax(-1), lambda m, x: F.softmax(x, dim=2), lambda m, x: torch.softmax(x, -1)),
         (lambda m, x: x.max(-1, keepdim=True).values, lambda m, x: torch.amax(x, dim=2, keepdim=True)),
+        (lambda m, x: x.max(-1).values[..., None], lambda m, x: torch.amax(x, 2).unsqueeze(2)),
         (lambda m, x: x.mean(-1), lambda m, x: torch.mean(x, dim=[2])),
         (lambda m, x: x.sum(2, keepdim=True), lambda m, x: torch.sum(input=x, axis=-1, keepdims=True)),
         (lambda m, x: x.sin().float().contiguous(), lambda m, x: F.dropout(torch.sin(x), training=False)),
