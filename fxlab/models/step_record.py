@@ -10,6 +10,7 @@ import torch
 from torch import fx, nn
 
 from fxlab.models.autocast import AutocastState
+from fxlab.models.tensor_state import ModelNoted
 
 InputKind = Literal["parameter", "buffer", "state", "number", "batch"]
 _KEY = "fxlab_step"
@@ -44,6 +45,7 @@ class _Objects(NamedTuple):
     model: nn.Module
     loss: Callable[..., Any] | None
     optimizer: torch.optim.Optimizer | None
+    noted: ModelNoted
 
 
 class StepRecord:
@@ -53,7 +55,12 @@ class StepRecord:
 
     ``inputs``: values by the names of placeholders. Parameters, buffers and state share memory with the
     user's. ``outputs``: the values that a training loop writes. ``autocast``: the autocast regions around the
-    trace. ``key``: all conditions under which the graph holds.
+    trace. ``key``: all conditions under which the graph holds, except for what Python reads: ``noted``.
+
+    Attributes
+    ----------
+    counted : tuple of str
+        What each step changes, or draws, in the Python of the model or the loss, and no graph does.
     """
 
     def __init__(
@@ -65,10 +72,12 @@ class StepRecord:
         outputs: StepOutputs,
         autocast: AutocastState,
         key: object,
+        noted: ModelNoted,
     ) -> None:
         self.outputs, self.autocast, self.key = outputs, autocast, key
+        self.counted: tuple[str, ...] = ()
         # In a closure, so that copying the graph does not copy the tensors.
-        self._of: Callable[[], _Objects] = lambda: _Objects(dict(inputs), model, loss, optimizer)
+        self._of: Callable[[], _Objects] = lambda: _Objects(dict(inputs), model, loss, optimizer, noted)
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -89,6 +98,11 @@ class StepRecord:
     def optimizer(self) -> torch.optim.Optimizer | None:
         """The optimizer, if there is one."""
         return self._of().optimizer
+
+    @property
+    def noted(self) -> ModelNoted:
+        """What the Python of the model and the loss read in the trace."""
+        return self._of().noted
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StepRecord:
         return self

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -149,10 +149,13 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class ModelNoted:
-    """All that Python can read of a model at one moment, except its mode and the data of its tensors."""
+    """All that Python can read of a model at one moment, except its mode and the data of its tensors.
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    ``others``: functions and objects that run with it, such as its loss.
+    """
+
+    def __init__(self, model: nn.Module, *others: Any) -> None:
+        self._model, self._others = model, others
         self._own, self._read = self._now()
 
     def changed(self) -> list[str]:
@@ -173,12 +176,17 @@ class ModelNoted:
         for path, tensor in tensors.items():
             found |= {f"{path}.{name}": _setting(item, 1) for name, item in namespace_of(tensor).items()}
         found |= {path: _Identity(value) for path, value in (tensors | modules).items()}
-        return found, python_noted(self._model)
+        for other in self._others:
+            held = other.__self__ if is_a(other, MethodType) else other
+            name = type(held).__qualname__
+            own = _settings(held) if is_a(held, nn.Module) else {"": _setting(held, _DEEPEST)}
+            found |= {f"{name}.{path}".rstrip("."): value for path, value in own.items()}
+        return found, python_noted(self._model, *self._others)
 
 
-def python_noted(owner: Any) -> dict[str, tuple[object, ...]]:
+def python_noted(*owners: Any) -> dict[str, tuple[object, ...]]:
     """Return keys of the values that the code of a model or optimizer reads outside of it, by path."""
-    read = python_read(owner).items()
+    read = python_read(*owners).items()
     return {path: tuple(_setting(item, _DEEPEST) for item in values) for path, values in read}
 
 

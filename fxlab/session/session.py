@@ -21,6 +21,7 @@ from fxlab.checks import flag, items_of
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, are_batches, call_arguments, check_inputs_named
+from fxlab.models.step_record import step_record
 from fxlab.models.tensor_state import ModelNoted
 from fxlab.session import saved_file
 from fxlab.session.history import History
@@ -123,7 +124,10 @@ class Session(Shortcuts, PassStack):
         is_model = isinstance(source.module, nn.Module) and not isinstance(source.module, GraphModule)
         self._model = source.module if is_model else None
         original, self._inputs = traced(source.module, inputs, options)
-        self._noted = None if self._model is None else ModelNoted(self._model)
+        record = step_record(original)
+        self._noted = None if record is None else record.noted
+        if self._model is not None:
+            self._noted = ModelNoted(self._model)
         self._data: tuple[Iterable[Any], Mapping[str, Metric] | None] | None = None
         if batches is not None:
             self._data = batches, None
@@ -222,7 +226,7 @@ class Session(Shortcuts, PassStack):
             return
         warnings.warn(
             f"The model has changed since it was traced: {listed(changed)}. The session judges it as it was; "
-            "fxlab.Session(model, inputs) traces it anew.",
+            "a new session of the model, or of a new trace_step, traces it anew.",
             RuntimeWarning,
             stacklevel=levels_to_author(),
         )
@@ -653,7 +657,7 @@ class Session(Shortcuts, PassStack):
         Raises
         ------
         ValueError
-            If the session was not made of a step.
+            If the session was not made of a step, or each step counts or draws random numbers in Python.
 
         Examples
         --------

@@ -1,7 +1,7 @@
 """Forward, loss and backward of a model as one graph."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch.func import functional_call
 
 from fxlab.models.autocast import autocast_set
+from fxlab.models.model_state import python_generators
 from fxlab.models.placements import Layout, layout_of, local_part, whole_of
 from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
@@ -42,15 +43,37 @@ class Recorded:
     """The layouts of parameters and buffers that are spread over ranks."""
 
 
+def hooks_of(model: nn.Module) -> dict[str, tuple[Callable[..., Any], ...]]:
+    """Return the hooks that change gradients of parameters, by name; TraceError for hooks after that."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        if getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise TraceError(
+                f"{name} has a hook that runs after its gradient has been accumulated, which a graph would "
+                "leave out. Remove it, and do the same in the optimizer's step."
+            )
+        if hooks := parameter._backward_hooks:
+            found[name] = tuple(hooks.values())
+    return found
+
+
 class Forward:
-    """The computation of the loss and the gradients by a twin of the model, on given tensors."""
+    """The computation of the loss and the gradients by a twin of the model, on given tensors.
+
+    Attributes
+    ----------
+    drawn : dict of str to None
+        The random number generators of Python that runs have drawn from.
+    """
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None) -> None:
         own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
         sharding = Sharding(model)
         twin = Twin(model, lambda tensor: tensor if id(tensor) in own else tensor.clone())
         # A loss that reads the model, such as one with weight decay, must read the twin.
-        self.model, self._loss = twin.model, twin.of(loss)
+        self.model, self._loss, self._twin = twin.model, twin.of(loss), twin
+        self.drawn: dict[str, None] = {}
+        self._hooks = {name: tuple(map(twin.of, hooks)) for name, hooks in hooks_of(model).items()}
         self.sharding = sharding.of_twin(twin)
 
     def __call__(
@@ -69,14 +92,25 @@ class Forward:
             # Modes that record act on this thread alone, so the backward pass must run in it.
             torch.autograd.set_multithreading_enabled(False),
             self.sharding.averaging(asked.values()),
+            ExitStack() as hooked,
         ):
+            for name in asked.keys() & self._hooks.keys():
+                for hook in self._hooks[name]:
+                    hooked.callback(asked[name].register_hook(hook).remove)  # type: ignore[no-untyped-call]
+            drawn = python_generators()
             everything = {**parameters, **buffers}
             held = {f"model.{name}": self.sharding.held(name, value) for name, value in everything.items()}
             loss, found = functional_call(whole, held, (given,), tie_weights=True)
+        now = python_generators()
+        self.drawn |= dict.fromkeys(name for name, state in drawn.items() if now[name] != state)
         gradients = {name: value for name, value in zip(asked, found, strict=True) if value is not None}
         after = (held[f"model.{name}"] for name in buffers)
         parts = (value if layout_of(value) is None else local_part(value) for value in after)
         return loss, gradients, dict(zip(buffers, parts, strict=True))
+
+    def changed(self) -> list[str]:
+        """Return what runs have changed in the model, besides data of tensors, by its paths."""
+        return self._twin.changed()
 
 
 class _Whole(nn.Module):

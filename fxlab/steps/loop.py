@@ -14,7 +14,7 @@ from fxlab.models.placements import layout_of, local_part
 from fxlab.models.running import Inputs, generators_kept
 from fxlab.models.step_record import GuardError, StepInput, StepRecord, step_record
 from fxlab.steps.arguments import Batch
-from fxlab.steps.traced_step import step_key, trace_step
+from fxlab.steps.traced_step import step_key, trace_step, words_of_counted
 from fxlab.steps.update import Update
 from fxlab.transformations import Transformation
 from fxlab.validation import verdict
@@ -38,8 +38,9 @@ class _Held:
 class StepLoop:
     """Trains the model of a step by graphs; made by :meth:`fxlab.Session.as_step`.
 
-    A graph holds for sizes of a batch, modes of modules, settings of the optimizer and the tensors in its
-    state. For others the step is traced again on demand, and gets the same passes.
+    A graph holds for sizes of a batch, modes of modules, settings of the optimizer, the tensors in its state,
+    and what the Python of the model and the loss reads. For others the step is traced again on demand, and
+    gets the same passes.
 
     Parameters
     ----------
@@ -49,6 +50,11 @@ class StepLoop:
         Returns the passes that are on.
     check
         Whether a transformed graph is used only if its verdict on the first batch is good.
+
+    Attributes
+    ----------
+    graphs : int
+        The number of graphs that were traced.
     """
 
     def __init__(
@@ -61,7 +67,9 @@ class StepLoop:
                 "so does not know the model. Make it of that: fxlab.Session(fxlab.trace_step(model, ...))."
             )
         self._record, self._passes, self._check = record, passes, check
-        self._held: dict[object, list[_Held]] = {record.key: [_Held(step, record)]}
+        self._held: dict[object, list[_Held]] = {}
+        self.graphs = 0
+        self._hold(step, record)
 
     def __call__(self, inputs: Inputs, *more: Any) -> torch.Tensor:
         """Train on one batch: new values are written into model and optimizer.
@@ -83,7 +91,9 @@ class StepLoop:
         batch = Batch.of(model, inputs, copied=False)
         update = None if optimizer is None else Update(optimizer, model)
         key = step_key(model, batch, update)
-        for held in self._held.get(key, ()):
+        # What Python read in a trace and reads otherwise now may well be another number in each step.
+        self._held[key] = [held for held in self._held.get(key, ()) if not held.record.noted.changed()]
+        for held in self._held[key]:
             if update is not None and not update.has_numbers(held.record.outputs.fixed):
                 continue
             try:
@@ -96,9 +106,15 @@ class StepLoop:
             step = trace_step(model, inputs, self._record.loss, optimizer=optimizer)
         record = step_record(step)
         assert record is not None
+        return self._run(self._hold(step, record), batch)
+
+    def _hold(self, step: fx.GraphModule, record: StepRecord) -> _Held:
+        if record.counted:
+            raise ValueError(words_of_counted(record.counted))
         held = _Held(step, record)
-        self._held.setdefault(key, []).append(held)
-        return self._run(held, batch)
+        self._held.setdefault(record.key, []).append(held)
+        self.graphs += 1
+        return held
 
     @property
     def model(self) -> nn.Module:
@@ -109,11 +125,6 @@ class StepLoop:
     def optimizer(self) -> torch.optim.Optimizer | None:
         """Its optimizer, if it has one."""
         return self._record.optimizer
-
-    @property
-    def graphs(self) -> int:
-        """The number of graphs that were traced."""
-        return sum(map(len, self._held.values()))
 
     def _run(self, held: _Held, batch: Batch) -> torch.Tensor:
         values = self._values(held, batch)

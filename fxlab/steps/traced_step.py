@@ -17,8 +17,9 @@ from fxlab.models.placements import PLACEMENT
 from fxlab.models.ranks import communicates, is_in_fake_group
 from fxlab.models.running import Inputs, generators_kept, given_inputs
 from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
+from fxlab.models.tensor_state import ModelNoted
 from fxlab.steps.arguments import Batch
-from fxlab.steps.gradients import LOSS, Forward, Recorded, recorded, results_of
+from fxlab.steps.gradients import LOSS, Forward, Recorded, hooks_of, recorded, results_of
 from fxlab.steps.places import place_update
 from fxlab.steps.repairs import without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
@@ -26,6 +27,7 @@ from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError, TraceWarning
 from fxlab.tracing.shapes.leftovers import put_back_after
+from fxlab.units import listed
 from fxlab.values.tensors import same_bits
 
 
@@ -36,6 +38,7 @@ def step_key(model: nn.Module, batch: Batch, update: Update | None) -> object:
         repr([leaf for leaf in batch.leaves if not isinstance(leaf, torch.Tensor)]),
         tuple((name, p.requires_grad, p.dtype, p.device) for name, p in model.named_parameters()),
         tuple(module.training for module in model.modules()),
+        tuple(hooks_of(model).items()),
         None if update is None else update.fixed(),
     )
 
@@ -120,8 +123,11 @@ def trace_step(
         raise unexpected("loss", "a function of the model's output", loss)
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs)
+    hooks = [hook for own in hooks_of(model).values() for hook in own]
+    others = [*hooks, *(() if loss is None else (loss,)), *(() if update is None else (update.step,))]
+    noted = ModelNoted(model, *others)
     # Their functions run several times, and may count in variables around them.
-    with put_back_after(Surroundings(model, *(each for each in (loss, optimizer) if each is not None))):
+    with put_back_after(Surroundings(model, *others, *(() if optimizer is None else (optimizer,)))):
         with generators_kept():
             passes = recorded(Forward(model, loss), model, batch)
             updated = None
@@ -135,9 +141,21 @@ def trace_step(
         outputs = StepOutputs(joined.written, joined.made, {} if updated is None else updated.fixed)
         key = step_key(model, batch, update)
         _warn_of_constants(step)
-        note_step(step, StepRecord(joined.values, model, loss, optimizer, outputs, autocast_state(), key))
-        check_step(step, joined.values, Forward(model, loss), passes, update)
+        record = StepRecord(joined.values, model, loss, optimizer, outputs, autocast_state(), key, noted)
+        note_step(step, record)
+        record.counted = check_step(step, record, Forward(model, loss), passes, update)
+    if record.counted:
+        warnings.warn(words_of_counted(record.counted), TraceWarning, stacklevel=levels_to_author())
     return step
+
+
+def words_of_counted(counted: tuple[str, ...]) -> str:
+    """Say what a graph does not change or draw, and each eager step does."""
+    return (
+        f"Each step changes {listed(counted)} in Python, and by that what the next one computes; the graph "
+        "holds it fixed, so as_step() does not train by it. Keep a count in a buffer of the model, and draw "
+        "random numbers from torch's own generators."
+    )
 
 
 def _warn_of_constants(step: fx.GraphModule) -> None:
@@ -279,13 +297,18 @@ def _identifier(meaning: StepInput) -> str:
 
 
 def check_step(
-    step: fx.GraphModule, values: Mapping[str, Any], forward: Forward, passes: Recorded, update: Update | None
-) -> None:
-    """Raise a :class:`TraceError` with the first result that differs from an eager step."""
+    step: fx.GraphModule, record: StepRecord, forward: Forward, passes: Recorded, update: Update | None
+) -> tuple[str, ...]:
+    """Raise a :class:`TraceError` with the first result that differs from an eager step.
+
+    Returns what an eager step changes in Python, if the next one computes something else by it.
+    """
     # Without data, or real exchanges, there are no bits to compare.
     if any(tensor.is_meta for tensor in passes.parameters.values()) or is_in_fake_group(step):
-        return
+        return ()
+    values = record.inputs
     expected = _eager(forward, passes, update)
+    changed = [*forward.changed(), *record.noted.changed()]
     try:
         with generators_kept(), torch.no_grad(), autocast_set():
             found = step(**values)
@@ -307,6 +330,10 @@ def check_step(
                 "computes it by what a graph does not see: a write of an operator that does not declare it, "
                 "a global state, or an operator whose sums depend on the threads."
             )
+    if changed and again is None and not communicates(step):
+        again = _eager(forward, passes, update)
+    is_counted = again is not None and not all(same_bits(again[name], expected[name]) for name in expected)
+    return (*(changed if is_counted else ()), *(f"the generator of {name}" for name in forward.drawn))
 
 
 def _eager(forward: Forward, passes: Recorded, update: Update | None) -> dict[str, torch.Tensor]:

@@ -41,6 +41,11 @@ class Update:
 
     ``optimizer``: the optimizer, which is only read. ``model``: the model whose parameters it has. Raises
     TypeError or ValueError if it is no optimizer of this model, or cannot be recorded.
+
+    Attributes
+    ----------
+    step : function
+        The step of its class, without what torch puts around it.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
@@ -58,9 +63,9 @@ class Update:
                 "optimizer, over the parameters in self.param_groups."
             )
         # The wrappers of step() call a profiler and hooks, which must not be recorded.
-        self._step = inspect.unwrap(type(optimizer).step)
-        if "closure" in inspect.signature(self._step).parameters:
-            default = inspect.signature(self._step).parameters["closure"].default
+        self.step = inspect.unwrap(type(optimizer).step)
+        if "closure" in inspect.signature(self.step).parameters:
+            default = inspect.signature(self.step).parameters["closure"].default
             if default is inspect.Parameter.empty:
                 raise TraceError(
                     f"optimizer: {type(optimizer).__name__}.step calls the model again (closure), as often "
@@ -115,7 +120,9 @@ class Update:
             {key: value for key, value in group.items() if key not in ("params", "lr", "initial_lr")}
             for group in self._optimizer.param_groups
         ]
-        return repr(settings), tuple(self.state())
+        own = {k: v for k, v in _python_of(self._optimizer).items() if k.startswith("self.")}
+        own.pop("self._opt_called", None)  # which schedulers look at
+        return repr(settings), tuple(self.state()), tuple(own.items())
 
     def run(
         self,
@@ -146,7 +153,7 @@ class Update:
             parameters[name].grad = gradients.get(name)
         before, read = _python_of(copy), python_noted(copy)
         with torch.no_grad():
-            self._step(copy)
+            self.step(copy)
         # What its functions could not read before, such as a file that it has imported, is no change.
         known, after = before | read, _python_of(copy)
         now = after | python_noted(copy)

@@ -52,6 +52,21 @@ def test_lines_lead_to_the_right_and_say_shapes(gm):
         draw(gm, direction="up")
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[x > 0],
+        lambda x: (x, torch.nonzero(x[:, 0] > 0)),
+        lambda x: torch.unique(x).sin(),
+        lambda x: x.repeat_interleave(torch.tensor([1, 0, 2]), 0),
+    ],
+)
+def test_results_whose_sizes_depend_on_data_are_drawn(function, tmp_path):
+    session = fxlab.Session(function, torch.randn(3, 4))
+    assert str(fxlab.draw(session))
+    assert fxlab.report(session, path=tmp_path / "report.html", measure=False)
+
+
 def test_lines_are_coloured_by_dtype_or_as_thick_as_their_bytes():
     class Halved(nn.Module):
         def forward(self, x, index):

@@ -118,6 +118,97 @@ def test_another_size_or_mode_is_traced_when_it_comes():
     assert train.graphs == 3
 
 
+class Scheduled(torch.nn.Module):
+    """Reads settings that a schedule may change between steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)
+        self.drop, self.last = torch.nn.Dropout(0.1), torch.nn.Linear(4, 2)
+        self.factor, self.settings = 1.0, {"shift": 0.0}
+
+    def forward(self, x):
+        x = self.drop(self.norm(self.first(x)) * self.factor + self.settings["shift"])
+        return self.last(x)
+
+
+class ScheduledLoss:
+    scale, weights = 1.0, {"mean": 0.0}
+
+    def __call__(self, output):
+        return output.square().mean() * self.scale + self.weights["mean"] * output.abs().mean()
+
+
+class ScheduledSGD(torch.optim.SGD):
+    noise = 0.0
+
+    def step(self, closure=None):
+        super().step()
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter.add_(parameter, alpha=-self.noise)
+
+
+def replaces_the_last_layer(model, loss, optimizer):
+    torch.manual_seed(5)
+    last = torch.nn.Linear(4, 2)
+    last.load_state_dict(model.last.state_dict())
+    model.last = torch.nn.Sequential(torch.nn.Tanh(), last)
+    optimizer.param_groups[0]["params"] = [*model.parameters()]
+
+
+SCHEDULES = {
+    "dropout": lambda model, loss, optimizer: setattr(model.drop, "p", 0.6),
+    "momentum": lambda model, loss, optimizer: setattr(model.norm, "momentum", 0.9),
+    "attribute": lambda model, loss, optimizer: setattr(model, "factor", 3.0),
+    "item": lambda model, loss, optimizer: model.settings.update(shift=2.0),
+    "loss's attribute": lambda model, loss, optimizer: setattr(loss, "scale", 7.0),
+    "loss's item": lambda model, loss, optimizer: setattr(loss, "weights", {"mean": 3.0}),
+    "optimizer's attribute": lambda model, loss, optimizer: setattr(optimizer, "noise", 0.1),
+    "hook of a module": lambda model, loss, optimizer: model.first.register_forward_hook(
+        lambda module, args, output: output * 2
+    ),
+    "hook of a gradient": lambda model, loss, optimizer: model.first.weight.register_hook(lambda g: g * 0.5),
+    "method": lambda model, loss, optimizer: setattr(model, "forward", lambda x: model.last(x)),
+    "module": replaces_the_last_layer,
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_what_python_reads_otherwise_now_is_traced_again(kind):
+    torch.manual_seed(0)
+    model = Scheduled()
+    other = copy.deepcopy(model)
+    losses = ScheduledLoss(), ScheduledLoss()
+    optimizer, other_optimizer = (ScheduledSGD(m.parameters(), lr=0.1) for m in (model, other))
+    x = torch.randn(6, 4)
+    session = fxlab.training_session(model, x, losses[0], optimizer=optimizer)
+    train = session.as_step()
+    for step in range(3):
+        if step == 1:
+            SCHEDULES[kind](model, losses[0], optimizer)
+            SCHEDULES[kind](other, losses[1], other_optimizer)
+        torch.manual_seed(step)
+        loss = train(x)
+        torch.manual_seed(step)
+        other_optimizer.zero_grad()
+        expected = losses[1](other(x))
+        expected.backward()
+        other_optimizer.step()
+        assert same_bits(loss, expected.detach())
+        same_training(model, other)
+    assert train.graphs == 2
+
+
+def test_a_changed_setting_is_told_when_the_step_is_judged():
+    model = Scheduled()
+    session = fxlab.training_session(model, torch.randn(6, 4), squared)
+    session.verdict()
+    model.drop.p = 0.5
+    with pytest.warns(RuntimeWarning, match=r"changed since it was traced: drop\.p\."):
+        session.verdict()
+
+
 def test_data_for_which_python_decides_otherwise_are_traced_when_they_come():
     class Routed(torch.nn.Module):
         def __init__(self):

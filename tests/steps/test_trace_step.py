@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import random
 from array import array
 
 import pytest
@@ -501,3 +502,68 @@ def test_an_optimizer_that_counts_in_python_is_refused_and_left_as_it_was(monkey
     assert in_a_closure.__closure__[0].cell_contents[0] == 0
     assert "k" not in optimizer.param_groups[0]
     assert not optimizer.state
+
+
+class CountsItself(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = torch.nn.Linear(4, 2), 0
+        self.generator = torch.Generator().manual_seed(1)
+
+
+def by_an_attribute(self, x):
+    self.calls += 1
+    return self.linear(x) / self.calls
+
+
+def by_a_global_list(self, x):
+    COUNTED[0] += 1
+    return self.linear(x) / COUNTED[0]
+
+
+def by_python_s_random(self, x):
+    return self.linear(x) * random.random()
+
+
+def by_its_own_generator(self, x):
+    return self.linear(x + torch.randn(x.shape, generator=self.generator))
+
+
+@pytest.mark.parametrize(
+    ("forward", "name"),
+    [
+        (by_an_attribute, "calls"),
+        (by_a_global_list, r"test_trace_step\.COUNTED"),
+        (by_python_s_random, "the generator of random"),
+        (by_its_own_generator, "generator"),
+    ],
+)
+def test_no_loop_trains_by_the_step_of_a_model_that_counts_or_draws_in_python(monkeypatch, forward, name):
+    monkeypatch.setattr(CountsItself, "forward", forward, raising=False)
+    model = CountsItself()
+    words = f"Each step changes {name} in Python"
+    with pytest.warns(fxlab.TraceWarning, match=words):
+        session = fxlab.training_session(model, torch.ones(3, 4), squared)
+    assert session.verdict()
+    with pytest.raises(ValueError, match=words):
+        session.as_step()
+    assert model.calls == COUNTED[0] == 0
+
+
+def test_a_count_on_which_nothing_depends_is_no_obstacle(monkeypatch):
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x)
+
+    monkeypatch.setattr(CountsItself, "forward", forward, raising=False)
+    model = CountsItself()
+    train = fxlab.training_session(model, torch.ones(3, 4), squared).as_step()
+    train(torch.ones(3, 4))
+    assert train.graphs == 1
+
+
+def test_a_hook_after_the_gradient_is_refused():
+    model = torch.nn.Linear(4, 2)
+    model.bias.register_post_accumulate_grad_hook(lambda parameter: None)
+    with pytest.raises(fxlab.TraceError, match="bias has a hook that runs after its gradient"):
+        fxlab.trace_step(model, torch.ones(3, 4), squared)

@@ -1,6 +1,5 @@
 """The module call that each node of a graph belongs to."""
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from fxlab.models.containers import is_container
 from fxlab.node_info import (
     bare_class_name,
     is_backward,
-    known_shape,
     module_stack,
     modules_around,
     modules_by_path,
+    shape_and_dtype,
     short_name,
     stack_entry,
     state_path,
@@ -280,8 +279,9 @@ def weights_by_gradient(graph: fx.Graph, backward: frozenset[fx.Node]) -> frozen
     inputs = iter(graph.find_nodes(op="placeholder"))
     found = []
     for gradient in gradients:
-        shape = known_shape(gradient)
-        match = next((node for node in inputs if shape is not None and known_shape(node) == shape), None)
+        shape, _ = shape_and_dtype(gradient)
+        fitting = (node for node in inputs if shape is not None and shape_and_dtype(node)[0] == shape)
+        match = next(fitting, None)
         if match is None:
             return frozenset()
         found.append(match)
@@ -310,6 +310,6 @@ def between(
 
 
 def _is_number(node: fx.Node) -> bool:
-    shape = known_shape(node)
+    shape, _ = shape_and_dtype(node)  # to ask a size that depends on data for its value would raise
     is_call = node.op in ("call_function", "call_method")
-    return is_call and shape is not None and math.prod(shape) == 1
+    return is_call and shape is not None and all(size == 1 for size in shape)

@@ -148,7 +148,8 @@ def _tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 def _is_copied(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= _MOST_COPIED and is_plain(tensor) and has_values(tensor) and has_memory(tensor)
+    # Sizes come last: of fake tensors they may depend on data.
+    return is_plain(tensor) and has_values(tensor) and has_memory(tensor) and tensor.numel() <= _MOST_COPIED
 
 
 def _is_installed(owner: Any) -> bool:

@@ -472,3 +472,11 @@ def test_what_the_functions_of_a_model_name_is_read_once_however_many_runs_chang
     fxlab.symbolic_trace(Notes(), X)
     assert len(asked) == 1
     assert LAST == []
+
+
+TRACED = []
+
+
+def test_a_traced_graph_around_a_model_may_have_sizes_that_depend_on_data(monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "TRACED", fxlab.symbolic_trace(lambda x: x[x > 0].sin(), X))
+    assert fxlab.symbolic_trace(lambda x: x.cos(), X)
