@@ -101,6 +101,23 @@ modes_disabled: Callable[[], Any] = found(
 )
 
 
+_TRANSFORMS = "a graph of Dynamo that raises inside a transform of torch.func leaves the transform on"
+outside_transforms: Callable[[], Any] = found("torch._C._DisableFuncTorch", _TRANSFORMS, nullcontext)
+"""Makes tensors that the transforms of ``torch.func`` around the call do not wrap."""
+transforms_depth: Callable[[], int] = found(
+    "torch._C._functorch.get_dynamic_layer_stack_depth", _TRANSFORMS, lambda: 0
+)
+leave_transforms: Callable[[int], Any] = found(
+    "torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth", _TRANSFORMS, lambda depth: None
+)
+are_saved_hooks_allowed: Callable[[], bool] = found(
+    "torch._C._autograd._saved_tensors_hooks_is_enabled", _TRANSFORMS, lambda: False
+)
+allow_saved_hooks: Callable[[], Any] = found(
+    "torch._C._autograd._saved_tensors_hooks_enable", _TRANSFORMS, lambda: None
+)
+
+
 class UnknownMode:
     """Any mode; no two are equal, so that nothing is remembered under one."""
 

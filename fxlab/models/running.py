@@ -17,7 +17,14 @@ from fxlab.interrupts import RestoringStack
 from fxlab.models.ranks import before_run
 from fxlab.models.settings import requires_gradients
 from fxlab.other_names import elsewhere
-from fxlab.torch_private import pytree
+from fxlab.torch_private import (
+    allow_saved_hooks,
+    are_saved_hooks_allowed,
+    leave_transforms,
+    outside_transforms,
+    pytree,
+    transforms_depth,
+)
 from fxlab.values.memory import overlapping_groups
 from fxlab.values.nested import is_object, map_tensors, parted, put_together, tensors_inside
 from fxlab.values.tensors import refuse_fake
@@ -40,8 +47,11 @@ def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
 
     Torch's are that of the CPU and those of accelerators in use. Every run of a model is in such a block, so
     ranks wait for each other here. ``after_errors_alone``: whether to restore only if the block raises.
+    A block that raises also ends the transforms of ``torch.func`` that it has entered, with their settings of
+    autograd: Dynamo's graphs enter and leave them by nodes.
     """
     before_run()
+    depth, has_gradients, has_hooks = transforms_depth(), torch.is_grad_enabled(), are_saved_hooks_allowed()
     numpy_random = sys.modules.get("numpy.random")
     numbers, drawn = random.getstate(), numpy_random and numpy_random.get_state()
     states = _torch_states()
@@ -59,6 +69,10 @@ def generators_kept(*, after_errors_alone: bool = False) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        leave_transforms(depth)
+        torch.set_grad_enabled(has_gradients)
+        if has_hooks:
+            allow_saved_hooks()
         put_back()
         raise
     if not after_errors_alone:
@@ -82,7 +96,8 @@ def seed_generators(seed: int) -> None:
 
 def torch_generators_now() -> tuple[bytes, ...]:
     """Return the state of torch's generators: two are equal if nothing was drawn in between."""
-    return tuple(state.numpy().tobytes() for state in _torch_states().values())
+    with outside_transforms():
+        return tuple(state.numpy().tobytes() for state in _torch_states().values())
 
 
 class Generators(NamedTuple):
@@ -109,9 +124,10 @@ class Generators(NamedTuple):
 
 def _torch_states() -> dict[torch.device | None, torch.Tensor]:
     """Return the states of torch's generators by device; ``None`` stands for the CPU."""
-    states: dict[torch.device | None, torch.Tensor] = {None: torch.get_rng_state()}
-    for device in accelerators_in_use():
-        states[device] = torch.get_device_module(device).get_rng_state(device)
+    with outside_transforms():
+        states: dict[torch.device | None, torch.Tensor] = {None: torch.get_rng_state()}
+        for device in accelerators_in_use():
+            states[device] = torch.get_device_module(device).get_rng_state(device)
     return states
 
 
@@ -314,7 +330,7 @@ def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -
     keyword. ``model``: names the positional inputs. Raises TypeError if there are both, and the model has no
     name for some; or if the model does not have an argument.
     """
-    names = _names_of_inputs(model)
+    names = names_of_inputs(model)
     if are_batches(inputs, model):
         with generators_kept():
             inputs = taken_of_batch(next(iter(inputs), None), model)
@@ -371,7 +387,7 @@ class _Names(NamedTuple):
     """Whether it takes only these."""
 
 
-def _names_of_inputs(model: Any) -> _Names | None:
+def names_of_inputs(model: Any) -> _Names | None:
     """Return the names of a module's or function's inputs; ``None`` if it does not tell."""
     if isinstance(model, GraphModule):
         _ = model.code
@@ -392,13 +408,13 @@ def _names_of_inputs(model: Any) -> _Names | None:
 
 def takes_by_name(model: Any, names: Iterable[str]) -> bool:
     """Tell whether a model has inputs of all these names."""
-    known = _names_of_inputs(model)
+    known = names_of_inputs(model)
     return known is not None and {*names} <= {*known.all}
 
 
 def takes_one_input(model: Any) -> bool:
     """Tell whether a model takes one input and no others."""
-    names = _names_of_inputs(model)
+    names = names_of_inputs(model)
     return names is not None and names.is_closed and len(names.all) == 1
 
 
@@ -409,7 +425,7 @@ def are_batches(inputs: Any, model: Any) -> bool:
     """
     if isinstance(inputs, torch.utils.data.DataLoader):
         return True
-    names = _names_of_inputs(model)
+    names = names_of_inputs(model)
     if not isinstance(inputs, list) or not inputs or names is None:
         return False
     if all(isinstance(each, Mapping) for each in inputs):
@@ -426,7 +442,7 @@ def taken_of_batch(batch: Any, model: Any, *, optional: bool = False) -> Any:
 
     Parts of a tuple go to the arguments without a default; with ``optional``, to all positional ones.
     """
-    names = _names_of_inputs(model)
+    names = names_of_inputs(model)
     if batch is None or names is None or not names.is_closed:
         return batch
     if isinstance(batch, Mapping):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from fxlab.author_frames import levels_to_author
-from fxlab.checks import flag, items_of
+from fxlab.checks import flag, items_of, unexpected
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
 from fxlab.models.running import Inputs, are_batches, call_arguments, check_inputs_named
@@ -30,7 +30,7 @@ from fxlab.session.offer import Offer, PassOrName
 from fxlab.session.pass_stack import PassStack
 from fxlab.session.shortcuts import Shortcuts
 from fxlab.session.turns import in_turn
-from fxlab.sources import ModelLike, divided, source_of, traced
+from fxlab.sources import ModelLike, divided, is_session, source_of, traced
 from fxlab.transformations import Transformation, offered
 from fxlab.transformations.candidate_filter import node_names
 from fxlab.transformations.registry import as_pass, as_passes, is_pass
@@ -110,6 +110,9 @@ class Session(Shortcuts, PassStack):
         weights: str | os.PathLike[str] | None = None,
         **arguments: Any,
     ) -> None:
+        if is_session(model):
+            advice = "session.copy() is another session of its model; session.graph_module has its result."
+            raise unexpected("model", "a model", model, advice)
         source = source_of(model)
         inputs = (inputs, *more) if more else inputs
         batches: Any = inputs if are_batches(inputs, source.module) else None

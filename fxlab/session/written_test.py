@@ -59,7 +59,8 @@ def written_test(pass_: Transformation, below: GraphModule, node: str) -> str:
     found = attempts(pass_, below, node)
     attempt = next((each for each in found if each.matched), next(iter(found), None))
     if attempt is None:
-        raise ValueError(f"{pass_.name} says nothing of {node}.")
+        advice = f"session.explain({pass_.name!r}) lists the nodes that it takes there."
+        raise ValueError(f"{pass_.name} says nothing of {node} in the stage below it. {advice}")
     names = [*attempt.fits, *attempt.passed, *attempt.misfits, attempt.begins_at, attempt.at]
     imports = Imports(_OWN_NAMES)
     notes: list[str] = []

@@ -15,6 +15,7 @@ from fxlab.models.running import (
     call_arguments,
     given_arguments,
     named_arguments,
+    names_of_inputs,
     taken_of_batch,
     takes_by_name,
 )
@@ -35,8 +36,10 @@ class Batch:
     """As in the inputs: a mapping, a tuple or one tensor."""
 
     @classmethod
-    def of(cls, model: nn.Module, inputs: Inputs, *, copied: bool = True) -> Batch:
-        """Take inputs apart; TypeError if they are no inputs."""
+    def of(
+        cls, model: nn.Module, inputs: Inputs, loss: Callable[..., Any] | None, *, copied: bool = True
+    ) -> Batch:
+        """Take inputs of a model and its loss apart; TypeError if they are no inputs."""
         args, kwargs = (call_arguments if copied else given_arguments)(inputs)
         given: Any = inputs
         if isinstance(inputs, Mapping):
@@ -48,7 +51,7 @@ class Batch:
         leaves, structure = pytree.tree_flatten(given)
         numbered = pytree.tree_unflatten(range(len(leaves)), structure)
         own = isinstance(inputs, Mapping)
-        by_name = numbered if own else _by_name(model, _as_tuple(inputs, numbered))
+        by_name = numbered if own else _by_name(model, _as_tuple(inputs, numbered), loss)
         paths = {place: _path(path) for path, place in pytree.tree_flatten_with_path(by_name)[0]}
         tensors = {at: leaf.detach() for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
         return cls(tuple(paths[at] for at in tensors), tuple(tensors.values()), tuple(leaves), structure)
@@ -69,10 +72,10 @@ def _path(path: tuple[Any, ...]) -> str:
     return ".".join(keys)
 
 
-def _by_name(model: nn.Module, parts: tuple[Any, ...]) -> dict[str, Any]:
+def _by_name(model: nn.Module, parts: tuple[Any, ...], loss: Callable[..., Any] | None) -> dict[str, Any]:
     by_name, beside = divided_by_name(model, parts) or ({}, ())
     if not by_name:
-        taken = taken_of_batch(parts, model, optional=True)
+        taken = _taken(model, parts, loss)
         by_name, beside = named_arguments(model, taken, {}), parts[len(taken) :]
     return by_name | {f"target_{at}" if at else "target": part for at, part in enumerate(beside)}
 
@@ -91,7 +94,7 @@ def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tup
     if loss is None or not _takes_inputs(loss):
         args, kwargs = given_arguments(given)
         return model(*args, **kwargs), ()
-    taken = taken_of_batch(given, model, optional=True)
+    taken = _taken(model, given, loss)
     args, kwargs = given_arguments(taken)
     rest: tuple[Any, ...] = ()
     if isinstance(given, tuple | list):
@@ -99,6 +102,16 @@ def called(model: nn.Module, loss: Callable[..., Any] | None, given: Any) -> tup
     elif isinstance(given, Mapping):
         rest = tuple(value for name, value in given.items() if name not in taken)
     return model(*args, **kwargs), rest or (given,)
+
+
+def _taken(model: nn.Module, given: Any, loss: Callable[..., Any] | None) -> Any:
+    """Return the parts of a batch that a model takes; labels are the last part, unless it requires that."""
+    taken = taken_of_batch(given, model, optional=True)
+    if loss is None or not _takes_inputs(loss) or not isinstance(given, tuple | list):
+        return taken
+    names = names_of_inputs(model)
+    is_required = names is None or len(given) <= max(names.required, 1)
+    return taken if is_required else taken[: len(given) - 1]
 
 
 def loss_of(loss: Callable[..., Any] | None, output: Any, beside: tuple[Any, ...]) -> torch.Tensor:

@@ -88,7 +88,7 @@ class StepLoop:
         """
         model, optimizer = self._record.model, self._record.optimizer
         inputs = (*(inputs if isinstance(inputs, tuple) else (inputs,)), *more) if more else inputs
-        batch = Batch.of(model, inputs, copied=False)
+        batch = Batch.of(model, inputs, self._record.loss, copied=False)
         update = None if optimizer is None else Update(optimizer, model)
         key = step_key(model, batch, update)
         # What Python read in a trace and reads otherwise now may well be another number in each step.

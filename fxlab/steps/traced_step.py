@@ -75,7 +75,8 @@ def trace_step(
         More of the batch, and the loss: ``trace_step(model, x, labels, F.cross_entropy)``.
     loss
         Takes the output of the model; if it has two parameters, also the parts of ``inputs`` that the model
-        does not take, or ``inputs`` if there are none. Left out, ``output.loss``.
+        does not take, or ``inputs`` if there are none. Of several positional ones the last is such a part,
+        unless the model requires it. Left out, ``output.loss``.
     optimizer
         The optimizer of the model's parameters. Left out, the graph ends with the gradients. Its settings are
         fixed, except the learning rate. Before its first step it has no state, so the graph makes it.
@@ -122,7 +123,7 @@ def trace_step(
     if loss is not None and not callable(loss):
         raise unexpected("loss", "a function of the model's output", loss)
     update = None if optimizer is None else Update(optimizer, model)
-    batch = Batch.of(model, inputs)
+    batch = Batch.of(model, inputs, loss)
     hooks = [hook for own in hooks_of(model).values() for hook in own]
     others = [*hooks, *(() if loss is None else (loss,)), *(() if update is None else (update.step,))]
     noted = ModelNoted(model, *others)

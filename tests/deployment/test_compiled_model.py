@@ -247,6 +247,27 @@ def test_derivatives_of_torch_func_are_those_of_the_model():
     assert "graph" in fast.graphs()["runs"].tolist()
 
 
+class Derives(nn.Module):
+    """Calls a transform, which the graph of Dynamo enters and leaves by nodes."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return grad(lambda value: value.sin().sum())(self.linear(x))
+
+
+def test_graphs_that_enter_a_transform_are_judged():
+    model, x = Derives().eval(), torch.randn(2, 4)
+    for _ in range(5):
+        fast = as_model(model, x, fxlab.FuseBiasInLinear())
+        with torch.no_grad():
+            assert torch.equal(fast(x), model(x))
+            assert not torch.is_grad_enabled()
+        assert fast.graphs()["verdict"].tolist() == ["same bits"]
+
+
 def test_other_threads_run_while_it_is_compiled():
     torch.manual_seed(0)
     model, x, wrong = Block().eval(), torch.randn(3, 4), []

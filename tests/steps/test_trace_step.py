@@ -185,6 +185,21 @@ def test_the_loss_may_take_the_inputs_too():
     assert run(step)["loss"] > 0
 
 
+@pytest.mark.parametrize("more", [(), (torch.tensor(3.0),)])
+def test_labels_come_last_where_the_model_takes_more_than_it_requires(more):
+    class Scaled(nn.Linear):
+        def forward(self, x, scale=2.0, mask=None):
+            return super().forward(x) * scale if mask is None else x
+
+    model, labels = Scaled(4, 4), torch.randn(3, 4)
+    given = (torch.randn(3, 4), *more)
+    session = fxlab.training_session(model, *given, labels, nn.functional.mse_loss)
+    expected = nn.functional.mse_loss(model(*given), labels)
+    assert same_bits(session.graph_module(**session.inputs)["loss"], expected.detach())
+    assert same_bits(session.as_step()((*given, labels)), expected.detach())
+    assert [*session.inputs][2:] == ["x", *["scale" for _ in more], "target"]
+
+
 def test_an_adapter_beside_frozen_weights_is_all_that_gets_gradients():
     class Adapted(nn.Module):
         def __init__(self):
