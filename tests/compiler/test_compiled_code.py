@@ -212,3 +212,13 @@ def _doubled(graph_module):
     for node in graph_module.graph.find_nodes(op="call_function", target=aten.relu.default):
         node.target = aten.sigmoid.default
     return graph_module
+
+
+@pytest.mark.slow
+def test_code_that_makes_a_view_of_an_input_is_judged_with_and_without_it():
+    session = fxlab.compile_session(lambda x: (x.view(-1)[:4].add_(1), x + 1), torch.randn(4, 8))
+    session.generate_code()
+    assert session.verdict().agrees
+    assert not session.verdict().notes
+    assert session.verdict(CODE).agrees
+    assert "shared memory is not compared" in session.verdict(CODE).reason
