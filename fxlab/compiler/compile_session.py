@@ -120,7 +120,8 @@ def compile_session(
         inputs = example_inputs(model)
     compiler = Compiler(model, inputs, training=training, options=options or {}, dynamic=dynamic)
     if not compiler.frames:
-        raise ValueError("model: Dynamo has captured no graph of it; does it compute anything with torch?")
+        why = compiler.first.recorder.story.why_no_graph() or "Does it compute anything with torch?"
+        raise ValueError(f"model: Dynamo has captured no graph of it. {why}")
     graphs = {
         name: CompileSession(stack, tuple(compiler.remarks)) for name, stack in stacks_of(compiler).items()
     }
