@@ -27,10 +27,10 @@ def compile_session(
 ) -> CompileSession:
     """Compile a model with ``torch.compile``'s Inductor, and record every pass over its graphs.
 
-    No code is generated, so no C++ compiler and no GPU is needed, and neither the model nor any cache of
-    torch is changed. Each pass that has changed the graph is a stage of the session, under the compiler's own
-    name; it runs on the inputs with the model's own parameters, is judged, and is switched off by compiling
-    again without it.
+    No code is generated, so no C++ compiler and no GPU is needed. The model, all other state that its code
+    reaches (an optimizer, closures, globals) and the caches of torch are left unchanged. Each pass that has
+    changed the graph is a stage of the session, under the compiler's own name; it runs on the inputs with the
+    model's own parameters, is judged, and is switched off by compiling again without it.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def compile_session(
         Its arguments: keyword arguments (a mapping), positional arguments (a tuple) or one tensor. For a
         model of transformers they are made from its configuration.
     training
-        Whether gradients are compiled as well.
+        Whether gradients are compiled as well. A model that takes derivatives itself always has them.
     backend
         The only one whose passes are recorded.
     mode
@@ -120,7 +120,8 @@ def compile_session(
         inputs = example_inputs(model)
     compiler = Compiler(model, inputs, training=training, options=options or {}, dynamic=dynamic)
     if not compiler.frames:
-        raise ValueError("model: Dynamo has captured no graph of it; does it compute anything with torch?")
+        why = compiler.first.recorder.story.why_no_graph() or "Does it compute anything with torch?"
+        raise ValueError(f"model: Dynamo has captured no graph of it. {why}")
     graphs = {
         name: CompileSession(stack, tuple(compiler.remarks)) for name, stack in stacks_of(compiler).items()
     }

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxlab.compiler.recording.recorder import PHASES, Recorder
@@ -58,6 +59,14 @@ def listening(listener: Recorder) -> Iterator[list[str]]:
         yield patches.remarks
 
 
+def _outputs_aliased_later() -> frozenset[int]:
+    """Return the outputs that AOTAutograd makes views of inputs after the graph that it compiles has run."""
+    context = getattr(torch._guards, "TracingContext", None)
+    known = getattr(context and context.try_get(), "fw_metadata", None)
+    kinds = [one.output_type.name for one in getattr(known, "output_info", ())]
+    return frozenset(place for place, kind in enumerate(kinds) if kind in ("alias_of_input", "is_input"))
+
+
 class _Around:
     """Hears of the calls of torch's functions; only those of the thread that made it."""
 
@@ -85,6 +94,8 @@ class _Around:
         try:
             if self._is_heard:
                 self._listener.begin_phase(phase, graph_module)
+                if phase == PHASES[1]:
+                    self._listener.aliased_later(_outputs_aliased_later())
             result = call()
             if self._is_heard:
                 self._listener.end_phase(phase, graph_module if result is None else result)

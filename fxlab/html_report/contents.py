@@ -72,6 +72,8 @@ def verdict_words(session: Session, *, judge: bool) -> Judged:
         return NOT_JUDGED, None, describe_error(error)
     if verdict is None:
         return NOT_JUDGED, None, "The outputs are not the same bits, and the models were not run in float64."
+    if verdict.status is Status.NOTHING_COMPARED and not verdict.outputs:
+        return "returns nothing", True, verdict.reason
     agrees = None if verdict.status is Status.NOTHING_COMPARED else verdict.agrees
     return str(verdict.status), agrees, str(verdict)
 

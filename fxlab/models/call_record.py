@@ -12,6 +12,9 @@ from fxlab.models.running import Generators
 from fxlab.values.memory import overlapping
 from fxlab.values.tensors import PlainPart, plain_parts, tensors_by_path
 
+ALIASED_LATER = "fxlab.aliased_later"
+"""Key of ``graph_module.meta``: the paths of outputs that become views of inputs after the graph has run."""
+
 Kind: TypeAlias = Literal["output", "input", "state"]
 
 

@@ -57,8 +57,8 @@ def state_kept(
 
     ``model``: the module whose tree is kept. ``values``: whether to restore the data of tensors as well, for
     runs that compute on real tensors. ``watch``: whether to watch for calls that write into parameters; costs
-    some microseconds for each call. ``parameters``: parameters that are known to be written, which are copied
-    at once. ``others``: tensors outside of the model that it may write. The context gives a
+    some microseconds for each call. ``parameters``: parameters or others that are known to be written, which
+    are copied at once. ``others``: tensors outside of the model that it may write. The context gives a
     :class:`ModelState`, which tells before the end what the run has written.
     """
     state = ModelState(model, values=values, parameters=parameters, others=others)
@@ -140,8 +140,7 @@ class ModelState:
             self._keep_module(path, module, at_once)
         for tensor in others:
             if has_values(tensor) and id(tensor) not in self._seen and id(tensor) not in self._saved:
-                self._seen.add(id(tensor))
-                self._watched.setdefault(memory_of(tensor), []).append(tensor)
+                self._keep_tensor(tensor, at_once)
 
     @contextmanager
     def put_back_after(self, *, watch: bool = True) -> Iterator[ModelState]:
@@ -248,14 +247,17 @@ class ModelState:
             self._names[f"{prefix}{name}"] = parameter
             if id(parameter) in self._seen or not has_values(parameter):
                 continue
-            self._seen.add(id(parameter))
             self._gradients_wanted.append((parameter, parameter.requires_grad))
             if not parameter.is_inference():
                 self._versions[f"{prefix}{name}"] = parameter._version
-            if id(parameter) in at_once:
-                self._saved[id(parameter)] = SavedTensor.of(parameter)
-            else:
-                self._watched.setdefault(memory_of(parameter), []).append(parameter)
+            self._keep_tensor(parameter, at_once)
+
+    def _keep_tensor(self, tensor: torch.Tensor, at_once: set[int]) -> None:
+        self._seen.add(id(tensor))
+        if id(tensor) in at_once:
+            self._saved[id(tensor)] = SavedTensor.of(tensor)
+        else:
+            self._watched.setdefault(memory_of(tensor), []).append(tensor)
 
     def _keep_namespace(self, namespace: dict[str, Any]) -> None:
         self._namespaces.append((namespace, dict(namespace)))
@@ -307,6 +309,21 @@ class ModelState:
             self._keep_namespace(own)
             for attribute, item in own.items():
                 self._keep(f"{name}.{attribute}", item)
+
+
+@contextmanager
+def gradients_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Restore the gradients that tensors have accumulated, at the end of a block."""
+    leaves = [tensor for tensor in tensors if tensor.is_leaf]
+    kept = [(leaf, None if leaf.grad is None else SavedTensor.of(leaf.grad)) for leaf in leaves]
+    try:
+        yield
+    finally:
+        for leaf, gradient in kept:
+            leaf.grad = None if gradient is None else gradient.tensor
+            if gradient is not None:
+                with torch.no_grad():
+                    gradient.put_back()
 
 
 METHODS: tuple[type[Any], ...] = (MethodType, BuiltinMethodType, MethodWrapperType)

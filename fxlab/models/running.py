@@ -174,10 +174,15 @@ def with_gradients_if_needed(
     try:
         return call(gradients_for(model, beside))
     except RuntimeError as error:
-        if not _NEEDS_GRADIENTS.search(str(error)):
+        if not asks_for_gradients(error):
             raise
     # It takes derivatives of its own results, as a force field does, or keeps them.
     return call(torch.enable_grad())
+
+
+def asks_for_gradients(error: Exception) -> bool:
+    """Tell whether an error is one of torch about gradients that are off."""
+    return _NEEDS_GRADIENTS.search(str(error)) is not None
 
 
 def gradients_for(*models: Any) -> AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fxlab.models.model_state import state_kept
+from fxlab.models.model_state import gradients_kept, state_kept
 from fxlab.models.placements import local_part
 from fxlab.models.running import Inputs, generators_kept, seed_generators
 from fxlab.results import Judged
@@ -59,7 +59,8 @@ def compared_steps(plain: StepLoop, transformed: StepLoop, batches: Sequence[Inp
 
 def _digests(loop: StepLoop, batches: Sequence[Inputs]) -> Iterator[dict[str, bytes]]:
     """Yield digests of the bits of all tensors after each step."""
-    with generators_kept(), state_kept(loop.model), _rest_kept(loop.model, loop.optimizer):
+    gradients = gradients_kept(loop.model.parameters())
+    with generators_kept(), state_kept(loop.model), gradients, _state_kept(loop.optimizer):
         seed_generators(0)
         for batch in batches:
             tensors = {"loss": loop(batch), **_tensors(loop.model, loop.optimizer)}
@@ -80,15 +81,12 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[
 
 
 @contextmanager
-def _rest_kept(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
-    """Restore the state that belongs to parameters: gradients, and the state of an optimizer."""
-    gradients = [(each, None if each.grad is None else each.grad.clone()) for each in model.parameters()]
+def _state_kept(optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
+    """Restore the state of an optimizer."""
     states = optimizer.state if optimizer is not None else {}
     kept = {parameter: copy.deepcopy(state) for parameter, state in states.items()}
     try:
         yield
     finally:
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
         states.clear()
         states.update(kept)

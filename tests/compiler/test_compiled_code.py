@@ -64,6 +64,18 @@ def test_kernels_name_each_node_and_colour_the_graph(generated):
 
 
 @pytest.mark.slow
+def test_a_script_of_generated_code_has_the_graph_that_it_is_generated_for(generated, tmp_path):
+    script = fxlab.repro(generated, tmp_path / "code.py")
+    below = fxlab.repro(generated.stages[-2], tmp_path / "below.py", inputs=generated.inputs)
+    assert "aten.addmm" in script.read_text()
+    assert _code(script) == _code(below)
+
+
+def _code(script):
+    return script.read_text().partition("def forward")[2].partition("DATA")[0]
+
+
+@pytest.mark.slow
 def test_code_is_taken_off_and_offered_again(generated):
     generated.revert(CODE)
     try:
@@ -212,3 +224,13 @@ def _doubled(graph_module):
     for node in graph_module.graph.find_nodes(op="call_function", target=aten.relu.default):
         node.target = aten.sigmoid.default
     return graph_module
+
+
+@pytest.mark.slow
+def test_code_that_makes_a_view_of_an_input_is_judged_with_and_without_it():
+    session = fxlab.compile_session(lambda x: (x.view(-1)[:4].add_(1), x + 1), torch.randn(4, 8))
+    session.generate_code()
+    assert session.verdict().agrees
+    assert not session.verdict().notes
+    assert session.verdict(CODE).agrees
+    assert "shared memory is not compared" in session.verdict(CODE).reason

@@ -20,6 +20,7 @@ import fxlab
 from fxlab import heard_calls
 from fxlab.compiler.compiling.hooks import _without_code
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
+from fxlab.html_report.contents import verdict_words
 from fxlab.view_model.session_remarks import session_remarks
 
 X = torch.randn(3, 8)
@@ -112,6 +113,24 @@ def test_other_passes_are_applied_on_top_of_a_recorded_graph(record):
     assert len(first.applied) == 4
     first.remove("eliminate-common-subexpressions")
     assert len(first.applied) == 3
+
+
+def returns_nothing(x, count):
+    print(count)
+    x + 1
+
+
+def test_a_graph_that_returns_nothing_is_judged_to_have_nothing_compared(capsys):
+    torch._dynamo.reset()
+    with torch.no_grad(), fxlab.record_compile() as record:
+        torch.compile(returns_nothing, backend=without_code)(X, 1)
+    session = list(record.sessions.values())[-1]
+    found = [session.verdict(), session.verdict(variants=True), *map(session.verdict, session.passes)]
+    assert {(one.status, one.reason) for one in found} == {
+        ("nothing compared", "the graph returns no tensors")
+    }
+    assert not any(found)
+    assert verdict_words(session, judge=True) == ("returns nothing", True, "the graph returns no tensors")
 
 
 def test_one_report_is_written_of_all_recorded_graphs(record, tmp_path):

@@ -143,3 +143,24 @@ def test_what_the_outermost_forward_calls_is_inside_of_no_module():
         after = stage.graph.find_nodes(op="output")[0].all_input_nodes[0]
         assert after.name not in inside
         assert "linear" in inside
+
+
+def one_twice(graph_module):
+    """Return the second output as the third as well."""
+    output = graph_module.graph.output_node()
+    viewed, second, _ = output.args[0]
+    output.args = ((viewed, second, second),)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_memory_that_aotautograd_makes_outputs_share_later_is_not_compared(training):
+    def function(x):
+        return x.view(-1)[:4].add_(1), x.sin(), x.sin() * 1
+
+    session = fxlab.compile_session(function, torch.randn(4, 8), training=training)
+    for found in (session.verdict(), session.verdict("AOTAutograd")):
+        assert found.status == "same bits"
+        assert [note.partition(",")[0] for note in found.notes] == ["0: shared memory is not compared"]
+    # The memory of others is.
+    session.apply(fxlab.from_callable(one_twice, name="one-twice"))
+    assert "output 1 shares memory with output 2" in session.verdict().reason

@@ -3,6 +3,7 @@
 import enum
 import logging
 import threading
+import warnings
 
 import pytest
 import torch
@@ -378,3 +379,32 @@ def test_a_module_of_torch_has_its_own_name():
     assert story["function"].unique().tolist() == ["Sequential"]
     assert story["place"][0].rpartition(":")[0].endswith("container.py")
     assert story["reason"][1] == "args[0].size(0) was 3, is 5 (compile 2 of Sequential)"
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def scripted():
+    with warnings.catch_warnings():  # torch.jit is on its way out
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(nn.Sequential(nn.Linear(4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Recurrent, r"no graph of it\. .*LSTM.* \(.*test_story.py:\d+: return self.lstm\(x\)\[0\]\)\. "),
+        (scripted, r"no graph of it\. torch.jit.script.*Dynamo does not support tracing into"),
+        (nn.Identity, r"no graph of it\. Does it compute anything with torch\?"),
+    ],
+    ids=["recurrent", "scripted", "no operator"],
+)
+def test_a_model_without_a_graph_is_refused_with_the_first_reason_of_the_story(make, words):
+    with pytest.raises(ValueError, match=words):
+        fxlab.compile_session(make(), torch.ones(2, 3, 4))

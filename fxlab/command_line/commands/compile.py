@@ -89,8 +89,6 @@ def _of_script(traceback: TracebackType | None) -> TracebackType | None:
 
 
 _STORY = ["compile", "function", "kind", "reason", "hint", "place", "seconds", "graph"]
-_NOTHING = "No ops traced"
-"""The beginning of Dynamo's reason where there is nothing to compile."""
 _MOST_EVENTS = 60
 """Events of the story that are told on the first page of the report."""
 
@@ -164,13 +162,15 @@ def _judged(record: CompileRecord, progress: Progress, *, judge: bool) -> tuple[
 
 def _story(record: CompileRecord) -> list[str]:
     """Return the events that the list of graphs does not tell, a paragraph each."""
+    from fxlab.compiler.story.story import NO_OPERATORS
+
     ends = {one.graph_break.place for one in record.sessions.values() if one.graph_break is not None}
     told = [
         event
         for event in record.story().to_dict("records")
         if event["kind"] not in ("compile", "symbol")
         and not (event["kind"] == "break" and event["place"] in ends)
-        and not event["reason"].startswith(_NOTHING)
+        and not event["reason"].startswith(NO_OPERATORS)
     ]
     lines = [
         f"{event['kind']} of {event['function']} ({event['compile'] or 'not compiled'}): {event['reason']}"

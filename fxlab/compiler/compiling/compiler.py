@@ -1,9 +1,11 @@
 """Compiles a model with some of the compiler's passes off."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
@@ -11,22 +13,25 @@ from fxlab.author_frames import from_author_on, placed_words
 from fxlab.compiler.code.hooks import generating
 from fxlab.compiler.compiling.hooks import compile_once, unfrozen
 from fxlab.compiler.graphs.flat import Frame
-from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, plain_function
+from fxlab.compiler.graphs.held_modules import holder_of, modules_read_by, owner_of, plain_function
 from fxlab.compiler.graphs.hooks import lost_origins
 from fxlab.compiler.graphs.slots import Slot
 from fxlab.compiler.recording.recorder import ATEN, BORDER, WHOLE, Crash, Recorder
 from fxlab.compiler.recording.snapshot import Made, Snapshot
 from fxlab.interrupts import RestoringStack
 from fxlab.models.autocast import autocast_set, autocast_state
-from fxlab.models.model_state import state_kept
+from fxlab.models.model_state import gradients_kept, state_kept
 from fxlab.models.running import (
     Inputs,
+    asks_for_gradients,
     call_arguments,
     generators_kept,
     given_arguments,
     named_arguments,
     seed_generators,
 )
+from fxlab.tracing.model_code.surroundings import Surroundings
+from fxlab.tracing.shapes.leftovers import put_back_after
 from fxlab.transformations.candidate_filter import Limit
 
 _MOST_CRASHES = 8
@@ -95,7 +100,10 @@ class Compiler:
         self.first = self._first()
 
     def _first(self) -> Compile:
-        """Compile for the first time; a pass that raises is left out, if that can be, and is a remark."""
+        """Compile for the first time; a pass that raises is left out, if that can be, and is a remark.
+
+        Gradients are compiled as well if the model does not run without them.
+        """
         while True:
             try:
                 return self.compile(0, "", frozenset(), {}, {})
@@ -105,6 +113,27 @@ class Compiler:
                     raise RuntimeError(str(error)) from error.__cause__
                 self._crashes.append(crash)
                 self.remarks.append(f"{crash}. It was compiled without this pass, and what follows is shown.")
+            except RuntimeError as error:
+                if self.settings["training"] or not asks_for_gradients(error):
+                    raise
+                self.settings["training"] = True
+                self.remarks.append("It takes derivatives itself, so gradients are compiled: training=True.")
+
+    @contextmanager
+    def _state_kept(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
+        """Restore all that a call may write: modules, and other state that its code reaches by names."""
+        called, others = self._called, list[Any]()
+        if not (is_module := isinstance(called, nn.Module)):
+            values = (owner_of(called), *args, *kwargs.values())
+            others = [plain_function(called), *(value for value in values if _may_hold_state(value))]
+        around = Surroundings(self._model, *others)
+        everything = nn.ModuleList([self._model, *around.modules]) if around.modules else self._model
+        tensors = *everything.parameters(), *around.outside
+        # A step writes its parameters. Dynamo would see a mode that watches, and capture another graph.
+        written = [each for each in tensors if not (is_module and isinstance(each, nn.Parameter))]
+        kept = state_kept(everything, watch=False, parameters=written, others=around.tensors)
+        with put_back_after(around), kept, gradients_kept(written):
+            yield
 
     def _held_by(self, function: Callable[..., Any]) -> nn.Module:
         """Return a module that holds the modules that a function reads."""
@@ -157,9 +186,8 @@ class Compiler:
 
         recorder = Recorder(may_run, may_match, runs_each=True)
         args, kwargs = call_arguments(self._inputs)
-        # Dynamo would see a mode that watches writes, and capture another graph.
         try:
-            with RestoringStack(generators_kept(), state_kept(self._model, watch=False)) as stack:
+            with RestoringStack(generators_kept(), self._state_kept(args, kwargs)) as stack:
                 if generates:
                     self.remarks += stack.enter_context(generating(recorder.kernels))
                 seed_generators(0)
@@ -186,6 +214,10 @@ class Compiler:
                 self.frames.append(frame := Frame(self._model, *known, recording))
                 self.remarks += [words for words in frame.remarks if words not in self.remarks]
         return Compile(off, dict(limits), dict(options), recorder)
+
+
+def _may_hold_state(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor | nn.Module | int | float | str | None)
 
 
 def _without_modules(arguments: Mapping[str, Any]) -> dict[str, Any]:

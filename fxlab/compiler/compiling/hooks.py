@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from fxlab.compiler.graphs.held_modules import plain_function
+from fxlab.compiler.graphs.held_modules import owner_of, plain_function
 from fxlab.compiler.graphs.hooks import modules_read
 from fxlab.compiler.hooks import listening
 from fxlab.compiler.options.hooks import OF_AUTOGRAD
@@ -124,8 +124,8 @@ def _fresh(model: Callable[..., Any]) -> Callable[..., Any]:
         code = own.__code__.replace()
         copied = types.FunctionType(code, own.__globals__, own.__name__, own.__defaults__, own.__closure__)
         copied.__kwdefaults__ = own.__kwdefaults__
-        owner = getattr(model, "__self__", None if model is own else model)
-        return copied if owner is None or model is own else types.MethodType(copied, owner)
+        owner = owner_of(model)
+        return copied if owner is None else types.MethodType(copied, owner)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return model(*args, **kwargs)

@@ -31,6 +31,7 @@ from fxlab.compiler.graphs.slots import Names, Slot, random_like, slots_of
 from fxlab.compiler.recording.recorder import TORCH, WHOLE, Recording, Stack
 from fxlab.compiler.recording.snapshot import Snapshot
 from fxlab.models.autocast import UnderAutocast
+from fxlab.models.call_record import ALIASED_LATER
 from fxlab.models.free_paths import graph_module_of
 from fxlab.models.model_state import state_kept
 from fxlab.models.running import generators_kept
@@ -153,6 +154,8 @@ class Frame:
         )
         module = graph_module_of(held, graph, self._model_name)
         module.meta["class_name"] = self._model_name
+        if snapshot.dialect != TORCH and kind == WHOLE:
+            module.meta[ALIASED_LATER] = frozenset(map(str, self._recording.aliased_later))
         return module
 
     @property

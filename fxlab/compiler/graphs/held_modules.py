@@ -54,7 +54,7 @@ def paths_of(found: Mapping[str, nn.Module], model: nn.Module) -> dict[str, str]
 def modules_read_by(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, nn.Module]:
     """Return the modules that a callable may read: its object's, those of closure and globals, arguments."""
     code_of = plain_function(function)
-    owner = getattr(function, "__self__", None if code_of is function else function)
+    owner = owner_of(function)
     values = [(f"L[{name!r}]", value) for name, value in given.items()]
     if owner is not None:
         values.append((f"L[{code_of.__code__.co_varnames[0]!r}]", owner))
@@ -72,6 +72,11 @@ def plain_function(function: Callable[..., Any]) -> types.FunctionType:
     if not isinstance(known, types.FunctionType):
         raise unexpected("model", "a module or a function of Python", function)
     return known
+
+
+def owner_of(function: Callable[..., Any]) -> Any:
+    """Return the object whose method a callable is, or that is called; ``None`` for a function."""
+    return getattr(function, "__self__", None if plain_function(function) is function else function)
 
 
 def _modules_in(expression: str, value: Any) -> Iterator[tuple[str, nn.Module]]:

@@ -77,11 +77,10 @@ def values() -> dict[str, Any]:
 def mode_options(mode: str) -> dict[str, Any]:
     """Return the options that a mode of ``torch.compile`` stands for; ``ValueError`` if there is none."""
     known: dict[str, dict[str, Any]] = torch._inductor.list_mode_options()
-    if mode not in known and mode != "default":
-        raise ValueError(
-            f"mode: torch.compile has no mode {mode!r}; it has {', '.join(['default', *known])}."
-        )
-    return dict(known.get(mode, {}))
+    known = {"default": {}, **known}
+    if mode not in known:
+        raise ValueError(f"mode: torch.compile has no mode {mode!r}; it has {', '.join(known)}.")
+    return dict(known[mode])
 
 
 def _package() -> Path:

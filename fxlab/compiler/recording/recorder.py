@@ -138,6 +138,8 @@ class Recording:
     compile: str = ""
     """Dynamo's number of the compile."""
     has_run: bool = False
+    aliased_later: frozenset[int] = frozenset()
+    """The outputs of Dynamo's graph that AOTAutograd makes views of inputs after its graph has run."""
     code: Callable[..., Any] | None = None
     """The backend's result for Dynamo's graph, where code was generated."""
 
@@ -197,6 +199,10 @@ class Recorder:
         self._names: dict[str, int] = {}
         self._enter(phase, graph_module)
         self._phase, self._previous = phase, "the beginning"
+
+    def aliased_later(self, outputs: frozenset[int]) -> None:
+        """Note the outputs that AOTAutograd makes views of inputs after its graph has run."""
+        self._recording.aliased_later = outputs
 
     def end_phase(self, phase: str, graph_module: GraphModule) -> None:
         """Take the changes since the last pass for a step of its own."""

@@ -29,7 +29,8 @@ from fxlab.session.offer import PassOrName
 from fxlab.session.turns import in_turn
 from fxlab.transformations import Transformation
 from fxlab.transformations.inductor_patterns import Tried, attempts_at, not_tried, patterns_table
-from fxlab.validation import Reference, Variants, Verdict
+from fxlab.validation import Reference, Status, Variants, Verdict
+from fxlab.validation.verdicts.comparison import NothingReturnedError
 
 
 class _Recorded(ABCMeta):
@@ -98,8 +99,14 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         variants, gradients
             As for :meth:`fxlab.Session.verdict`.
         """
+        try:
+            return self._with_operators(self._verdict(pass_, variants=variants, gradients=gradients))
+        except NothingReturnedError:  # as Dynamo's graph after a break may
+            return Verdict(Status.NOTHING_COMPARED, "the graph returns no tensors", None, {})
+
+    def _verdict(self, pass_: PassOrName | None, *, variants: Variants, gradients: bool) -> Verdict:
         if pass_ is None:
-            return self._with_operators(super().verdict(variants=variants, gradients=gradients))
+            return super().verdict(variants=variants, gradients=gradients)
         name = self._find(pass_)
         if name not in self._switches.on:
             raise ValueError(f"pass_: {name} is off. Switch it on first: session.apply({name!r}).")
@@ -108,11 +115,10 @@ class CompileSession(SwitchedCompile, Told, metaclass=_Recorded):
         above = (*below, (name, self._switches.excluded_from(name)))
         reference = Reference(stages[below], self.inputs, variants=variants, gradients=gradients)
         if variants is not False or gradients:
-            return self._with_operators(reference.verdict(stages[above]))
-        known = self._comparisons.remembered_of_run(
+            return reference.verdict(stages[above])
+        return self._comparisons.remembered_of_run(
             "verdict of a pass", above, lambda: reference.verdict(stages[above])
         )
-        return self._with_operators(known)
 
     def _with_operators(self, verdict: Verdict) -> Verdict:
         """Note which custom operators break their declarations, as compiled code is wrong because of them."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fxlab.author_frames import is_author_code
 from fxlab.compiler.story.guard_words import Guard
 from fxlab.first_use import pd
 from fxlab.tracing.dynamo.hooks import GraphBreak
@@ -18,6 +19,8 @@ SYMBOL, SPECIALISE = "symbol", "specialise"
 COLUMNS = (
     "compile", "function", "kind", "reason", "explanation", "hint", "place", "code", "seconds", "graph",
 )  # fmt: skip
+NO_OPERATORS = "No ops traced"
+"""The beginning of Dynamo's reason where there is nothing to compile."""
 _OF_EVERYTHING = (
     "___check_global_state",
     "___check_torch_function_mode_stack",
@@ -82,6 +85,16 @@ class Story:
         hints = "".join(f"\n  Hint: {hint}" for hint in event.hint.split("\n") if hint)
         details = f"{event.reason}\n  Explanation: {event.explanation}{hints}"
         return GraphBreak(event.reason, details, event.file, event.line, event.code)
+
+    def why_no_graph(self) -> str:
+        """Return the first reason why a function was left to Python, in words; empty if there is none."""
+        kinds = BREAK, SKIP, LIMIT, ERROR
+        reasons = (e for e in self.events if e.kind in kinds and not e.reason.startswith(NO_OPERATORS))
+        first = next(reasons, None)
+        if first is None:
+            return ""
+        place = f" ({first.place}: {first.code})" if first.file and is_author_code(first.file) else ""
+        return f"{first.reason}{place}. {first.explanation}".strip()
 
     def of(self, compile_ids: Iterable[str]) -> list[Event]:
         """Return the events of the functions that some compiles are of."""

@@ -17,7 +17,7 @@ from fxlab.checks import path_text
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import attribute_at
-from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, resolved
+from fxlab.sources import Model, graph_of, inputs_of, inputs_or_examples, is_session, resolved
 from fxlab.validation.arguments import check_runs
 
 _MOST_INSIDE = 200_000
@@ -60,7 +60,8 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     ----------
     model
         A session, of which the present stage is written (such as one of :func:`fxlab.compile_session`, with
-        passes off); or a graph module.
+        passes off), or of ``compiled code`` the stage that it was generated for, as the script generates code
+        itself; or a graph module.
     path
         The script, ending in ``.py``.
     inputs
@@ -96,6 +97,8 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     found = resolved(model, "model")
     given = inputs_of(found, inputs)
     graph_module = graph_of(found, "model", given)
+    if is_session(model):
+        graph_module = next(stage for stage in reversed(model.stages) if not _is_generated(stage))
     check_runs(graph_module, "model")
     plain = _without_guards(graph_module)
     code = plain.graph.python_code("self")
@@ -115,6 +118,10 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     )
     script.write_text(text, "utf-8")
     return script
+
+
+def _is_generated(graph_module: GraphModule) -> bool:
+    return any(getattr(node.target, "is_generated_code", False) for node in graph_module.graph.nodes)
 
 
 def _without_guards(graph_module: GraphModule) -> GraphModule:

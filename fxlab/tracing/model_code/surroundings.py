@@ -58,8 +58,9 @@ class Surroundings:
 
     ``others``: an optimizer or functions that run with the model. ``owners``: the files around it, and the
     classes in them. ``caches``: the functions with a cache that they hold, or the variables of decorators:
-    where, its name there, and the function. ``tensors``: those outside of the model that its code may reach,
-    and those of such modules, except for small ones, which are put back here.
+    where, its name there, and the function. ``modules``: those outside of the model that its code may reach.
+    ``tensors``: such tensors, and those of such modules, except for small ones, which are put back here.
+    ``outside``: all of these tensors.
     """
 
     def __init__(self, model: nn.Module, *others: Any) -> None:
@@ -76,9 +77,11 @@ class Surroundings:
         self._snapshots = *lasting, Snapshot((), self.owners, values)
         found = [value for snapshot in self._snapshots for value in snapshot.tensors]
         held = {id(tensor) for tensor in _tensors_in(self._roots)}
-        outside = [tensor for tensor in _tensors_in(found) if id(tensor) not in held]
-        self._saved = [SavedTensor.of(tensor) for tensor in outside if _is_copied(tensor)]
-        self.tensors = [tensor for tensor in outside if not _is_copied(tensor)]
+        own = {id(module) for root in self._roots if is_a(root, nn.Module) for module in root.modules()}
+        self.modules = [each for each in found if is_a(each, nn.Module) and id(each) not in own]
+        self.outside = [tensor for tensor in _tensors_in(found) if id(tensor) not in held]
+        self._saved = [SavedTensor.of(tensor) for tensor in self.outside if _is_copied(tensor)]
+        self.tensors = [tensor for tensor in self.outside if not _is_copied(tensor)]
 
     def put_back(self, is_of_run: Callable[[Any], bool]) -> list[str]:
         """Put back what a run has changed; return the places.

@@ -12,13 +12,14 @@ RANDOM_NUMBERS, TYPE, VALUE = "random numbers", "type of ", "value of "
 
 
 def shared_otherwise(
-    ours: CallRecord, theirs: CallRecord, common: Container[str]
+    ours: CallRecord, theirs: CallRecord, common: Container[str], later: Container[str] = ()
 ) -> Iterator[tuple[Place, str]]:
     """Yield each output that shares memory in only one of two calls, and the other owner, in words.
 
     ``ours``, ``theirs``: the calls of the original and of the transformed model, in the names of the
     original. ``common``: the names of the tensors that both models hold. One that only one of them holds
-    stands for any other such: a pass may hold weights in another form.
+    stands for any other such: a pass may hold weights in another form. ``later``: outputs that are left
+    aside, as they get their memory only after the call.
     """
 
     def keyed(record: CallRecord) -> dict[tuple[Place, Place], Place]:
@@ -29,13 +30,25 @@ def shared_otherwise(
 
     def is_in_both(*places: Place) -> bool:
         outputs = (place.path for place in places if place.kind == "output")
-        return all(path in ours.layouts and path in theirs.layouts for path in outputs)
+        return all(path in ours.layouts and path in theirs.layouts and path not in later for path in outputs)
 
     before, after = keyed(ours), keyed(theirs)
     for pair in sorted(after.keys() - before.keys()):
         yield pair[0], f"{pair[0]} shares memory with {after[pair]}; the original's does not"
     for pair in sorted(before.keys() - after.keys()):
         yield pair[0], f"{pair[0]} shares no memory with {before[pair]}; the original's does"
+
+
+def aliasing_notes(
+    ours: CallRecord, theirs: CallRecord, common: Container[str], later: Container[str]
+) -> Iterator[str]:
+    """Yield a note on outputs whose shared memory is not compared; see :func:`shared_otherwise`."""
+    told = {place.path for place, _ in shared_otherwise(ours, theirs, common, later)}
+    if left := {place.path for place, _ in shared_otherwise(ours, theirs, common)} - told:
+        yield (
+            f"{listed(sorted(left))}: shared memory is not compared, as AOTAutograd makes such views of "
+            "inputs only after its graph has run"
+        )
 
 
 def other_parts(ours: CallRecord, theirs: CallRecord) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ import torch
 
 from fxlab.first_use import pd
 from fxlab.models.attention_kernels import states_of_generators
+from fxlab.models.call_record import ALIASED_LATER
 from fxlab.models.ranks import ranks_together
 from fxlab.models.running import needs_gradients
 from fxlab.models.settings import NumericSettings
@@ -17,6 +18,7 @@ from fxlab.results import Judged, table_property
 from fxlab.units import listed
 from fxlab.validation.outputs.call_differences import (
     RANDOM_NUMBERS,
+    aliasing_notes,
     gradient_notes,
     is_fact,
     other_parts,
@@ -291,8 +293,7 @@ class RunsCompared:
     def _other_calls(self) -> Iterator[tuple[str, str]]:
         """Yield the rows in which the two calls differ in more than numbers, and the reasons."""
         ours, theirs = self._original.observed.record, self._transformed.observed.record
-        held = [set(runs.names.state.values()) for runs in (self._original, self._transformed)]
-        for output, reason in shared_otherwise(ours, theirs, held[0] & held[1]):
+        for output, reason in shared_otherwise(ours, theirs, self._held_by_both, self._aliased_later):
             yield output.path, reason
         yield from other_parts(ours, theirs)
         flow = self._original.gradients_flow_from ^ self._transformed.gradients_flow_from
@@ -303,6 +304,16 @@ class RunsCompared:
                 yield path, f"{does} from it; the original's {others}"
         if reason := self._random_numbers.reason:
             yield RANDOM_NUMBERS, reason
+
+    @property
+    def _held_by_both(self) -> set[str]:
+        ours, theirs = (set(runs.names.state.values()) for runs in self.runs)
+        return ours & theirs
+
+    @property
+    def _aliased_later(self) -> set[str]:
+        """The outputs that one of the two models has as views of inputs only after its graph has run."""
+        return {path for runs in self.runs for path in runs.graph_module.meta.get(ALIASED_LATER, ())}
 
     @property
     def _flow(self) -> list[dict[str, bool]]:
@@ -340,7 +351,7 @@ class RunsCompared:
         }
         outputs = {path: judgements[path] for path in self._paths if path in judgements}
         records = self._original.observed.record, self._transformed.observed.record
-        notes = tuple(stride_notes(*records))
+        notes = *stride_notes(*records), *aliasing_notes(*records, self._held_by_both, self._aliased_later)
         if self._take_gradients_alike and not self._original.has_gradients:
             notes += tuple(gradient_notes(*self._flow))
         notes += (self._random_numbers.note,) if self._random_numbers.note else ()
