@@ -309,14 +309,14 @@ def check_step(
             )
 
 
+@generators_kept()
 def _eager(forward: Forward, passes: Recorded, update: Update | None) -> dict[str, torch.Tensor]:
     """Return the results of an eager step, by the names of those of a graph."""
-    with generators_kept():
-        loss, gradients, buffers = forward(
-            passes.parameters,
-            {name: value.clone() for name, value in passes.buffers.items()},
-            passes.batch.with_tensors(tuple(tensor.clone() for tensor in passes.batch.tensors)),
-        )
+    loss, gradients, buffers = forward(
+        passes.parameters,
+        {name: value.clone() for name, value in passes.buffers.items()},
+        passes.batch.with_tensors(tuple(tensor.clone() for tensor in passes.batch.tensors)),
+    )
     found = {"loss": loss, **{f"grad of {name}": value for name, value in gradients.items()}}
     found |= {f"new {name}": value for name, value in buffers.items()}
     if update is not None:
