@@ -13,6 +13,7 @@ from fxlab.models.autocast import autocast_set
 from fxlab.models.placements import Layout, layout_of, local_part, whole_of
 from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
+from fxlab.steps.draws import IN_LAYOUT
 from fxlab.steps.places import Places, with_places
 from fxlab.steps.repairs import functional, with_guards, with_one_draw, without_hidden_writes
 from fxlab.steps.sharding import Sharding
@@ -165,7 +166,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
 
 def _made(function: Callable[..., Any], given: tuple[torch.Tensor, ...]) -> fx.GraphModule:
     module: fx.GraphModule = torch_private.make_fx(
-        function, tracing_mode="real", _error_on_data_dependent_ops=False
+        function, decomposition_table=IN_LAYOUT, tracing_mode="real", _error_on_data_dependent_ops=False
     )(*given)
     return module
 

@@ -18,6 +18,7 @@ from fxlab.models.placements import local_part
 from fxlab.models.tensor_state import python_noted
 from fxlab.node_info import known_shape
 from fxlab.operators import casts, filled_with, operator_for, operator_of
+from fxlab.steps.draws import IN_LAYOUT
 from fxlab.steps.repairs import functional
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
@@ -281,7 +282,7 @@ def recorded_update(
         try:
             with torch.no_grad(), _square_roots_of_symbols(), _fused_kernels_apart():
                 function = functional(run_with(numbers))
-                module = torch_private.make_fx(function, tracing_mode="real")(*fakes)
+                module = torch_private.make_fx(function, IN_LAYOUT, tracing_mode="real")(*fakes)
         except (torch_private.GuardOnDataDependentSymNode, _NeedsNumberError) as raised:
             error = error or raised
             continue
