@@ -15,7 +15,7 @@ from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
 from fxlab.steps.draws import IN_LAYOUT
 from fxlab.steps.places import Places, with_places
-from fxlab.steps.repairs import functional, with_guards, with_one_draw, without_hidden_writes
+from fxlab.steps.repairs import functional, with_guards, with_one_draw, with_workspaces, without_hidden_writes
 from fxlab.steps.sharding import Sharding
 from fxlab.steps.watch import Watch, copy_source_lines
 from fxlab.tracing import torch_private
@@ -150,6 +150,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
             f"{type(error).__name__}: {error}"
         ) from error
     without_hidden_writes(module.graph)
+    with_workspaces(module)
     with_one_draw(module.graph)
     with_guards(module.graph)
     copy_source_lines(module.graph)

@@ -159,6 +159,27 @@ def test_a_checkpoint_is_computed_again_with_the_random_numbers_of_the_forward_p
     assert all(same_bits(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize("settings", [{}, {"bidirectional": True}, {"num_layers": 2, "dropout": 0.3}])
+@pytest.mark.parametrize("training", [True, False])
+def test_an_lstm_keeps_the_workspace_of_its_backward_pass(settings, training):
+    class Sequence(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(6, 5, **settings)
+
+        def forward(self, x):
+            return self.lstm(x)[0]
+
+    model, x = Sequence().train(training), torch.randn(4, 3, 6)
+    step = fxlab.trace_step(model, x, squared)
+    assert fxlab.Session(step).verdict().same_bits
+    found = run(step)
+    torch.manual_seed(5)
+    expected = eager(copy.deepcopy(model), x, squared)
+    assert found.keys() == expected.keys()
+    assert all(same_bits(value, expected[name]) for name, value in found.items())
+
+
 def test_autocast_around_the_trace_holds_for_forward_and_loss():
     model, x = blocks(2)
     with torch.autocast("cpu", torch.bfloat16):
