@@ -14,6 +14,7 @@ from fxlab.models.placements import Layout, layout_of, local_part, whole_of
 from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
 from fxlab.steps.draws import IN_LAYOUT
+from fxlab.steps.losses import eager_losses
 from fxlab.steps.places import Places, with_places
 from fxlab.steps.repairs import functional, with_guards, with_one_draw, with_workspaces, without_hidden_writes
 from fxlab.steps.sharding import Sharding
@@ -128,7 +129,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
         state = dict(zip(buffers, tensors[at:], strict=False))
         graph = torch_private.get_proxy_mode().tracer.graph
         given = batch.with_tensors(tensors[at + len(buffers) :])
-        with Watch(graph):
+        with Watch(graph), eager_losses():
             loss, found, after = forward(own, state, given, Places(graph))
         gradients.extend(found)
         return [loss, *found.values(), *after.values(), *own.values()]

@@ -12,7 +12,7 @@ from fxlab.models.step_record import GUARDS, require_number, require_shape
 from fxlab.node_info import known_result, known_shape
 from fxlab.operators import draws_random_numbers
 from fxlab.steps.places import RECOMPUTED
-from fxlab.steps.watch import NUMBER, READ
+from fxlab.steps.watch import ANY_SIZE, NUMBER, READ
 from fxlab.torch_private import OpOverload, pytree
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
@@ -92,6 +92,8 @@ def with_guards(graph: fx.Graph) -> None:
             )
         _guard(graph, node, require_number, value)
     for node in list(graph.nodes):
+        if node.meta.pop(ANY_SIZE, False):
+            continue
         if _has_size_of_data(node) and (shape := known_shape(node)) is not None:
             _guard(graph, node, require_shape, tuple(map(int, shape)))
 
