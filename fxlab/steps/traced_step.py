@@ -23,6 +23,7 @@ from fxlab.steps.places import place_update
 from fxlab.steps.repairs import without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
+from fxlab.tracing.model_code.attributes import refuse_torch_script
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError, TraceWarning
 from fxlab.tracing.shapes.leftovers import put_back_after
@@ -109,6 +110,8 @@ def trace_step(
             "trace_step(model, inputs, loss, optimizer=optimizer). The optimizer's own step() is recorded as "
             "it is, and clips gradients if it does."
         )
+    for path, module in model.named_modules():
+        refuse_torch_script(module, f"model.{path}" if path else "model")
     if more and loss is None and (more[-1] is None or callable(more[-1])):
         *more, loss = more  # type: ignore[assignment]
     if any(isinstance(each, int | float | str | None) for each in more):

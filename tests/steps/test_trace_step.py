@@ -411,6 +411,13 @@ def test_arguments_that_are_none_are_refused():
         fxlab.trace_step(model, x, squared, optimizer=optimizer)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize(("around", "name"), [(lambda part: part, "model"), (nn.Sequential, "model.0")])
+def test_a_scripted_model_is_refused_by_its_name(around, name):
+    with pytest.raises(TypeError, match=f"{name}: expected a module in Python, got a RecursiveScriptModule"):
+        fxlab.trace_step(around(torch.jit.script(nn.Linear(2, 2))), torch.ones(3, 2), squared)
+
+
 def test_a_model_of_many_classes_of_names_keeps_them_apart():
     class Named(nn.Module):
         def __init__(self):
