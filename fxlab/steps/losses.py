@@ -17,13 +17,29 @@ _MEAN = 1
 
 @contextmanager
 def eager_losses() -> Iterator[None]:
-    """Let losses within the block sum in the order of an eager step.
+    """Let losses within the block compute in the way of an eager step.
 
     The C++ of a cross entropy selects the weights of the labels that count, and in a mode of torch sums all,
-    with zeros for ignored labels.
+    with zeros for ignored labels. That of a CTC loss writes a list of lengths into the memory of a tensor,
+    which tensors do not have while they are recorded.
     """
-    with exchanged(torch._C._nn, {"cross_entropy_loss": _cross_entropy}):
+    with (
+        exchanged(torch._C._nn, {"cross_entropy_loss": _cross_entropy}),
+        exchanged(torch, {"ctc_loss": _ctc}),
+    ):
         yield
+
+
+def _ctc(original: Callable[..., Any]) -> Callable[..., Any]:
+    def ctc_loss(*args: Any, **settings: Any) -> Any:
+        by_name = {name: _as_tensor(value) for name, value in settings.items()}
+        return original(*map(_as_tensor, args), **by_name)
+
+    return ctc_loss
+
+
+def _as_tensor(value: Any) -> Any:
+    return torch.tensor(value, device="cpu") if isinstance(value, tuple | list) else value
 
 
 def _cross_entropy(original: Callable[..., Any]) -> Callable[..., Any]:

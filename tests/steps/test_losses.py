@@ -49,3 +49,15 @@ def test_a_step_through_it_names_the_lines_of_the_author():
     (smooth,) = step.graph.find_nodes(op="call_function", target=torch.ops.aten.masked_select.default)
     assert smooth.meta["stack_trace"].count("File") == 1
     assert "return self.loss(self.head(x), target)" in smooth.meta["stack_trace"]
+
+
+def test_lengths_of_a_ctc_loss_may_be_lists():
+    class WithLoss(nn.Linear):
+        def forward(self, x):
+            logs = super().forward(x).log_softmax(-1)
+            targets = torch.tensor([[1, 2], [3, 0]])
+            return nn.functional.ctc_loss(logs, targets, (8, 7), target_lengths=[2, 1])
+
+    model, x = WithLoss(6, 6), torch.randn(8, 2, 6)
+    session = fxlab.training_session(model, x, lambda output: output)
+    assert same_bits(session.graph_module(**session.inputs)["loss"], model(x).detach())
