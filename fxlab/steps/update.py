@@ -282,7 +282,9 @@ def recorded_update(
         try:
             with torch.no_grad(), _square_roots_of_symbols(), _fused_kernels_apart():
                 function = functional(run_with(numbers))
-                module = torch_private.make_fx(function, IN_LAYOUT, tracing_mode="real")(*fakes)
+                module = torch_private.make_fx(
+                    function, IN_LAYOUT, tracing_mode="real", _error_on_data_dependent_ops=False
+                )(*fakes)
         except (torch_private.GuardOnDataDependentSymNode, _NeedsNumberError) as raised:
             error = error or raised
             continue

@@ -391,6 +391,14 @@ def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
         make(*blocks(1))
 
 
+@pytest.mark.parametrize("kind", [torch.optim.RAdam, torch.optim.ASGD])
+def test_the_first_step_of_an_optimizer_that_decides_by_its_state_is_recorded(kind):
+    model, x = blocks(1)
+    assert fxlab.training_session(model, x, squared, optimizer=kind(model.parameters())).verdict().same_bits
+    with pytest.raises(fxlab.TraceError, match="decides something by the numbers in its state"):
+        fxlab.trace_step(model, x, squared, optimizer=stepped(kind, model, x))
+
+
 OTHER = nn.Linear(2, 2)
 
 
