@@ -1,6 +1,7 @@
 """A traced step is an eager step: names, bits, and nothing of the user's changes."""
 
 import copy
+import logging
 import pickle
 from array import array
 
@@ -397,6 +398,27 @@ def test_the_first_step_of_an_optimizer_that_decides_by_its_state_is_recorded(ki
     assert fxlab.training_session(model, x, squared, optimizer=kind(model.parameters())).verdict().same_bits
     with pytest.raises(fxlab.TraceError, match="decides something by the numbers in its state"):
         fxlab.trace_step(model, x, squared, optimizer=stepped(kind, model, x))
+
+
+def test_a_rate_that_has_to_be_a_number_is_found_out_without_a_log():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 2, dtype=torch.cfloat))
+
+        def forward(self, x):
+            return (x.to(torch.cfloat) @ self.weight).abs()
+
+    records, model = [], Turned()
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger.addHandler(handler)
+    try:
+        fxlab.trace_step(model, torch.ones(3, 2), squared, optimizer=ADAMW(model.parameters()))
+    finally:
+        logger.removeHandler(handler)
+    assert records == []
 
 
 OTHER = nn.Linear(2, 2)
