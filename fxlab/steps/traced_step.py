@@ -15,7 +15,7 @@ from fxlab.models.autocast import autocast_set, autocast_state
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.placements import PLACEMENT
 from fxlab.models.ranks import communicates, is_in_fake_group
-from fxlab.models.running import Inputs, generators_kept, given_inputs
+from fxlab.models.running import Inputs, generators_kept, given_inputs, seed_generators
 from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
 from fxlab.steps.arguments import Batch
 from fxlab.steps.gradients import LOSS, Forward, Recorded, recorded, results_of
@@ -121,6 +121,19 @@ def trace_step(
     inputs = given_inputs(inputs, {})
     if loss is not None and not callable(loss):
         raise unexpected("loss", "a function of the model's output", loss)
+    with generators_kept():
+        # A verdict draws these numbers, on which the model may decide.
+        seed_generators(0)
+        return recorded_step(model, inputs, loss, optimizer)
+
+
+def recorded_step(
+    model: nn.Module,
+    inputs: Inputs,
+    loss: Callable[..., Any] | None,
+    optimizer: torch.optim.Optimizer | None,
+) -> fx.GraphModule:
+    """Record and check a step that draws the random numbers that come next."""
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs)
     # Their functions run several times, and may count in variables around them.

@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 import torch
-from step_models import batches, blocks, net, own_loss, squared
+from step_models import LayerDrop, batches, blocks, net, own_loss, squared
 from torch import nn
 
 import fxlab
@@ -236,6 +236,12 @@ def test_a_decision_on_data_is_guarded():
     assert "grad of a.weight" in step(**given)
     with pytest.raises(AssertionError, match="may decide otherwise"):
         step(**{**given, "x": -torch.ones(1, 2)})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_verdict_of_a_step_that_decides_on_random_numbers_draws_those_of_the_trace(seed):
+    torch.manual_seed(seed)
+    assert fxlab.training_session(LayerDrop(), torch.randn(2, 4), squared).verdict().same_bits
 
 
 def test_a_size_that_depends_on_data_is_guarded():
