@@ -14,8 +14,10 @@ from fxlab.models.model_state import python_generators
 from fxlab.models.placements import Layout, layout_of, local_part, whole_of
 from fxlab.operators import written_arguments
 from fxlab.steps.arguments import Batch, called, loss_of
+from fxlab.steps.draws import IN_LAYOUT
+from fxlab.steps.losses import eager_losses
 from fxlab.steps.places import Places, with_places
-from fxlab.steps.repairs import functional, with_guards, with_one_draw, without_hidden_writes
+from fxlab.steps.repairs import functional, with_guards, with_one_draw, with_workspaces, without_hidden_writes
 from fxlab.steps.sharding import Sharding
 from fxlab.steps.watch import Watch, copy_source_lines
 from fxlab.tracing import torch_private
@@ -161,7 +163,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
         state = dict(zip(buffers, tensors[at:], strict=False))
         graph = torch_private.get_proxy_mode().tracer.graph
         given = batch.with_tensors(tensors[at + len(buffers) :])
-        with Watch(graph):
+        with Watch(graph), eager_losses():
             loss, found, after = forward(own, state, given, Places(graph))
         gradients.extend(found)
         return [loss, *found.values(), *after.values(), *own.values()]
@@ -183,6 +185,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
             f"{type(error).__name__}: {error}"
         ) from error
     without_hidden_writes(module.graph)
+    with_workspaces(module)
     with_one_draw(module.graph)
     with_guards(module.graph)
     copy_source_lines(module.graph)
@@ -199,7 +202,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
 
 def _made(function: Callable[..., Any], given: tuple[torch.Tensor, ...]) -> fx.GraphModule:
     module: fx.GraphModule = torch_private.make_fx(
-        function, tracing_mode="real", _error_on_data_dependent_ops=False
+        function, decomposition_table=IN_LAYOUT, tracing_mode="real", _error_on_data_dependent_ops=False
     )(*given)
     return module
 

@@ -11,10 +11,10 @@ from torch import fx, nn
 from fxlab.models.autocast import autocast_set
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.placements import layout_of, local_part
-from fxlab.models.running import Inputs, generators_kept
+from fxlab.models.running import Inputs, generators_kept, given_inputs
 from fxlab.models.step_record import GuardError, StepInput, StepRecord, step_record
 from fxlab.steps.arguments import Batch
-from fxlab.steps.traced_step import step_key, trace_step, words_of_counted
+from fxlab.steps.traced_step import recorded_step, step_key, words_of_counted
 from fxlab.steps.update import Update
 from fxlab.transformations import Transformation
 from fxlab.validation import verdict
@@ -103,7 +103,7 @@ class StepLoop:
             except GuardError:
                 continue
         with autocast_set(self._record.autocast):
-            step = trace_step(model, inputs, self._record.loss, optimizer=optimizer)
+            step = recorded_step(model, given_inputs(inputs, {}), self._record.loss, optimizer)
         record = step_record(step)
         assert record is not None
         return self._run(self._hold(step, record), batch)
@@ -162,13 +162,13 @@ class StepLoop:
         for pass_ in passes:
             graph = pass_(share_tensors_copy(graph))
         if self._check and passes:
-            found = verdict(step, graph, dict(values))
-            if not found:
-                warnings.warn(
-                    f"The step runs without passes, as it is another one with them: {found.reason}",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
+            try:
+                found = verdict(step, graph, dict(values))
+                why = None if found else f"as it is another one with them: {found.reason}"
+            except ValueError as error:  # it decides on random numbers, and a verdict draws its own
+                why = f"as they cannot be judged: {error}"
+            if why is not None:
+                warnings.warn(f"The step runs without passes, {why}", RuntimeWarning, stacklevel=5)
                 return step
         return graph
 

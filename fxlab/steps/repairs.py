@@ -1,4 +1,4 @@
-"""Repairs of a recorded step: writes, also hidden ones, repeated draws of a checkpoint, guards."""
+"""Repairs of a recorded step: writes, also hidden ones, workspaces, draws of a checkpoint, guards."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from fxlab.models.step_record import GUARDS, require_number, require_shape
 from fxlab.node_info import known_result, known_shape
 from fxlab.operators import draws_random_numbers
 from fxlab.steps.places import RECOMPUTED
-from fxlab.steps.watch import NUMBER, READ
+from fxlab.steps.watch import ANY_SIZE, NUMBER, READ
 from fxlab.torch_private import OpOverload, pytree
 from fxlab.tracing import torch_private
 from fxlab.tracing.report import TraceError
 
+_RNN_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
 _MEAN, _VARIANCE, _TRAINING = 3, 4, 5
 """The positions of the arguments that it writes, and of the one that makes it write."""
@@ -40,6 +41,23 @@ def without_hidden_writes(graph: fx.Graph) -> None:
             for user in [*before.users]:
                 if node < user and user is not after:
                     user.replace_input_with(before, after)
+
+
+def with_workspaces(module: fx.GraphModule) -> None:
+    """Let oneDNN's layers run with gradients on, as else they return no workspace for the backward pass."""
+    graph = module.graph
+    for number, node in enumerate(graph.find_nodes(op="call_function", target=_RNN_LAYER)):
+        body = fx.Graph()
+        known = {value: body.placeholder(value.name) for value in node.all_input_nodes}
+        for value, inner in known.items():
+            inner.meta = dict(value.meta)
+        body.output(body.node_copy(node, known.__getitem__))
+        module.add_submodule(f"layer_{number}", fx.GraphModule(module, body))
+        with graph.inserting_before(node):
+            layer = graph.get_attr(f"layer_{number}")
+        layer.meta = {key: held for key, held in node.meta.items() if key not in ("val", "tensor_meta")}
+        node.target = torch.ops.higher_order.wrap_with_set_grad_enabled
+        node.args = True, layer, *known
 
 
 def with_one_draw(graph: fx.Graph) -> None:
@@ -74,6 +92,8 @@ def with_guards(graph: fx.Graph) -> None:
             )
         _guard(graph, node, require_number, value)
     for node in list(graph.nodes):
+        if node.meta.pop(ANY_SIZE, False):
+            continue
         if _has_size_of_data(node) and (shape := known_shape(node)) is not None:
             _guard(graph, node, require_shape, tuple(map(int, shape)))
 

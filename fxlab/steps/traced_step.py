@@ -15,7 +15,7 @@ from fxlab.models.autocast import autocast_set, autocast_state
 from fxlab.models.graph_module import ensure_picklable
 from fxlab.models.placements import PLACEMENT
 from fxlab.models.ranks import communicates, is_in_fake_group
-from fxlab.models.running import Inputs, generators_kept, given_inputs
+from fxlab.models.running import Inputs, generators_kept, given_inputs, seed_generators
 from fxlab.models.step_record import StepInput, StepOutputs, StepRecord, note_step
 from fxlab.models.tensor_state import ModelNoted
 from fxlab.steps.arguments import Batch
@@ -24,6 +24,7 @@ from fxlab.steps.places import place_update
 from fxlab.steps.repairs import without_dead_code
 from fxlab.steps.update import Slot, Update, Updated, recorded_update
 from fxlab.tracing import torch_private
+from fxlab.tracing.model_code.attributes import refuse_torch_script
 from fxlab.tracing.model_code.surroundings import Surroundings
 from fxlab.tracing.report import TraceError, TraceWarning
 from fxlab.tracing.shapes.leftovers import put_back_after
@@ -113,6 +114,8 @@ def trace_step(
             "trace_step(model, inputs, loss, optimizer=optimizer). The optimizer's own step() is recorded as "
             "it is, and clips gradients if it does."
         )
+    for path, module in model.named_modules():
+        refuse_torch_script(module, f"model.{path}" if path else "model")
     if more and loss is None and (more[-1] is None or callable(more[-1])):
         *more, loss = more  # type: ignore[assignment]
     if any(isinstance(each, int | float | str | None) for each in more):
@@ -122,6 +125,19 @@ def trace_step(
     inputs = given_inputs(inputs, {})
     if loss is not None and not callable(loss):
         raise unexpected("loss", "a function of the model's output", loss)
+    with generators_kept():
+        # A verdict draws these numbers, on which the model may decide.
+        seed_generators(0)
+        return recorded_step(model, inputs, loss, optimizer)
+
+
+def recorded_step(
+    model: nn.Module,
+    inputs: Inputs,
+    loss: Callable[..., Any] | None,
+    optimizer: torch.optim.Optimizer | None,
+) -> fx.GraphModule:
+    """Record and check a step that draws the random numbers that come next."""
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs, loss)
     hooks = [hook for own in hooks_of(model).values() for hook in own]
@@ -337,14 +353,14 @@ def check_step(
     return (*(changed if is_counted else ()), *(f"the generator of {name}" for name in forward.drawn))
 
 
+@generators_kept()
 def _eager(forward: Forward, passes: Recorded, update: Update | None) -> dict[str, torch.Tensor]:
     """Return the results of an eager step, by the names of those of a graph."""
-    with generators_kept():
-        loss, gradients, buffers = forward(
-            passes.parameters,
-            {name: value.clone() for name, value in passes.buffers.items()},
-            passes.batch.with_tensors(tuple(tensor.clone() for tensor in passes.batch.tensors)),
-        )
+    loss, gradients, buffers = forward(
+        passes.parameters,
+        {name: value.clone() for name, value in passes.buffers.items()},
+        passes.batch.with_tensors(tuple(tensor.clone() for tensor in passes.batch.tensors)),
+    )
     found = {"loss": loss, **{f"grad of {name}": value for name, value in gradients.items()}}
     found |= {f"new {name}": value for name, value in buffers.items()}
     if update is not None:

@@ -18,8 +18,10 @@ from fxlab.models.placements import local_part
 from fxlab.models.tensor_state import python_noted
 from fxlab.node_info import known_shape
 from fxlab.operators import casts, filled_with, operator_for, operator_of
+from fxlab.steps.draws import IN_LAYOUT
 from fxlab.steps.repairs import functional
 from fxlab.tracing import torch_private
+from fxlab.tracing.messages import torch_logs_silent
 from fxlab.tracing.report import TraceError
 from fxlab.transformations.signature import digest
 from fxlab.values.nested import tensors_inside
@@ -286,9 +288,11 @@ def recorded_update(
                 for value in values
             ]
         try:
-            with torch.no_grad(), _square_roots_of_symbols(), _fused_kernels_apart():
+            with torch.no_grad(), torch_logs_silent(), _square_roots_of_symbols(), _fused_kernels_apart():
                 function = functional(run_with(numbers))
-                module = torch_private.make_fx(function, tracing_mode="real")(*fakes)
+                module = torch_private.make_fx(
+                    function, IN_LAYOUT, tracing_mode="real", _error_on_data_dependent_ops=False
+                )(*fakes)
         except (torch_private.GuardOnDataDependentSymNode, _NeedsNumberError) as raised:
             error = error or raised
             continue

@@ -14,8 +14,12 @@ from fxlab.tracing import torch_private
 
 READ = "fxlab_read"
 """Key of ``node.meta``: the number that Python has read."""
+ANY_SIZE = "fxlab_any_size"
+"""Key of ``node.meta``: nothing recorded depends on the size of the result."""
 NUMBER = torch.ops.aten._local_scalar_dense.default
-_TORCH, _OWN = (f"{Path(str(file)).parent}/" for file in (torch.__file__, __file__))
+_TORCH, _FXLAB = f"{Path(str(torch.__file__)).parent}/", f"{Path(__file__).parents[1]}/"
+_AROUND = str(Path(__file__).with_name("gradients.py"))
+"""The file that calls model and loss."""
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -58,9 +62,9 @@ def _source_lines() -> str:
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        if code.co_filename.startswith(_OWN):
+        if code.co_filename == _AROUND:
             break
-        if not code.co_filename.startswith(_TORCH):
+        if not code.co_filename.startswith((_TORCH, _FXLAB)):
             text = linecache.getline(code.co_filename, frame.f_lineno).strip()
             lines.append(
                 f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n    {text}\n'

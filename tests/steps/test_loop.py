@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from step_models import batches, blocks, net, own_loss, squared
+from step_models import LayerDrop, batches, blocks, net, own_loss, squared
 
 import fxlab
 from fxlab.values.tensors import same_bits
@@ -37,7 +37,19 @@ class ByRoots(torch.optim.Optimizer):
                     parameter.add_(parameter.grad, alpha=-math.sqrt(group["lr"]))
 
 
+class Noisy(torch.optim.AdamW):
+    """Draws random numbers; its state is made in the first step, so the second is traced within the loop."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.add_(torch.randn_like(parameter), alpha=0.01)
+
+
 OPTIMIZERS["roots of the rate"] = ByRoots
+OPTIMIZERS["random numbers"] = Noisy
 
 
 def in_two_groups(parameters):
@@ -247,6 +259,27 @@ def test_a_pass_that_makes_another_step_of_it_is_left_off_with_a_warning():
     squared(other(x)).backward()
     other_optimizer.step()
     same_training(model, other)
+
+
+def test_a_step_that_decides_on_random_numbers_trains_as_an_eager_loop():
+    model, data = LayerDrop(), torch.randn(6, 2, 4)
+    other = copy.deepcopy(model)
+    optimizer, eager = (torch.optim.SGD(each.parameters(), lr=0.01) for each in (model, other))
+    session = fxlab.training_session(model, data[0], squared, optimizer=optimizer)
+    session.apply("eliminate-common-subexpressions")
+    train = session.as_step()
+    torch.manual_seed(3)
+    with pytest.warns(RuntimeWarning, match="cannot be judged"):
+        losses = [train(x) for x in data]
+    torch.manual_seed(3)
+    for x, found in zip(data, losses, strict=True):
+        eager.zero_grad()
+        loss = squared(other(x))
+        loss.backward()
+        eager.step()
+        assert same_bits(found, loss.detach())
+    same_training(model, other)
+    assert 1 < train.graphs <= len(data) + 1
 
 
 def test_a_session_of_another_graph_has_no_steps():

@@ -1,13 +1,14 @@
 """A traced step is an eager step: names, bits, and nothing of the user's changes."""
 
 import copy
+import logging
 import pickle
 import random
 from array import array
 
 import pytest
 import torch
-from step_models import batches, blocks, net, own_loss, squared
+from step_models import LayerDrop, batches, blocks, net, own_loss, squared
 from torch import nn
 
 import fxlab
@@ -160,6 +161,27 @@ def test_a_checkpoint_is_computed_again_with_the_random_numbers_of_the_forward_p
     assert all(same_bits(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize("settings", [{}, {"bidirectional": True}, {"num_layers": 2, "dropout": 0.3}])
+@pytest.mark.parametrize("training", [True, False])
+def test_an_lstm_keeps_the_workspace_of_its_backward_pass(settings, training):
+    class Sequence(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(6, 5, **settings)
+
+        def forward(self, x):
+            return self.lstm(x)[0]
+
+    model, x = Sequence().train(training), torch.randn(4, 3, 6)
+    step = fxlab.trace_step(model, x, squared)
+    assert fxlab.Session(step).verdict().same_bits
+    found = run(step)
+    torch.manual_seed(5)
+    expected = eager(copy.deepcopy(model), x, squared)
+    assert found.keys() == expected.keys()
+    assert all(same_bits(value, expected[name]) for name, value in found.items())
+
+
 def test_autocast_around_the_trace_holds_for_forward_and_loss():
     model, x = blocks(2)
     with torch.autocast("cpu", torch.bfloat16):
@@ -230,6 +252,12 @@ def test_a_decision_on_data_is_guarded():
     assert "grad of a.weight" in step(**given)
     with pytest.raises(AssertionError, match="may decide otherwise"):
         step(**{**given, "x": -torch.ones(1, 2)})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_verdict_of_a_step_that_decides_on_random_numbers_draws_those_of_the_trace(seed):
+    torch.manual_seed(seed)
+    assert fxlab.training_session(LayerDrop(), torch.randn(2, 4), squared).verdict().same_bits
 
 
 def test_a_size_that_depends_on_data_is_guarded():
@@ -386,6 +414,35 @@ def test_a_step_that_cannot_be_recorded_is_refused_in_words(make, words):
         make(*blocks(1))
 
 
+@pytest.mark.parametrize("kind", [torch.optim.RAdam, torch.optim.ASGD])
+def test_the_first_step_of_an_optimizer_that_decides_by_its_state_is_recorded(kind):
+    model, x = blocks(1)
+    assert fxlab.training_session(model, x, squared, optimizer=kind(model.parameters())).verdict().same_bits
+    with pytest.raises(fxlab.TraceError, match="decides something by the numbers in its state"):
+        fxlab.trace_step(model, x, squared, optimizer=stepped(kind, model, x))
+
+
+def test_a_rate_that_has_to_be_a_number_is_found_out_without_a_log():
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 2, dtype=torch.cfloat))
+
+        def forward(self, x):
+            return (x.to(torch.cfloat) @ self.weight).abs()
+
+    records, model = [], Turned()
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger.addHandler(handler)
+    try:
+        fxlab.trace_step(model, torch.ones(3, 2), squared, optimizer=ADAMW(model.parameters()))
+    finally:
+        logger.removeHandler(handler)
+    assert records == []
+
+
 OTHER = nn.Linear(2, 2)
 
 
@@ -404,6 +461,13 @@ def test_arguments_that_are_none_are_refused():
     optimizer.register_step_pre_hook(lambda *_: None)
     with pytest.raises(fxlab.TraceError, match="hooks around step"):
         fxlab.trace_step(model, x, squared, optimizer=optimizer)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize(("around", "name"), [(lambda part: part, "model"), (nn.Sequential, "model.0")])
+def test_a_scripted_model_is_refused_by_its_name(around, name):
+    with pytest.raises(TypeError, match=f"{name}: expected a module in Python, got a RecursiveScriptModule"):
+        fxlab.trace_step(around(torch.jit.script(nn.Linear(2, 2))), torch.ones(3, 2), squared)
 
 
 def test_a_model_of_many_classes_of_names_keeps_them_apart():
