@@ -101,7 +101,7 @@ class StepRecord:
 
     @property
     def noted(self) -> ModelNoted:
-        """What the Python of the model and the loss read in the trace."""
+        """The values that the Python of the model and the loss read in the trace."""
         return self._of().noted
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StepRecord:

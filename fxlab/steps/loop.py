@@ -50,11 +50,6 @@ class StepLoop:
         Returns the passes that are on.
     check
         Whether a transformed graph is used only if its verdict on the first batch is good.
-
-    Attributes
-    ----------
-    graphs : int
-        The number of graphs that were traced.
     """
 
     def __init__(
@@ -68,7 +63,7 @@ class StepLoop:
             )
         self._record, self._passes, self._check = record, passes, check
         self._held: dict[object, list[_Held]] = {}
-        self.graphs = 0
+        self._traced = 0
         self._hold(step, record)
 
     def __call__(self, inputs: Inputs, *more: Any) -> torch.Tensor:
@@ -113,7 +108,7 @@ class StepLoop:
             raise ValueError(words_of_counted(record.counted))
         held = _Held(step, record)
         self._held.setdefault(record.key, []).append(held)
-        self.graphs += 1
+        self._traced += 1
         return held
 
     @property
@@ -125,6 +120,11 @@ class StepLoop:
     def optimizer(self) -> torch.optim.Optimizer | None:
         """Its optimizer, if it has one."""
         return self._record.optimizer
+
+    @property
+    def graphs(self) -> int:
+        """The number of graphs that were traced."""
+        return self._traced
 
     def _run(self, held: _Held, batch: Batch) -> torch.Tensor:
         values = self._values(held, batch)
