@@ -5,6 +5,7 @@ defaults. Modules are read as their functions, indexing as slices, decomposed la
 products with a power, and dimensions are counted from the start where the rank is known.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.node_info import known_result
-from fxlab.operators import argument, function_of, operator_of, told_dtype
+from fxlab.operators import Operator, argument, function_of, operator_of, told_dtype
+from fxlab.operators.operator import WITH_INDICES
 from fxlab.transformations.analysis.node_shape import are_same_sizes
 from fxlab.transformations.calls.arguments import (
     RENAMED,
@@ -256,6 +258,8 @@ class Calls:
             }
         if name in _OTHERWISE:
             name, given = self._written_otherwise(name, given)
+        if "_pool" in name:
+            name, given = _pool(name, given, operator_of(node))
         nodes = (node,)
         if name == "where":
             numbers = {key: self._number(each) for key, each in given.items()}
@@ -385,7 +389,9 @@ class Calls:
         of = self.term(value)
         result = known_result(value) if isinstance(value, Node) else None
         is_several = isinstance(result, tuple | list) and not hasattr(result, "dtype")
-        may_be_several = of is not None and (of.name in _SEVERAL or of.name.startswith("native_"))
+        may_be_several = of is not None and (
+            of.name in _SEVERAL or of.name.startswith("native_") or of.name.endswith(WITH_INDICES)
+        )
         # Of unknown shapes, the operator tells whether an integer takes one of several results.
         if type(index) is int and (is_several or (result is None and may_be_several)):
             return self._taken(value, index, node)
@@ -406,6 +412,8 @@ class Calls:
             given = {"self": of.args["self"], "dim": flat(of.args["dim"])}
             given |= {key: of.args[key] for key in ("keepdim", *["correction"][index:]) if key in of.args}
             return Term("mean" if index else of.name.partition("_")[0], given, own, rank=of.rank)
+        if of.name.endswith(WITH_INDICES) and index == 0:
+            return Term(of.name.removesuffix(WITH_INDICES), of.args, own, rank=of.rank)
         if of.name in _NATIVE and index == 0:
             name, renamed = _NATIVE[of.name]
             args = {renamed[key]: each for key, each in of.args.items() if key in renamed}
@@ -535,6 +543,18 @@ class Calls:
             if setting != default_:
                 args[key] = setting
         return Term(name, args, (node,), rank=rank)
+
+
+def _pool(name: str, given: dict[str, Any], called: Operator | None) -> tuple[str, dict[str, Any]]:
+    """Return a pool with the stride that it takes from its kernel, and a name that says if it has indices."""
+    overloads = () if called is None or inspect.isfunction(called.function) else called.overloads
+    has_indices = any(len(overload._schema.returns) > 1 for overload in overloads)
+    if given.get("return_indices") or has_indices:
+        name = name.removesuffix(WITH_INDICES) + WITH_INDICES
+    given = {key: each for key, each in given.items() if key != "return_indices"}
+    if "kernel_size" in given:
+        given["stride"] = given.get("stride") or given["kernel_size"]
+    return name, given
 
 
 def _of_addmm(calls: Calls, node: Node) -> Term | None:

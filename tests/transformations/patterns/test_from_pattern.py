@@ -269,3 +269,22 @@ def test_a_sum_that_others_read_as_well_is_opened():
     gm = fxlab.symbolic_trace(summed, (X, X, X))
     (match,) = fxlab.find_matches(gm, lambda x, y, z: torch.relu(x + y + z))
     assert {match[name].name for name in "xyz"} == {"a", "b", "c"}
+
+
+IMAGES = torch.randn(2, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "module"),
+    [
+        (lambda x: F.max_pool2d(x, 2), nn.MaxPool2d(2)),
+        (lambda x: F.max_pool2d(x, kernel_size=2, stride=2), nn.MaxPool2d(2)),
+        (lambda x: F.adaptive_max_pool2d(x, 2), nn.AdaptiveMaxPool2d((2, 2))),
+        (lambda x: F.avg_pool2d(x, 2), nn.AvgPool2d(2)),
+        (lambda x, size: F.max_pool2d(x, size, size), nn.MaxPool2d(2)),
+    ],
+)
+def test_a_function_is_found_in_its_module_with_the_same_settings(pattern, module):
+    model = nn.Sequential(module)
+    for graph_module in (fxlab.symbolic_trace(model, IMAGES), fx.symbolic_trace(model)):
+        assert len(fxlab.find_matches(graph_module, pattern)) == 1
