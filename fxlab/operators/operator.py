@@ -372,6 +372,22 @@ def _function_of(module_class: Any) -> Operator | None:
     return None if function is None else operator_for(function)
 
 
+_PADDINGS = {"Reflection": "reflect", "Replication": "replicate", "Circular": "circular"}
+"""The modes of padding, by the first part of the names of modules."""
+
+
+def setting_of(module: nn.Module, name: str) -> Any:
+    """Return the argument that a module of ``torch.nn`` gives to its function; ``None`` if it gives none."""
+    kind, is_pad, _ = type(module).__name__.rpartition("Pad")
+    if is_pad and name == "mode":
+        return _PADDINGS.get(kind, "constant")
+    if is_pad and name == "pad":
+        return module.padding
+    if isinstance(module, nn.Unflatten) and name == "sizes":
+        return module.unflattened_size
+    return getattr(module, name, None)
+
+
 def operator_called(node: Node, root: nn.Module) -> Operator | None:
     """Return the operator that a node calls by a function, method or module of ``torch.nn``, or ``None``."""
     if node.op != "call_module":

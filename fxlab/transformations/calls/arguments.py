@@ -94,6 +94,8 @@ def _kept(given: dict[str, Any], defaults: dict[str, Any], called: Operator) -> 
         if isinstance(value, Node | Weight) or name in ("self", "train", "p"):
             return False
         default = _not_repeated(_plain(defaults.get(name)), count.get(name))
+        if is_number(value) and is_number(default):
+            return bool(value == default)
         return default is not None and type(value) is type(default) and bool(value == default)
 
     return {

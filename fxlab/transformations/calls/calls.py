@@ -17,7 +17,7 @@ from torch.fx import Node
 
 from fxlab.node_info import known_result
 from fxlab.operators import Operator, argument, function_of, operator_of, told_dtype
-from fxlab.operators.operator import WITH_INDICES
+from fxlab.operators.operator import WITH_INDICES, setting_of
 from fxlab.transformations.analysis.node_shape import are_same_sizes
 from fxlab.transformations.calls.arguments import (
     RENAMED,
@@ -42,7 +42,7 @@ _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", 
 """Operators that may return several tensors, of which Python's brackets take one."""
 _OTHERWISE = frozenset({
     "relu6", "hardtanh", "masked_fill", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm",
-    "split", "split_with_sizes",
+    "split", "split_with_sizes", "pad", "constant_pad_nd",
 })  # fmt: skip
 """Operators that can be written as others."""
 _AFFINE = {"self": "self", "weight": "weight", "bias": "bias", "eps": "eps"}
@@ -176,7 +176,7 @@ class Calls:
         given: dict[str, Any] = {"self": (*node.args, *node.kwargs.values())[0]}
         names = list(called.parameters)
         for name in names[1:]:
-            value = getattr(module, name, None)
+            value = setting_of(module, name)
             if isinstance(value, torch.Tensor):
                 value = Weight(f"{path}.{name}")
             if name == "training":
@@ -286,6 +286,8 @@ class Calls:
         if name in ("var", "std", "var_mean", "std_mean"):
             correction = given.pop("correction", int(given.pop("unbiased", True)))
             return name, given if correction == 1 else {**given, "correction": correction}
+        if name in ("pad", "constant_pad_nd"):
+            return "pad", {key: each for key, each in given.items() if key != "value" or each != 0}
         if name in ("norm", "linalg_vector_norm"):
             order = given.pop("p", given.pop("ord", 2))
             given = given if order in (2, "fro") else {**given, "ord": order}

@@ -85,6 +85,7 @@ def written(index, value):
         (lambda m, x: F.max_pool2d(x, 2), lambda m, x: F.max_pool2d(x, (2, 2), [2, 2])),
         (lambda m, x: F.max_pool1d(x, 2), lambda m, x: F.max_pool1d(x, 2, return_indices=True)[0]),
         (lambda m, x: F.adaptive_max_pool2d(x, 2), lambda m, x: F.adaptive_max_pool2d(x, (2, 2), True)[0]),
+        (lambda m, x: F.pad(x, (1, 1)), lambda m, x: F.pad(x, [1, 1], "constant", 0.0)),
         (lambda m, x: F.avg_pool1d(x, 2), lambda m, x: F.avg_pool1d(x, (2,), stride=2, padding=0)),
     ],
 )

@@ -282,9 +282,21 @@ IMAGES = torch.randn(2, 3, 8, 8)
         (lambda x: F.adaptive_max_pool2d(x, 2), nn.AdaptiveMaxPool2d((2, 2))),
         (lambda x: F.avg_pool2d(x, 2), nn.AvgPool2d(2)),
         (lambda x, size: F.max_pool2d(x, size, size), nn.MaxPool2d(2)),
+        (lambda x: F.softplus(x), nn.Softplus()),
+        (lambda x: F.pad(x, (1, 1)), nn.ZeroPad1d(1)),
+        (lambda x: F.pad(x, (1, 1, 1, 1), value=2), nn.ConstantPad2d(1, 2.0)),
+        (lambda x: F.pad(x, (1, 1, 1, 1), "reflect"), nn.ReflectionPad2d(1)),
+        (lambda x: torch.unflatten(x, -1, (2, 4)), nn.Unflatten(-1, (2, 4))),
     ],
 )
 def test_a_function_is_found_in_its_module_with_the_same_settings(pattern, module):
     model = nn.Sequential(module)
     for graph_module in (fxlab.symbolic_trace(model, IMAGES), fx.symbolic_trace(model)):
         assert len(fxlab.find_matches(graph_module, pattern)) == 1
+
+
+@pytest.mark.parametrize("module", [nn.ReplicationPad2d(1), nn.ZeroPad2d(2), nn.ConstantPad2d(1, 2.0)])
+def test_a_function_is_not_found_in_its_module_with_other_settings(module):
+    graph_module = fxlab.symbolic_trace(nn.Sequential(module), IMAGES)
+    for pattern in (lambda x: F.pad(x, (1, 1, 1, 1)), lambda x: F.pad(x, (1, 1, 1, 1), "reflect")):
+        assert not fxlab.find_matches(graph_module, pattern)
