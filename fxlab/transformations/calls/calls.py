@@ -169,11 +169,13 @@ class Calls:
 
     def _of_module(self, node: Node) -> Term | None:
         module = self.module_of(node)
-        called = None if module is None else function_of(type(module))
-        if module is None or called is None or len(node.args) + len(node.kwargs) != 1:
+        if module is None:
             return None
-        path = str(node.target)
-        given: dict[str, Any] = {"self": (*node.args, *node.kwargs.values())[0]}
+        called, path = function_of(type(module)), str(node.target)
+        inputs = [value for value in (*node.args, *node.kwargs.values()) if value is not None]
+        if called is None or len(inputs) != 1:
+            return _whole(node, module)
+        given: dict[str, Any] = {"self": inputs[0]}
         names = list(called.parameters)
         for name in names[1:]:
             value = setting_of(module, name)
@@ -181,8 +183,6 @@ class Calls:
                 value = Weight(f"{path}.{name}")
             if name == "training":
                 value = not self.is_pattern and module.training
-            elif self.is_pattern and not isinstance(value, Weight):
-                continue
             given[RENAMED.get(name, name)] = value
         # Such modules pad in a separate call before the convolution.
         if called.computes.startswith("conv") and getattr(module, "padding_mode", "zeros") != "zeros":
@@ -197,6 +197,9 @@ class Calls:
         writes = bool(getattr(module, "inplace", False)) and not called.is_dropout
         if read is not None:
             read.module, read.is_write = path, writes
+            # In a pattern it has any settings, unless these make another operator of it.
+            if self.is_pattern and read.name == called.computes:
+                read.args = {n: value for n, value in read.args.items() if isinstance(value, Node | Weight)}
         return read
 
     def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
@@ -545,6 +548,18 @@ class Calls:
             if setting != default_:
                 args[key] = setting
         return Term(name, args, (node,), rank=rank)
+
+
+def _whole(node: Node, module: nn.Module) -> Term | None:
+    """Read a call of a module that is more than one function, such as an LSTM, by its class and inputs."""
+    try:
+        given = inspect.signature(module.forward).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):  # the call fails, or its forward has no signature
+        return None
+    args = {name: value for name, value in given.items() if value is not None}
+    kind = type(module)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return Term(name, args, (node,), module=str(node.target), written=kind.__name__)
 
 
 def _pool(name: str, given: dict[str, Any], called: Operator | None) -> tuple[str, dict[str, Any]]:
