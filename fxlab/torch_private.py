@@ -5,7 +5,7 @@ next to it, and ``fxlab doctor`` says so. Names that tracing needs are in
 :mod:`fxlab.tracing.torch_private`, those of the compiler in the files ``hooks.py`` of ``fxlab/compiler``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -138,6 +138,12 @@ DeviceContext: Any = found(
     "torch.utils._device.DeviceContext", "verdicts call torch.set_default_device a mode", ()
 )
 """The mode of ``torch.set_default_device``; an empty tuple is no class of anything."""
+
+
+boolean_dispatched: Mapping[Any, dict[str, Any]] = found(
+    "torch._jit_internal.boolean_dispatched", "patterns do not match F.max_pool2d and its like", {}
+)
+"""The functions that call one of two others, such as ``max_pool2d``, and these."""
 
 
 def process_group(name: str) -> Any:

@@ -25,7 +25,7 @@ from fxlab.operators.exceptions import (
     WRITES_STATE,
 )
 from fxlab.operators.python_functions import CASTS, IN_PLACE, NUMBERS, OPERATOR_NAMES, PURE, SYNTAX, VIEWS
-from fxlab.torch_private import OpOverload, OpOverloadPacket
+from fxlab.torch_private import OpOverload, OpOverloadPacket, boolean_dispatched
 
 _PACKAGES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 _NAMESPACES: tuple[Any, ...] = (
@@ -37,6 +37,8 @@ _NAMESPACES: tuple[Any, ...] = (
 _LISTS = frozenset({"List[int]", "Optional[List[int]]"})
 _NUMBERS = _LISTS | {"int", "Optional[int]", "number", "Optional[number]"}
 """Types of arguments in schemas."""
+WITH_INDICES = "_with_indices"
+"""The end of the names of pools that return the places of the largest elements as well."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Operator:
         """Its arguments in their order, as far as they are known: name -> default (or ``None``)."""
         if self.function is not None and not isinstance(self.function, OpOverload | OpOverloadPacket):
             try:
-                signature = inspect.signature(self.function).parameters.values()
+                signature = inspect.signature(_dispatched(self.function)).parameters.values()
             except (TypeError, ValueError):  # a function in C has none
                 signature = ()  # type: ignore[assignment]
             named = [p for p in signature if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -145,6 +147,12 @@ class Operator:
                 return {p.name: None if p.default is p.empty else p.default for p in named}
         longest = max(self.overloads, key=lambda o: len(o._schema.arguments), default=None)
         return {} if longest is None else {a.name: a.default_value for a in longest._schema.arguments}
+
+    @cached_property
+    def repeated(self) -> Mapping[str, int]:
+        """The arguments that are a number of integers, for which one may be given; and that number."""
+        arguments: Any = [a for overload in self.overloads for a in overload._schema.arguments]
+        return {a.name: a.N for a in arguments if a.N and "List[int]" in str(a.type)}
 
     def takes_number(self, place: int) -> bool:
         """Tell whether a positional argument can only be numbers, which torch would read from a tensor."""
@@ -254,13 +262,21 @@ def _known_function(target: Any) -> Operator | None:
     public = name.lstrip("_")  # torch.nn.functional.threshold calls itself _threshold
     for namespace in _NAMESPACES:
         if target in (getattr(namespace, name, None), getattr(namespace, public, None)):
-            return Operator(public, target, _overloads(public))
+            return Operator(
+                public, target, _overloads(public) or _overloads(public.removesuffix(WITH_INDICES))
+            )
     if getattr(operator, name, None) is target:
         name = OPERATOR_NAMES.get(name, name)
         return Operator(name, target, _overloads(name))
     if getattr(builtins, name, None) is target:
         return Operator(f"builtins.{name}", target, ())
     return Operator(f"math.{name}", target, ()) if getattr(math, name, None) is target else None
+
+
+def _dispatched(function: Any) -> Any:
+    """Return the function with a signature: ``max_pool2d`` calls another one if indices are asked for."""
+    found = boolean_dispatched.get(function) if inspect.isfunction(function) else None
+    return function if found is None else found["if_false"]
 
 
 def _is_special(name: str) -> bool:
@@ -354,6 +370,22 @@ def _function_of(module_class: Any) -> Operator | None:
         if function is None and name.endswith(ending):
             function = _by_name().get(name.removesuffix(ending))
     return None if function is None else operator_for(function)
+
+
+_PADDINGS = {"Reflection": "reflect", "Replication": "replicate", "Circular": "circular"}
+"""The modes of padding, by the first part of the names of modules."""
+
+
+def setting_of(module: nn.Module, name: str) -> Any:
+    """Return the argument that a module of ``torch.nn`` gives to its function; ``None`` if it gives none."""
+    kind, is_pad, _ = type(module).__name__.rpartition("Pad")
+    if is_pad and name == "mode":
+        return _PADDINGS.get(kind, "constant")
+    if is_pad and name == "pad":
+        return module.padding
+    if isinstance(module, nn.Unflatten) and name == "sizes":
+        return module.unflattened_size
+    return getattr(module, name, None)
 
 
 def operator_called(node: Node, root: nn.Module) -> Operator | None:

@@ -77,20 +77,25 @@ def call_arguments(called: Operator, node: Node) -> tuple[dict[str, Any], dict[s
     given |= {RENAMED.get(name, name): _plain(value) for name, value in kwargs.items()}
     if called.computes == "embedding" and isinstance(called.function, OpOverload):
         given["self"] = given.pop("indices", None)
-    return _kept(given, defaults), defaults
+    return _kept(given, defaults, called), defaults
 
 
 def without_defaults(given: dict[str, Any], called: Operator) -> dict[str, Any]:
     """Return the arguments of a module's function by name, without defaults."""
     defaults = {RENAMED.get(name, name): value for name, value in called.parameters.items()}
-    return _kept({name: _plain(value) for name, value in given.items()}, defaults)
+    return _kept({name: _plain(value) for name, value in given.items()}, defaults, called)
 
 
-def _kept(given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+def _kept(given: dict[str, Any], defaults: dict[str, Any], called: Operator) -> dict[str, Any]:
+    count = called.repeated
+    given = {name: _not_repeated(value, count.get(name)) for name, value in given.items()}
+
     def is_default(name: str, value: Any) -> bool:
         if isinstance(value, Node | Weight) or name in ("self", "train", "p"):
             return False
-        default = _plain(defaults.get(name))
+        default = _not_repeated(_plain(defaults.get(name)), count.get(name))
+        if is_number(value) and is_number(default):
+            return bool(value == default)
         return default is not None and type(value) is type(default) and bool(value == default)
 
     return {
@@ -98,6 +103,12 @@ def _kept(given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None and name not in _IGNORED and not is_default(name, value)
     }
+
+
+def _not_repeated(value: Any, count: int | None) -> Any:
+    """Return one integer for a number of equal ones, which it stands for."""
+    is_repeated = count and isinstance(value, tuple) and len(value) in (1, count) and len({*value}) == 1
+    return value[0] if is_repeated else value
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ defaults. Modules are read as their functions, indexing as slices, decomposed la
 products with a power, and dimensions are counted from the start where the rank is known.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ from torch import nn
 from torch.fx import Node
 
 from fxlab.node_info import known_result
-from fxlab.operators import argument, function_of, operator_of, told_dtype
+from fxlab.operators import Operator, argument, function_of, operator_of, told_dtype
+from fxlab.operators.operator import WITH_INDICES, setting_of
 from fxlab.transformations.analysis.node_shape import are_same_sizes
 from fxlab.transformations.calls.arguments import (
     RENAMED,
@@ -40,7 +42,7 @@ _SEVERAL = frozenset({"max", "min", "sort", "topk", "split", "chunk", "unbind", 
 """Operators that may return several tensors, of which Python's brackets take one."""
 _OTHERWISE = frozenset({
     "relu6", "hardtanh", "masked_fill", "var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm",
-    "split", "split_with_sizes",
+    "split", "split_with_sizes", "pad", "constant_pad_nd",
 })  # fmt: skip
 """Operators that can be written as others."""
 _AFFINE = {"self": "self", "weight": "weight", "bias": "bias", "eps": "eps"}
@@ -167,20 +169,20 @@ class Calls:
 
     def _of_module(self, node: Node) -> Term | None:
         module = self.module_of(node)
-        called = None if module is None else function_of(type(module))
-        if module is None or called is None or len(node.args) + len(node.kwargs) != 1:
+        if module is None:
             return None
-        path = str(node.target)
-        given: dict[str, Any] = {"self": (*node.args, *node.kwargs.values())[0]}
+        called, path = function_of(type(module)), str(node.target)
+        inputs = [value for value in (*node.args, *node.kwargs.values()) if value is not None]
+        if called is None or len(inputs) != 1:
+            return _whole(node, module)
+        given: dict[str, Any] = {"self": inputs[0]}
         names = list(called.parameters)
         for name in names[1:]:
-            value = getattr(module, name, None)
+            value = setting_of(module, name)
             if isinstance(value, torch.Tensor):
                 value = Weight(f"{path}.{name}")
             if name == "training":
                 value = not self.is_pattern and module.training
-            elif self.is_pattern and not isinstance(value, Weight):
-                continue
             given[RENAMED.get(name, name)] = value
         # Such modules pad in a separate call before the convolution.
         if called.computes.startswith("conv") and getattr(module, "padding_mode", "zeros") != "zeros":
@@ -195,6 +197,9 @@ class Calls:
         writes = bool(getattr(module, "inplace", False)) and not called.is_dropout
         if read is not None:
             read.module, read.is_write = path, writes
+            # In a pattern it has any settings, unless these make another operator of it.
+            if self.is_pattern and read.name == called.computes:
+                read.args = {n: value for n, value in read.args.items() if isinstance(value, Node | Weight)}
         return read
 
     def _canonical(self, name: str, given: dict[str, Any], node: Node) -> Term | None:
@@ -256,6 +261,8 @@ class Calls:
             }
         if name in _OTHERWISE:
             name, given = self._written_otherwise(name, given)
+        if "_pool" in name:
+            name, given = _pool(name, given, operator_of(node))
         nodes = (node,)
         if name == "where":
             numbers = {key: self._number(each) for key, each in given.items()}
@@ -282,6 +289,8 @@ class Calls:
         if name in ("var", "std", "var_mean", "std_mean"):
             correction = given.pop("correction", int(given.pop("unbiased", True)))
             return name, given if correction == 1 else {**given, "correction": correction}
+        if name in ("pad", "constant_pad_nd"):
+            return "pad", {key: each for key, each in given.items() if key != "value" or each != 0}
         if name in ("norm", "linalg_vector_norm"):
             order = given.pop("p", given.pop("ord", 2))
             given = given if order in (2, "fro") else {**given, "ord": order}
@@ -385,7 +394,9 @@ class Calls:
         of = self.term(value)
         result = known_result(value) if isinstance(value, Node) else None
         is_several = isinstance(result, tuple | list) and not hasattr(result, "dtype")
-        may_be_several = of is not None and (of.name in _SEVERAL or of.name.startswith("native_"))
+        may_be_several = of is not None and (
+            of.name in _SEVERAL or of.name.startswith("native_") or of.name.endswith(WITH_INDICES)
+        )
         # Of unknown shapes, the operator tells whether an integer takes one of several results.
         if type(index) is int and (is_several or (result is None and may_be_several)):
             return self._taken(value, index, node)
@@ -406,6 +417,8 @@ class Calls:
             given = {"self": of.args["self"], "dim": flat(of.args["dim"])}
             given |= {key: of.args[key] for key in ("keepdim", *["correction"][index:]) if key in of.args}
             return Term("mean" if index else of.name.partition("_")[0], given, own, rank=of.rank)
+        if of.name.endswith(WITH_INDICES) and index == 0:
+            return Term(of.name.removesuffix(WITH_INDICES), of.args, own, rank=of.rank)
         if of.name in _NATIVE and index == 0:
             name, renamed = _NATIVE[of.name]
             args = {renamed[key]: each for key, each in of.args.items() if key in renamed}
@@ -535,6 +548,30 @@ class Calls:
             if setting != default_:
                 args[key] = setting
         return Term(name, args, (node,), rank=rank)
+
+
+def _whole(node: Node, module: nn.Module) -> Term | None:
+    """Read a call of a module that is more than one function, such as an LSTM, by its class and inputs."""
+    try:
+        given = inspect.signature(module.forward).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):  # the call fails, or its forward has no signature
+        return None
+    args = {name: value for name, value in given.items() if value is not None}
+    kind = type(module)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return Term(name, args, (node,), module=str(node.target), written=kind.__name__)
+
+
+def _pool(name: str, given: dict[str, Any], called: Operator | None) -> tuple[str, dict[str, Any]]:
+    """Return a pool with the stride that it takes from its kernel, and a name that says if it has indices."""
+    overloads = () if called is None or inspect.isfunction(called.function) else called.overloads
+    has_indices = any(len(overload._schema.returns) > 1 for overload in overloads)
+    if given.get("return_indices") or has_indices:
+        name = name.removesuffix(WITH_INDICES) + WITH_INDICES
+    given = {key: each for key, each in given.items() if key != "return_indices"}
+    if "kernel_size" in given:
+        given["stride"] = given.get("stride") or given["kernel_size"]
+    return name, given
 
 
 def _of_addmm(calls: Calls, node: Node) -> Term | None:

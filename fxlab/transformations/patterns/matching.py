@@ -386,14 +386,16 @@ class Matcher:
             return not self._explains
 
         level = [found]
-        extra = [] if term.module else [key for key in other.args if key not in term.args]
+        # A module in a pattern has any settings, but no other inputs.
+        extra = [key for key in other.args if key not in term.args]
+        extra = [key for key in extra if not term.module or (other.module and has_nodes(other.args[key]))]
         stops = bool(extra) and misfit(extra[0], other.args[extra[0]], "its default")
         for key in [] if stops else sorted(term.args, key=lambda key: has_nodes(term.args[key])):
             value = term.args[key]
             if key not in other.args:
                 if has_nodes(value) and other.defaults.get(key) is not None:
                     level = [more for one in level for more in self._value(value, other.defaults[key], one)]
-                elif term.module is None and misfit(key, "its default", value):
+                elif (term.module is None or has_nodes(value)) and misfit(key, "its default", value):
                     break
                 continue
             if key in _DIMENSIONS and other.rank is not None:

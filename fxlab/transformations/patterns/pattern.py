@@ -248,6 +248,8 @@ def read_pattern(function: Callable[..., Any]) -> list[Pattern]:
     optional = [capture.name for capture in captures if capture.is_optional]
     if len(optional) > _MOST_OPTIONAL:
         raise ValueError(f"it has {len(optional)} optional arguments; at most {_MOST_OPTIONAL} are tried")
+    if isinstance(function, nn.Module) and fx.Tracer().is_leaf_module(function, ""):
+        function = _calling(function, captures)
     found: list[Pattern] = []
     failed: Exception | None = None
     for count in range(len(optional) + 1):
@@ -262,6 +264,16 @@ def read_pattern(function: Callable[..., Any]) -> list[Pattern]:
     if not found and failed is not None:
         raise failed
     return found
+
+
+def _calling(module: nn.Module, captures: Sequence[Capture]) -> GraphModule:
+    """Return a graph that calls a module as a whole, as traces do."""
+    graph, name = Graph(), type(module).__name__.lower()
+    kwargs: dict[str, Any] = {each.name: graph.placeholder(each.name) for each in captures}
+    args = tuple(kwargs.pop(each.name) for each in captures if not each.is_keyword)
+    graph.output(graph.call_module(name, args, kwargs))
+    root: dict[str, Any] = {name: module}
+    return GraphModule(root, graph)
 
 
 @cache

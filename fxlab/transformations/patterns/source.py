@@ -23,6 +23,7 @@ from fxlab.checks import described
 from fxlab.models.free_paths import variants
 from fxlab.node_info import function_text, known_result
 from fxlab.operators import function_of, operator_of
+from fxlab.operators.operator import setting_of
 from fxlab.torch_private import OpOverload, OpOverloadPacket, pytree
 from fxlab.transformations.analysis.graph_analysis import GraphFacts
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
@@ -296,7 +297,7 @@ class Source:
             raise ValueError(f"nodes: {node.name} calls a module that is none of torch.nn.")
         given = [self._text(each) for each in (*node.args, *node.kwargs.values())]
         for name, default in list(called.parameters.items())[1:]:
-            value = getattr(module, name, None)
+            value = setting_of(module, name)
             if isinstance(value, torch.Tensor):
                 given.append(f"{name}={self._weight(f'{node.target}.{name}')}")
             elif name == "training" or (value is not None and value != default and name != "inplace"):

@@ -23,6 +23,7 @@ from fxlab.models.running import (
     torch_generators_now,
 )
 from fxlab.torch_private import HigherOrderOperator, TorchDispatchMode, modes_disabled, pytree
+from fxlab.transformations.calls.graph_index import is_guard
 from fxlab.validation.outputs.computed_tensors import INPUT, STATE
 from fxlab.validation.verdicts.decisions import Decisions
 from fxlab.validation.verdicts.draws import CannotReplayError, Draw, Draws, draws, may_draw
@@ -255,6 +256,9 @@ class Float64Interpreter(OtherTensors):
         message = f"Node {node.name!r} cannot be run in float64: {first_line}"
         if self._own_dtypes is None:
             raise ValueError(message) from reason
+        if is_guard(node):
+            _ = self._own_dtypes(node)  # the graph as it is has run, and passed it: that decision is taken
+            return None
         narrowed = Narrowed()
         graph_module = cast(GraphModule, self.module)
         own = OwnNode(graph_module, lambda tensor: self._own_value(tensor, narrowed), self._draws)

@@ -79,8 +79,9 @@ class Runs:
 
     def visited(self, visit: Visit, widen: Widen) -> dict[str, torch.Tensor]:
         """Run it in float64 with other weights, show each node's result, and return outputs by own paths."""
+        decisions = Decisions(given=self._decisions.given)
         options = {"own": self._own, "drawn": self._draws_in_float64, "visit": visit, "widen": widen}
-        return self._named(run_in_float64, **options).returned
+        return self._named(run_in_float64, decisions=decisions, **options).returned
 
     def replay(self, drawn: Sequence[Draw]) -> None:
         """Give its operators these random numbers in float64, and not those that it draws itself."""
@@ -163,7 +164,7 @@ class Runs:
 
         With its own decisions, if the shapes of outputs depend on them.
         """
-        return self._with_own_decisions[0] if self._decisions_shape_outputs else self._exact
+        return self._with_own_decisions[0] if self._takes_own_decisions else self._exact
 
     @property
     def in_own_dtype(self) -> tuple[str, ...]:
@@ -202,7 +203,7 @@ class Runs:
 
     def exact_with(self, widen: Widen) -> dict[str, torch.Tensor]:
         """Return its results in float64 with other values of the module's tensors."""
-        given = self._own.noted.decisions if self._decisions_shape_outputs else None
+        given = self._own.noted.decisions if self._takes_own_decisions else None
         return self._tensors(given=given, widen=widen)
 
     def exact_moved(self, move: Widen, *, everywhere: bool) -> dict[str, torch.Tensor]:
@@ -212,7 +213,7 @@ class Runs:
         float64, held. ``everywhere``: whether it is used for inputs and for all results as well.
         """
         exact = self.exact  # whose decisions are noted now
-        given = self._own.noted.decisions if self._decisions_shape_outputs else self._decisions
+        given = self._own.noted.decisions if self._takes_own_decisions else self._decisions
 
         def widen(tensor: torch.Tensor) -> torch.Tensor:
             return move(tensor) if tensor.dtype == torch.float64 else to_float64(tensor)
@@ -222,18 +223,31 @@ class Runs:
 
     @cached_property
     def _in_float64(self) -> Float64Result:
-        return self._run(decisions=self._decisions, visit=self.visit)
+        try:
+            return self._run(decisions=self._decisions, visit=self.visit)
+        except DrawsRandomNumbersError:
+            raise
+        except ValueError:
+            own = self._own.noted.decisions
+            if not own.taken:
+                raise
+            # The graph may run with its own decisions only, as it was recorded with them.
+            self._decisions = Decisions(given=own)
+            return self._run(decisions=self._decisions, visit=self.visit)
 
     @cached_property
     def _exact(self) -> dict[str, torch.Tensor]:
         if self.is_generated:
             return self.observed.everything | self.gradients
-        return self._rows(self._in_float64) | self._gradients()
+        rows = self._rows(self._in_float64)
+        return rows | self._gradients(given=self._decisions.given)
 
     @cached_property
-    def _decisions_shape_outputs(self) -> bool:
-        return any(
-            path not in self._exact or self._exact[path].shape != tensor.shape
+    def _takes_own_decisions(self) -> bool:
+        """Whether it runs in float64 with its own decisions alone, or its outputs have their shapes."""
+        exact = self._exact
+        return self._decisions.given is not None or any(
+            path not in exact or exact[path].shape != tensor.shape
             for path, tensor in self.observed.returned.items()
         )
 

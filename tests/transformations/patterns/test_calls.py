@@ -82,6 +82,11 @@ def written(index, value):
         (lambda m, x: x + 2 * x.cos(), lambda m, x: torch.add(x, x.cos(), alpha=2)),
         (lambda m, x: F.layer_norm(x, (4,)), lambda m, x: torch.layer_norm(x, [4])),
         (lambda m, x: x @ m.weight, lambda m, x: torch.matmul(x, m.weight)),
+        (lambda m, x: F.max_pool2d(x, 2), lambda m, x: F.max_pool2d(x, (2, 2), [2, 2])),
+        (lambda m, x: F.max_pool1d(x, 2), lambda m, x: F.max_pool1d(x, 2, return_indices=True)[0]),
+        (lambda m, x: F.adaptive_max_pool2d(x, 2), lambda m, x: F.adaptive_max_pool2d(x, (2, 2), True)[0]),
+        (lambda m, x: F.pad(x, (1, 1)), lambda m, x: F.pad(x, [1, 1], "constant", 0.0)),
+        (lambda m, x: F.avg_pool1d(x, 2), lambda m, x: F.avg_pool1d(x, (2,), stride=2, padding=0)),
     ],
 )
 def test_spellings_have_one_form_in_every_dialect(spellings):
@@ -127,6 +132,8 @@ def test_a_product_that_others_read_is_no_part_of_a_layer():
         (lambda m, x: x[:, 1:], lambda m, x: x[:, :1]),
         (lambda m, x: F.gelu(x), lambda m, x: F.gelu(x, approximate="tanh")),
         (lambda m, x: x.mean(-1), lambda m, x: x.mean(-1, keepdim=True)),
+        (lambda m, x: F.max_pool1d(x, 2), lambda m, x: F.max_pool1d(x, 2, stride=1)),
+        (lambda m, x: F.max_pool2d(x, 2), lambda m, x: F.max_pool2d(x, (2, 1))),
         (lambda m, x: torch.div(x, 2), lambda m, x: torch.div(x, 2, rounding_mode="floor")),
     ],
 )

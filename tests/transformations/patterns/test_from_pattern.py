@@ -269,3 +269,72 @@ def test_a_sum_that_others_read_as_well_is_opened():
     gm = fxlab.symbolic_trace(summed, (X, X, X))
     (match,) = fxlab.find_matches(gm, lambda x, y, z: torch.relu(x + y + z))
     assert {match[name].name for name in "xyz"} == {"a", "b", "c"}
+
+
+IMAGES = torch.randn(2, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "module"),
+    [
+        (lambda x: F.max_pool2d(x, 2), nn.MaxPool2d(2)),
+        (lambda x: F.max_pool2d(x, kernel_size=2, stride=2), nn.MaxPool2d(2)),
+        (lambda x: F.adaptive_max_pool2d(x, 2), nn.AdaptiveMaxPool2d((2, 2))),
+        (lambda x: F.avg_pool2d(x, 2), nn.AvgPool2d(2)),
+        (lambda x, size: F.max_pool2d(x, size, size), nn.MaxPool2d(2)),
+        (lambda x: F.softplus(x), nn.Softplus()),
+        (lambda x: F.pad(x, (1, 1)), nn.ZeroPad1d(1)),
+        (lambda x: F.pad(x, (1, 1, 1, 1), value=2), nn.ConstantPad2d(1, 2.0)),
+        (lambda x: F.pad(x, (1, 1, 1, 1), "reflect"), nn.ReflectionPad2d(1)),
+        (lambda x: torch.unflatten(x, -1, (2, 4)), nn.Unflatten(-1, (2, 4))),
+    ],
+)
+def test_a_function_is_found_in_its_module_with_the_same_settings(pattern, module):
+    model = nn.Sequential(module)
+    for graph_module in (fxlab.symbolic_trace(model, IMAGES), fx.symbolic_trace(model)):
+        assert len(fxlab.find_matches(graph_module, pattern)) == 1
+
+
+@pytest.mark.parametrize("module", [nn.ReplicationPad2d(1), nn.ZeroPad2d(2), nn.ConstantPad2d(1, 2.0)])
+def test_a_function_is_not_found_in_its_module_with_other_settings(module):
+    graph_module = fxlab.symbolic_trace(nn.Sequential(module), IMAGES)
+    for pattern in (lambda x: F.pad(x, (1, 1, 1, 1)), lambda x: F.pad(x, (1, 1, 1, 1), "reflect")):
+        assert not fxlab.find_matches(graph_module, pattern)
+
+
+class Called(nn.Module):
+    """Calls a module with the input, parts of it, and settings."""
+
+    def __init__(self, module, *others, **settings):
+        super().__init__()
+        self.module, self.others, self.settings = module, others, settings
+
+    def forward(self, x):
+        return self.module(x, *(x[each] for each in self.others), **self.settings)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "module"),
+    [
+        (nn.Linear(3, 3), nn.Linear(8, 8)),
+        (nn.GELU(), nn.GELU(approximate="tanh")),
+        (nn.LayerNorm(3), nn.LayerNorm(8)),
+        (nn.BatchNorm1d(3), nn.BatchNorm1d(5).eval()),
+        (nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d(1)),
+        (nn.ConvTranspose1d(3, 3, 1), nn.ConvTranspose1d(5, 3, 1)),
+        (nn.LSTM(3, 3), nn.LSTM(8, 4)),
+        (nn.MultiheadAttention(4, 1), Called(nn.MultiheadAttention(8, 2), ..., ..., need_weights=False)),
+    ],
+)
+def test_a_module_stands_for_all_of_its_class(pattern, module):
+    model = nn.Sequential(nn.Tanh(), module)
+    for graph_module in (fxlab.symbolic_trace(model, X), fx.symbolic_trace(model)):
+        (match,) = fxlab.find_matches(graph_module, pattern)
+        assert str(match.roots[0].target) in ("1", "1.module")
+
+
+def test_a_module_is_found_with_the_inputs_of_the_pattern_alone():
+    graph_module = fx.symbolic_trace(Called(nn.LSTM(8, 8), 0))
+    assert fxlab.find_matches(graph_module, nn.LSTM(8, 8))[0]["hx"]
+    for other in (nn.Sequential(nn.LSTM(8, 8)), nn.GRU(8, 8)):
+        assert not fxlab.find_matches(graph_module, other)

@@ -5,7 +5,7 @@ import torch
 from planted import Of
 from torch import fx, nn
 
-from fxlab import verdict
+from fxlab import compare, symbolic_trace, verdict
 from fxlab.validation.verdicts.decisions import DecisionMode, Decisions, _read_at
 
 
@@ -157,3 +157,52 @@ def test_an_error_while_choices_are_taken_is_named_and_the_node_stays_in_float64
     found = judged(lambda x: (x * 7.3 / 3).topk(30).values, lambda x: (x * (7.3 / 3)).topk(30).values, x)
     assert "(topk: RuntimeError: no such place)" in found.reason
     assert not found.in_own_dtype
+
+
+def saturated(x):
+    """Return truth values that are true in float32 and false in float64."""
+    return x.sigmoid() == 1
+
+
+class Branching(nn.Module):
+    def __init__(self, ask, factor):
+        super().__init__()
+        self.ask, self.factor = ask, factor
+
+    def forward(self, x):
+        return x * self.factor if self.ask(x) else x + 1
+
+
+@pytest.mark.filterwarnings("ignore::fxlab.TraceWarning")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: saturated(x).any(),
+        lambda x: torch.where(saturated(x))[0].numel() > 0,
+        lambda x: x.sigmoid().sum().item() >= x.numel(),
+    ],
+)
+def test_guards_on_data_are_decisions_of_the_model(ask):
+    x = 20 + random(2, 4).abs()
+    model, same, wrong = (Branching(ask, factor) for factor in (0.1, 0.1, 0.1001))
+    assert compare(model, same, x).agrees
+    assert not compare(model, wrong, x).agrees
+    graph, other = symbolic_trace(model, x), symbolic_trace(wrong, x)
+    found = verdict(graph, other, x, variants=True, gradients=True)
+    assert not found.agrees
+    assert "different function" in found.reason
+    assert verdict(graph, symbolic_trace(same, x), x, variants=True, gradients=True).agrees
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(("factor", "agrees"), [(0.1, True), (0.1001, False)])
+def test_a_graph_that_runs_with_its_own_decisions_alone_takes_them(factor, agrees, gradients):
+    def largest(factor):
+        return fx.symbolic_trace(Of(lambda x: x[torch.where(saturated(x))[0]].amax() * factor))
+
+    def also_largest(x):
+        return (x[torch.where(saturated(x))[0]] * factor).amax()
+
+    x = 20 + random(2, 4).abs()
+    found = verdict(largest(0.1), fx.symbolic_trace(Of(also_largest)), x, gradients=gradients)
+    assert found.agrees is agrees
