@@ -66,3 +66,5 @@ def test_long_tables_are_cut_and_say_so() -> None:
     read = Reader(static_view("model", SVG, tables, "a1"))
     assert read.tags.count("td") == MOST_ROWS
     assert "and 3,970 more rows" in read.words
+    tables = {"outputs": {}, "nodes": {"text": "", "table": table([["n"]] * 3)}}
+    assert "more rows" not in static_view("model", SVG, tables, "a1")

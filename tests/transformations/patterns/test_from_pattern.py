@@ -338,3 +338,26 @@ def test_a_module_is_found_with_the_inputs_of_the_pattern_alone():
     assert fxlab.find_matches(graph_module, nn.LSTM(8, 8))[0]["hx"]
     for other in (nn.Sequential(nn.LSTM(8, 8)), nn.GRU(8, 8)):
         assert not fxlab.find_matches(graph_module, other)
+
+
+class Clamped(nn.Module):
+    def forward(self, x):
+        return x.clamp(0.0, 6.0)
+
+
+class BoundedByAModule(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bound = nn.Hardtanh(0.0, 6.0)
+
+    def forward(self, x):
+        return self.bound(x)
+
+
+def test_a_module_that_a_replacement_brings_along_is_confirmed_and_called():
+    pass_ = fxlab.from_pattern(lambda x: x.clamp(0.0, 6.0), BoundedByAModule(), name="bounded")
+    session = fxlab.Session(nn.Sequential(nn.Linear(8, 8), Clamped()), X, passes=[pass_])
+    assert session.explain("bounded").matched.tolist() == [True]
+    session.apply("bounded")
+    assert isinstance(session.graph_module.get_submodule("bound"), nn.Hardtanh)
+    assert session.verdict().status == "same bits"
