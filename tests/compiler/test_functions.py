@@ -189,7 +189,18 @@ def test_a_function_is_compiled_for_its_stages(where):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.parametrize("of", STATES)
+@pytest.mark.parametrize(
+    "of",
+    [
+        "method",
+        "globals",
+        "variables",
+        *(
+            pytest.param(of, marks=pytest.mark.weekly)
+            for of in ("argument", "module of an object of an object", "globals of a module")
+        ),
+    ],
+)
 def test_a_compile_leaves_all_state_of_the_code_as_it_was(of):
     function, arguments, state = STATES[of]
     before = state()
