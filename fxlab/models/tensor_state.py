@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
@@ -34,6 +35,8 @@ _MOST_READ = 1 << 24
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _REGISTRIES = vars(nn.Module()).keys() - {"training"}
 _OF_GRAPHS = _REGISTRIES | vars(GraphModule(nn.Module(), Graph())).keys() | {"meta"}
+_MARKS = ("_dynamo_", "_is_torch_compile")
+"""The beginnings of attributes that ``torch.compile`` puts on modules and tensors."""
 _DEEPEST = 4
 """The depth to which containers and objects are searched."""
 
@@ -174,7 +177,8 @@ class ModelNoted:
         found = {path: value for path, value in settings if path.rpartition(".")[2] != "training"}
         tensors = dict(named_tensors(self._model))
         for path, tensor in tensors.items():
-            found |= {f"{path}.{name}": _setting(item, 1) for name, item in namespace_of(tensor).items()}
+            attributes = namespace_of(tensor).items()
+            found |= {f"{path}.{n}": _setting(item, 1) for n, item in attributes if not n.startswith(_MARKS)}
         found |= {path: _Identity(value) for path, value in (tensors | modules).items()}
         for other in self._others:
             held = other.__self__ if is_a(other, MethodType) else other
@@ -229,10 +233,11 @@ def _settings(module: nn.Module) -> dict[str, object]:
     for path, child in module.named_modules():
         start = f"{path}." if path else ""
         if not is_a(child, GraphModule):  # torch generates that of a graph again
-            found[f"{start}forward()"] = type(child).forward
+            found[f"{start}forward()"] = inspect.getattr_static(type(child), "forward", None)
         ignored = _OF_GRAPHS if is_a(child, GraphModule) else _REGISTRIES
         for name, value in vars(child).items():
-            if name not in ignored and not is_a(value, torch.Tensor, nn.Module):
+            is_mark = name in ignored or name.startswith(_MARKS)
+            if not is_mark and not is_a(value, torch.Tensor, nn.Module):
                 found[f"{start}{name}"] = noted(value)
         found |= {f"{start}{name}": _setting(value, 1) for name in _HOOKS if (value := vars(child)[name])}
     return found

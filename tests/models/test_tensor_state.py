@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from fxlab.models.tensor_state import ModuleState, Sampled, TensorState
+from fxlab.models.tensor_state import ModelNoted, ModuleState, Sampled, TensorState
 
 
 @dataclass
@@ -66,6 +66,16 @@ def test_the_forward_of_a_class_counts(monkeypatch):
     state = ModuleState(nn.Sequential(Layer()))
     monkeypatch.setattr(Layer, "forward", lambda self, x: x)
     assert state.changed()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_marks_of_dynamo_and_scripted_parts_are_no_change():
+    model = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.ReLU()))
+    noted = ModelNoted(model)
+    torch.compile(model, backend="eager")(torch.randn(1, 2))
+    assert noted.changed() == []
+    model[0].weight.mark = True
+    assert noted.changed() == ["0.weight.mark"]
 
 
 def test_what_was_put_back_is_no_change():
