@@ -141,10 +141,10 @@ def recorded_step(
     update = None if optimizer is None else Update(optimizer, model)
     batch = Batch.of(model, inputs, loss)
     hooks = [hook for own in hooks_of(model).values() for hook in own]
-    others = [*hooks, *(() if loss is None else (loss,)), *(() if update is None else (update.step,))]
-    noted = ModelNoted(model, *others)
+    functions = [each for each in (*hooks, loss, update and update.step) if each is not None]
+    noted = ModelNoted(model, *functions)
     # Their functions run several times, and may count in variables around them.
-    with put_back_after(Surroundings(model, *others, *(() if optimizer is None else (optimizer,)))):
+    with put_back_after(Surroundings(model, *functions, *([] if optimizer is None else [optimizer]))):
         with generators_kept():
             passes = recorded(Forward(model, loss), model, batch)
             updated = None

@@ -122,7 +122,7 @@ class Update:
             {key: value for key, value in group.items() if key not in ("params", "lr", "initial_lr")}
             for group in self._optimizer.param_groups
         ]
-        own = {k: v for k, v in _python_of(self._optimizer).items() if k.startswith("self.")}
+        own = _keys_of(_attributes_of(self._optimizer))
         own.pop("self._opt_called", None)  # which schedulers look at
         return repr(settings), tuple(self.state()), tuple(own.items())
 
@@ -200,7 +200,17 @@ def _is_torchs(cls: type) -> bool:
 
 
 def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return all that is no tensor in an optimizer, its groups and its state, by name."""
+    """Return keys of all that is no tensor in an optimizer, its groups and its state, by name."""
+    values = _attributes_of(optimizer)
+    for place, group in enumerate(optimizer.param_groups):
+        values |= {f"param_groups[{place}]['{k}']": value for k, value in group.items() if k != "params"}
+    for held in optimizer.state.values():
+        values |= {f"state[...]['{k}']": value for k, value in held.items() if value is not None}
+    return _keys_of(values)
+
+
+def _attributes_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the attributes of an optimizer, by name, but for its groups and its state."""
     own = (
         inspect.unwrap(part)
         for cls in type(optimizer).__mro__
@@ -208,16 +218,16 @@ def _python_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         for part in vars(cls).values()
     )
     flags = {name for part in own if inspect.isfunction(part) for name in part.__code__.co_names}
-    values = {
+    return {
         f"self.{name}": value
         for name, value in vars(optimizer).items()
         # Torch's own step notes there that it has checked devices.
         if name not in _NOT_COPIED and not (name in flags and isinstance(value, bool))
     }
-    for place, group in enumerate(optimizer.param_groups):
-        values |= {f"param_groups[{place}]['{k}']": value for k, value in group.items() if k != "params"}
-    for held in optimizer.state.values():
-        values |= {f"state[...]['{k}']": value for k, value in held.items() if value is not None}
+
+
+def _keys_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys of values that are no tensors, which are equal while these are."""
     # Symbols of sizes and rates are told by identity: to ask for their values would be a decision.
     return {
         name: id(value) if isinstance(value, torch.SymFloat | torch.SymInt) else digest(value)
