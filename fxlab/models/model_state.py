@@ -446,8 +446,9 @@ def copy_of_generator(value: Any) -> Any:
 
 def generator_state(value: Any) -> bytes:
     """Return the state of a random number generator for comparison."""
-    found = _state_of_generator(value)
-    return b"" if found is None else pickle.dumps(found[0])
+    state, _ = _state_of_generator(value) or (None, None)
+    # A pickled tensor holds the address of its storage.
+    return state.numpy().tobytes() if is_a(state, torch.Tensor) else pickle.dumps(state)
 
 
 def python_generators() -> dict[str, bytes]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fxlab import verdict
-from fxlab.models.model_state import state_kept
+from fxlab.models.model_state import generator_state, state_kept
 
 
 class Busy(nn.Module):
@@ -167,3 +167,25 @@ def test_a_buffer_may_share_memory_with_a_parameter():
         assert state.copied_parameters == []
     assert outputs[1].data_ptr() != model.row.data_ptr()
     assert verdict(model, model, torch.ones(2, 3)).agrees
+
+
+@pytest.mark.parametrize(
+    ("make", "draw"),
+    [
+        (lambda: torch.Generator().manual_seed(3), lambda it: torch.rand(2, generator=it)),
+        (lambda: random.Random(3), random.Random.random),
+        (lambda: np.random.default_rng(3), np.random.Generator.random),
+        (lambda: np.random.RandomState(3), np.random.RandomState.rand),
+        (lambda: iter([1, 2]), next),
+    ],
+)
+def test_states_of_generators_are_compared_by_what_comes_next_and_not_by_where_they_lie(make, draw):
+    one, other = make(), make()
+    before = generator_state(one)
+    kept = [generator.get_state() for generator in [torch.Generator()] * 9]  # other memory for the next state
+    assert before == generator_state(other) == generator_state(one)
+    draw(one)
+    assert generator_state(one) != before
+    draw(other)
+    assert generator_state(one) == generator_state(other)
+    assert len(kept) == 9
