@@ -345,7 +345,8 @@ def check_step(
             raise TraceError(
                 f"{name} of the recorded step is not that of an eager one. The model or the optimizer "
                 "computes it by what a graph does not see: a write of an operator that does not declare it, "
-                "a global state, or an operator whose sums depend on the threads."
+                "a global state, an operator whose sums depend on the threads, or a derivative that torch "
+                "computes in another way while it is recorded."
             )
     if changed and again is None and not communicates(step):
         again = _eager(forward, passes, update)
