@@ -1,5 +1,6 @@
 """The module call and the pass of each node of a step, noted while it is recorded."""
 
+import itertools
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,10 +10,15 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from fxlab.exchanged import exchanged
+from fxlab.operators import draws_random_numbers
 from fxlab.tracing import torch_private
 
 BACKWARD, RECOMPUTED = "autograd_backward", "recomputed"
 """Keys of ``node.meta``; the first is torch's own."""
+
+DRAW = "fxlab_draw"
+"""Key of ``node.meta``: the number of a draw, which is the same where a checkpoint repeats it."""
 
 OPTIMIZER = "optimizer"
 """The box of the update."""
@@ -26,7 +32,8 @@ class Places:
     Forward nodes get ``nn_module_stack``. Nodes that autograd adds get ``autograd_backward``, and the
     ``fwd_nn_module_stack`` of the operator whose derivative they are, found by autograd's sequence number.
     Nodes that a checkpoint computes again in the backward pass get both ``nn_module_stack`` and
-    ``autograd_backward``, and ``recomputed``: the call that the checkpoint wraps.
+    ``autograd_backward``, and ``recomputed``: the call that the checkpoint wraps, or that calls it. Nodes
+    that draw random numbers are counted, and a checkpoint starts again from its first count.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -34,8 +41,8 @@ class Places:
         self._last: fx.Node | None = None
         self._stack: _Stack = {}
         self._calls = Counter[str]()
-        self._around: dict[str, _Stack] = {}
-        self._checkpoint = ""
+        self._around: _Stack | None = None
+        self._drawn = 0
         self._since_last_module: list[fx.Node] = []
         self._is_backward = False
         self._of_derivative: _Stack = {}
@@ -47,6 +54,7 @@ class Places:
     def modules_of(self, model: nn.Module) -> Iterator[None]:
         """Follow the calls of the modules of a model within the block."""
         with ExitStack() as hooks:
+            hooks.enter_context(exchanged(torch_private.CheckpointFrame, {"__init__": self._noting}))
             for path, module in model.named_modules():
                 enter, leave = self._hooks(path, type(module))
                 hooks.enter_context(module.register_forward_pre_hook(enter, prepend=True))
@@ -100,19 +108,34 @@ class Places:
             self._since_last_module.clear()
             # torch.export names repeated calls of a module like this.
             key = f"{path}@{count}" if count else path
-            if not self._is_backward:
-                self._around[key] = self._stack
-            # A checkpoint calls a module alone, without those around it.
-            around = self._stack or self._around.get(key, {})
-            if self._is_backward and not self._stack:
-                self._checkpoint = key
-            self._enter({**around, key: (path, name)})
+            self._enter({**self._stack, key: (path, name)})
 
         def leave(*_: object) -> None:
             if before:
                 self._enter(before.pop())
 
         return enter, leave
+
+    def _noting(self, init: Callable[..., None]) -> Callable[..., None]:
+        """Return an ``__init__`` of a checkpoint's frame that notes the place where the checkpoint begins."""
+
+        def noting(frame: Any, recompute: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+            self._place_new_nodes()
+            stack, calls, drawn = self._stack, self._calls.copy(), self._drawn
+
+            def again(*given: Any) -> None:
+                self._place_new_nodes()
+                before = self._stack, self._calls, self._drawn, self._around
+                self._stack, self._calls, self._drawn, self._around = stack, calls.copy(), drawn, stack
+                try:
+                    recompute(*given)
+                finally:
+                    self._place_new_nodes()
+                    self._stack, self._calls, self._drawn, self._around = before
+
+            init(frame, again, *args, **kwargs)
+
+        return noting
 
     def _entering(self, function: Any) -> Any:
         number = function._sequence_nr()
@@ -141,25 +164,26 @@ class Places:
         self._stacks.append(self._stack)
 
     def _place_new_nodes(self) -> None:
-        first = self._last
-        for node in reversed(self._graph.nodes):
-            if node is first:
-                break
-            if self._last is first:
-                self._last = node
+        new = list(itertools.takewhile(lambda node: node is not self._last, reversed(self._graph.nodes)))
+        for node in reversed(new):
             if node.op != "placeholder":
                 self._place(node)
+        self._last = new[0] if new else self._last
 
     def _place(self, node: fx.Node) -> None:
         if self._stack:
             node.meta["nn_module_stack"] = dict(self._stack)
         if list(self._stack) == [""]:
             self._since_last_module.append(node)
+        if draws_random_numbers(node):
+            node.meta[DRAW] = self._drawn
+            self._drawn += 1
         if not self._is_backward:
             return
         node.meta[BACKWARD] = True
-        if self._stack:
-            node.meta[RECOMPUTED] = self._checkpoint
+        if self._around is not None and self._stack:
+            calls = list(self._stack)
+            node.meta[RECOMPUTED] = calls[min(len(self._around), len(calls) - 1)]
             return
         if self._of_derivative:
             node.meta["fwd_nn_module_stack"] = dict(self._of_derivative)

@@ -1,6 +1,5 @@
 """Repairs of a recorded step: writes, also hidden ones, workspaces, draws of a checkpoint, guards."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from operator import getitem
 from typing import Any
@@ -11,7 +10,7 @@ from torch import fx
 from fxlab.models.step_record import GUARDS, require_number, require_shape
 from fxlab.node_info import known_result, known_shape
 from fxlab.operators import draws_random_numbers
-from fxlab.steps.places import RECOMPUTED
+from fxlab.steps.places import DRAW, RECOMPUTED
 from fxlab.steps.watch import ANY_SIZE, NUMBER, READ
 from fxlab.torch_private import OpOverload, pytree
 from fxlab.tracing import torch_private
@@ -62,20 +61,19 @@ def with_workspaces(module: fx.GraphModule) -> None:
 
 def with_one_draw(graph: fx.Graph) -> None:
     """Let a checkpoint read the random numbers of the forward pass; eagerly it draws the same again."""
-    drawn: dict[Any, list[fx.Node]] = defaultdict(list)
+    drawn: dict[int, fx.Node] = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or not draws_random_numbers(node):
+        if DRAW not in node.meta or not draws_random_numbers(node):
             continue
-        key = tuple(node.meta.get("nn_module_stack", ())), node.target
-        if not node.meta.get(RECOMPUTED):
-            drawn[key].append(node)
+        first = drawn.setdefault(node.meta[DRAW], node)
+        if RECOMPUTED not in node.meta or first is node:
             continue
-        if not drawn[key]:
+        if first.target is not node.target:
             raise TraceError(
-                f"A checkpoint draws random numbers again ({node.target}), and it cannot be told which those "
-                "of the forward pass are. Trace without gradient checkpointing."
+                f"A checkpoint draws random numbers again ({node.target}), and not as the forward pass did "
+                f"({first.target}). Trace without gradient checkpointing."
             )
-        node.replace_all_uses_with(drawn[key].pop(0))
+        node.replace_all_uses_with(first)
         graph.erase_node(node)
 
 

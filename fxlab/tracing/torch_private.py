@@ -65,6 +65,7 @@ FOR_STEPS = {
     "torch.autograd._get_sequence_nr": _STEPS,
     "torch.fx.experimental.proxy_tensor.get_proxy_mode": _STEPS,
     "torch.fx.experimental.proxy_tensor.make_fx": _STEPS,
+    "torch.utils.checkpoint._CheckpointFrame": _STEPS,
 }
 """Full name -> its use, as above. Models are traced without them."""
 
@@ -203,6 +204,7 @@ if TYPE_CHECKING:
     from torch.utils._sympy import functions as functions
     from torch.utils._sympy.interp import _run_sympy_handler
     from torch.utils._sympy.reference import PythonReferenceAnalysis as PythonReferenceAnalysis
+    from torch.utils.checkpoint import _CheckpointFrame
 
     disable_functionalization: Any
     enable_functionalization: Any
@@ -214,6 +216,7 @@ if TYPE_CHECKING:
     mirror_autograd_meta_to: Any
     sync: Any
     to_functional_tensor: Any
+    CheckpointFrame: TypeAlias = _CheckpointFrame
     PyTreeCodeGen: TypeAlias = _PyTreeCodeGen
     constrain_range_for_size = _constrain_range_for_size
     disable_current_modes = _disable_current_modes

@@ -10,6 +10,7 @@ import pytest
 import torch
 from step_models import LayerDrop, batches, blocks, net, own_loss, squared
 from torch import nn
+from torch.nn.functional import dropout
 
 import fxlab
 from fxlab.values.tensors import same_bits
@@ -159,6 +160,57 @@ def test_a_checkpoint_is_computed_again_with_the_random_numbers_of_the_forward_p
     assert len(step.graph.find_nodes(op="call_function", target=draws)) == 3
     found, expected = run(step), run(plain)
     assert all(same_bits(found[name], expected[name]) for name in expected)
+
+
+def again(function, *inputs):
+    return torch.utils.checkpoint.checkpoint(function, *inputs, use_reentrant=False)
+
+
+def a_function(self, x):
+    return again(lambda x: dropout(dropout(self.linear(x), 0.4), 0.3), x)
+
+
+def two_functions(self, x):
+    for rate in (0.2, 0.5):
+        x = again(lambda x, rate=rate: dropout(self.linear(x), rate), x)
+    return x
+
+
+def one_module_twice(self, x):
+    return again(self.block, again(self.block, x))
+
+
+def one_inside_the_other(self, x):
+    def outer(x):
+        return dropout(again(lambda x: dropout(self.linear(x), 0.2).tanh(), dropout(x, 0.3)), 0.4)
+
+    return again(outer, dropout(x, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("forward", "count"),
+    [(a_function, 2), (two_functions, 2), (one_module_twice, 2), (one_inside_the_other, 4)],
+)
+def test_whatever_a_checkpoint_wraps_its_draws_are_those_of_the_forward_pass(forward, count):
+    class Wraps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.3))
+
+        def forward(self, x):
+            return forward(self, x)
+
+    model, x = Wraps(), torch.randn(5, 4)
+    step = fxlab.trace_step(nn.Sequential(model), x, squared)
+    draws = [node for node in step.graph.nodes if node.target is torch.ops.aten.bernoulli.p]
+    assert len(draws) == count
+    assert any(node.meta.get("recomputed") for node in step.graph.nodes)
+    found = run(step)
+    torch.manual_seed(5)
+    expected = eager(nn.Sequential(model), x, squared)
+    assert found.keys() == expected.keys()
+    assert all(same_bits(value, expected[name]) for name, value in found.items())
 
 
 @pytest.mark.parametrize("settings", [{}, {"bidirectional": True}, {"num_layers": 2, "dropout": 0.3}])
