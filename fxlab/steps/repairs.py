@@ -79,10 +79,15 @@ def with_one_draw(graph: fx.Graph) -> None:
 
 def with_guards(graph: fx.Graph) -> None:
     """Let the graph refuse data for which the recorded Python decisions do not hold."""
+    given: set[fx.Node] = set()  # by inputs, or by draws
+    for node in graph.nodes:
+        is_given = node.op in ("placeholder", "get_attr") or draws_random_numbers(node)
+        if is_given or not given.isdisjoint(node.all_input_nodes):
+            given.add(node)
     for node in graph.find_nodes(op="call_function", target=NUMBER):
-        if READ not in node.meta:
+        value = node.meta.pop(READ, None)
+        if value is None or node not in given:
             continue
-        value = node.meta.pop(READ)
         if isinstance(value, float):
             raise TraceError(
                 f"The model or the loss reads a number of a tensor ({value:.6g}), which would be fixed in "
@@ -92,7 +97,8 @@ def with_guards(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.meta.pop(ANY_SIZE, False):
             continue
-        if _has_size_of_data(node) and (shape := known_shape(node)) is not None:
+        computed = node.args[0] if node.target is getitem else node  # of several results, each has its size
+        if _has_size_of_data(computed) and (shape := known_shape(node)) is not None:
             _guard(graph, node, require_shape, tuple(map(int, shape)))
 
 
@@ -102,9 +108,11 @@ def _guard(graph: fx.Graph, node: fx.Node, check: Callable[..., None], expected:
     guard.meta = {key: held for key, held in node.meta.items() if key not in ("val", "tensor_meta")}
 
 
-def _has_size_of_data(node: fx.Node) -> bool:
+def _has_size_of_data(node: Any) -> bool:
     """Tell whether the size of a result depends on data, as for counted or selected elements."""
-    if not isinstance(node.target, OpOverload) or torch.Tag.dynamic_output_shape not in node.target.tags:
+    if not isinstance(node, fx.Node) or not isinstance(node.target, OpOverload):
+        return False
+    if torch.Tag.dynamic_output_shape not in node.target.tags:
         return False
     if node.target is not torch.ops.aten.index.Tensor:
         return True

@@ -2,12 +2,16 @@
 
 import linecache
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
+from fxlab.exchanged import exchanged, instead
 from fxlab.models.placements import PLACEMENT, layout_of
 from fxlab.torch_private import TorchDispatchMode
 from fxlab.tracing import torch_private
@@ -16,6 +20,7 @@ READ = "fxlab_read"
 """Key of ``node.meta``: the number that Python has read."""
 ANY_SIZE = "fxlab_any_size"
 """Key of ``node.meta``: nothing recorded depends on the size of the result."""
+_READ = torch.Tensor.numpy
 NUMBER = torch.ops.aten._local_scalar_dense.default
 _TORCH, _FXLAB = f"{Path(str(torch.__file__)).parent}/", f"{Path(__file__).parents[1]}/"
 _AROUND = str(Path(__file__).with_name("gradients.py"))
@@ -54,6 +59,27 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 new.meta["stack_trace"] = trace
         self._last = node
         return result
+
+
+@contextmanager
+def lists_read_by_number() -> Iterator[None]:
+    """Let ``tolist`` and ``numpy`` read a tensor number by number within the block.
+
+    Tensors that are recorded have no memory that the two could read, and numbers get guards.
+    """
+    with exchanged(torch.Tensor, {"tolist": instead(_tolist), "numpy": instead(_numpy)}):
+        yield
+
+
+def _tolist(tensor: torch.Tensor) -> Any:
+    return [_tolist(part) for part in tensor.unbind()] if tensor.dim() else tensor.item()
+
+
+def _numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
+    if tensor.requires_grad and not force:
+        return _READ(tensor)  # it refuses
+    dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+    return np.array(_tolist(tensor.detach()), dtype).reshape(tensor.shape)
 
 
 def _source_lines() -> str:

@@ -4,6 +4,7 @@ import copy
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from step_models import LayerDrop, batches, blocks, net, own_loss, squared
@@ -236,6 +237,59 @@ def test_data_for_which_python_decides_otherwise_are_traced_when_they_come():
         train(sign * torch.ones(1, 2))
     assert train.graphs == 2
     assert model.b.weight.grad is not None
+
+
+def by_a_list(y, kinds):
+    return sum(part.square() * at for at, part in zip(kinds.tolist(), y, strict=True))
+
+
+def by_an_array(y, kinds):
+    return y[np.asarray(kinds) > 0]
+
+
+def by_unique_rows(y, kinds):
+    return y[kinds.unique()]
+
+
+def by_the_number_of_kinds(y, kinds):
+    return y / kinds.unique(return_counts=True)[1].numel()
+
+
+def by_fixed_rates(y, kinds):
+    return y * torch.linspace(0.5, 1, 3).tolist()[1] + torch.arange(3.0).sum().item()
+
+
+@pytest.mark.parametrize(
+    ("forward", "graphs"),
+    [
+        (by_a_list, 3),
+        (by_an_array, 3),
+        (by_unique_rows, 2),
+        (by_the_number_of_kinds, 2),
+        (by_fixed_rates, 1),
+    ],
+)
+def test_a_loop_follows_all_that_python_reads_from_data(forward, graphs):
+    class Reads(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 2)
+
+        def forward(self, x, kinds):
+            return forward(self.linear(x), kinds)
+
+    model, x = Reads(), torch.randn(3, 4)
+    other = copy.deepcopy(model)
+    optimizer, other_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
+    data = [(x, torch.tensor(kinds)) for kinds in ([0, 1, 2], [2, 2, 0], [1, 0, 1], [0, 1, 2])]
+    train = fxlab.training_session(model, data[0], squared, optimizer=optimizer).as_step()
+    for batch in data:
+        train(*batch)
+        other_optimizer.zero_grad()
+        squared(other(*batch)).backward()
+        other_optimizer.step()
+        same_training(model, other)
+    assert train.graphs == graphs
 
 
 def test_a_pass_that_makes_another_step_of_it_is_left_off_with_a_warning():

@@ -458,6 +458,8 @@ class KeepsNumbers(torch.optim.Optimizer):
             "decides something",
         ),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.mean().item()), "fixed in the graph"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * max(o[0].tolist())), "fixed in the graph"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.detach().numpy().max()), "fixed in the"),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * OTHER.weight.sum()), "no attribute"),
     ],
 )
