@@ -344,6 +344,11 @@ def given_inputs(inputs: Any, arguments: Mapping[str, Any], model: Any = None) -
         for other in (*_NAMED_BY_NAME, *_INPUTS_BY_NAME):
             if other in by_name and other not in names.all:
                 value = by_name.pop(other)
+                if other in _NAMED_BY_NAME and value is not None and not isinstance(value, Mapping):
+                    raise TypeError(
+                        f"{other}: expected more inputs by name (a mapping), got {described(value)}. All "
+                        "inputs are one argument: (a, b), or {name: value}."
+                    )
                 by_name |= (value or {}) if other in _NAMED_BY_NAME else {}
                 inputs = value if other in _INPUTS_BY_NAME and inputs is None else inputs
         if names.is_closed and (unknown := [each for each in by_name if each not in names.all]):

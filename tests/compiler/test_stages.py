@@ -109,6 +109,28 @@ def test_a_graph_after_a_break_is_a_session_of_its_own_with_the_reason(capsys):
     assert second.verdict().agrees
 
 
+def test_a_graph_that_runs_again_after_a_later_one_leaves_that_one_its_inputs():
+    class Calls(nn.Module):
+        def double(self, x):
+            return x * 2
+
+        def add(self, x, y):
+            return x.sum() + y
+
+        def forward(self, x):
+            found = []
+            for place in range(2):
+                print(end="")  # a break in a loop: the functions are compiled alone
+                y = self.double(x + place)
+                found += [self.add(y, x)] if place == 0 else []
+            return found
+
+    session = fxlab.compile_session(Calls(), torch.arange(3.0))
+    inputs = [[value.tolist() for value in graph.inputs.values()] for graph in session.graphs.values()]
+    assert [[0, 2, 4], [0, 1, 2]] in inputs
+    assert all(graph.verdict() for graph in session.graphs.values())
+
+
 def test_lowerings_of_inductor_say_why_they_cannot_run():
     def lowered(graph):
         node = graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)[0]

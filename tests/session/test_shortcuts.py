@@ -55,6 +55,11 @@ def test_inputs_given_twice_are_refused():
         fxlab.Session(nn.Linear(2, 2), torch.ones(1, 2), input=torch.ones(1, 2))
 
 
+def test_more_inputs_in_the_place_of_those_by_name_are_refused():
+    with pytest.raises(TypeError, match=r"kwargs: .* got False\. All inputs are one argument: \(a, b\)"):
+        fxlab.trace(lambda parts, flag: parts[0] + flag, [torch.ones(2)], False)
+
+
 def test_functions_and_pipelines_are_models():
     assert fxlab.Session(lambda x: x + 1, torch.ones(2)).verdict()
     with pytest.raises(TypeError, match="what the function <lambda> is called with"):

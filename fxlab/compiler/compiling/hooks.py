@@ -75,9 +75,10 @@ def compile_once(
         )
         if generates:
             recorder.generated(code)
+        recording = recorder.recordings[-1]  # later graphs may begin before this one runs once more
 
         def run(*values: Any) -> Any:
-            recorder.called(values)
+            recording.note_values(values)
             return eager(*values)
 
         return run

@@ -143,6 +143,10 @@ class Recording:
     code: Callable[..., Any] | None = None
     """The backend's result for Dynamo's graph, where code was generated."""
 
+    def note_values(self, values: Sequence[Any]) -> None:
+        """Note the values of the placeholders."""
+        self.has_run, self.values, self.copies = True, tuple(values), tuple(map(_copied, values))
+
 
 class Recorder:
     """Hears of a compile, and writes down the change of each pass.
@@ -179,12 +183,6 @@ class Recorder:
     def read_modules(self, modules: Mapping[str, nn.Module], graph_module: GraphModule) -> None:
         """Note the graph that Dynamo has captured, and the modules that it reads."""
         self.modules_read, self._waiting = modules, graph_module
-
-    def called(self, values: Sequence[Any]) -> None:
-        """Note the values of the placeholders."""
-        self._recording.has_run = True
-        self._recording.values = tuple(values)
-        self._recording.copies = tuple(map(_copied, values))
 
     def finish(self) -> None:
         """Let go of the compiler's own graphs, when the compile is over."""

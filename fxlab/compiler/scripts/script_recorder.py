@@ -37,17 +37,7 @@ class ScriptRecorder(Recorder):
             if origin is not None and not origin.in_module:
                 names["_".join((origin.root, *origin.steps))] = place
 
-        return self._noting(recording)
-
-    def _noting(self, recording: Recording) -> Callable[..., None]:
-        """Return a function that notes the values that a graph runs on."""
-
-        def note(values: tuple[Any, ...]) -> None:
-            current, self._recording = self._recording, recording
-            self.called(values)
-            self._recording = current
-
-        return note
+        return recording.note_values
 
     def of_other_thread(self, function: str) -> None:
         """Remark on a compile by another thread."""
@@ -76,7 +66,7 @@ class ScriptRecorder(Recorder):
         recording.code = code
         if self._captured is not None:
             self.models[id(recording)] = self.models[id(self._captured)]
-        return self._noting(recording)
+        return recording.note_values
 
     def generated(self, code: Callable[..., Any]) -> None:
         """Note the backend's result for the graph that was captured last."""
