@@ -19,6 +19,7 @@ from torch._inductor.compile_fx import compile_fx
 import fxlab
 from fxlab import heard_calls
 from fxlab.compiler.compiling.hooks import _without_code
+from fxlab.compiler.recording.recorder import Recording
 from fxlab.compiler.scripts.script_recorder import ScriptRecorder
 from fxlab.html_report.contents import verdict_words
 from fxlab.view_model.session_remarks import session_remarks
@@ -210,12 +211,18 @@ def test_backward_graphs_that_are_compiled_late_belong_to_their_own_graphs(monke
     assert backward == []
 
 
-@pytest.mark.parametrize("method", ["captured", "called", "begin_pass", "end_pass", "begin_match"])
-def test_a_recording_that_fails_does_not_break_the_script(monkeypatch, method):
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (Recording, "note_values"),
+        *((ScriptRecorder, name) for name in ("captured", "begin_pass", "end_pass", "begin_match")),
+    ],
+)
+def test_a_recording_that_fails_does_not_break_the_script(monkeypatch, owner, method):
     def fails(*args, **kwargs):
         raise Recorded("by a graph that nobody has thought of")
 
-    monkeypatch.setattr(ScriptRecorder, method, fails)
+    monkeypatch.setattr(owner, method, fails)
     torch._dynamo.reset()
     with torch.no_grad(), fxlab.record_compile() as record:
         y = torch.compile(lambda x: torch.relu(x) * 1, backend=with_pass(relus_to_clamps()))(X)
