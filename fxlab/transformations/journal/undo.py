@@ -55,7 +55,10 @@ class _Undoing:
 
     def check(self, records: list[Record]) -> None:
         """Refuse to leave a node without its inputs."""
-        own = {change.name for record in records for change in record.nodes}
+        changes = [change for record in records for change in record.nodes]
+        own = {change.name for change in changes}
+        # What reads one of these reads the restored node again.
+        read_instead = {change.passed_on_to for change in changes}
         for record in records:
             for module_change in record.modules:
                 strangers = [name for name in self._strangers(record, module_change) if name not in own]
@@ -66,7 +69,7 @@ class _Undoing:
                     )
             for change in record.nodes:
                 node = self._nodes.get(change.name)
-                if change.before is None and node is not None:
+                if change.before is None and node is not None and node.name not in read_instead:
                     strangers = [user.name for user in node.users if user.name not in own]
                     if strangers:
                         raise ValueError(

@@ -7,12 +7,13 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from fxlab.checks import unexpected
 from fxlab.first_use import pd
 from fxlab.garbage import without_collecting
 from fxlab.models.bodies import graphs_of
@@ -108,8 +109,8 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
         return None
 
     @abstractmethod
-    def rewrite(self, candidate: C, edit: Editor) -> Node | tuple[Node, ...]:
-        """Rewrite a candidate and return the node, or the nodes, that are marked as transformed."""
+    def rewrite(self, candidate: C, edit: Editor) -> Node | tuple[Node, ...] | None:
+        """Rewrite a candidate and return the node, or the nodes, that are marked as transformed, if any."""
 
     def behaves_by_mode(self, candidate: C, facts: GraphFacts) -> tuple[Node, ...]:
         """Return the calls of modules that allow a rewrite because they are in evaluation mode.
@@ -197,7 +198,7 @@ class RewritePass(CandidatePass, JournaledTransformation, Generic[C]):
                 in_evaluation[str(node.target)] = graph_module.get_submodule(str(node.target))
             edit = Editor(graph_module, journal, record, facts.passing, beside)
             marked = self.rewrite(candidate, edit)
-            nodes = marked if isinstance(marked, tuple) else (marked,)
+            nodes = _as_nodes(() if marked is None else marked, f"{self.name}.rewrite", "nodes to mark")
             record.marked = tuple(node.name for node in nodes)
             for node in nodes:
                 add_mark(node, signature)
@@ -295,9 +296,17 @@ def _let_undo(undoing: ExitStack, graph_module: GraphModule, journal: Journal, m
 
 def nodes_of(candidate: Candidate) -> Sequence[Node]:
     """Return the nodes of a candidate."""
-    if isinstance(candidate, Node):
-        return (candidate,)
-    return candidate if isinstance(candidate, tuple) else candidate.nodes
+    nodes = _as_nodes(getattr(candidate, "nodes", candidate), "match", "nodes, or objects with nodes")
+    if not nodes:
+        raise ValueError("match: expected a candidate of one node or more, got one without nodes.")
+    return nodes
+
+
+def _as_nodes(value: Any, source: str, expected: str) -> Sequence[Node]:
+    nodes = (value,) if isinstance(value, Node) else value
+    if not isinstance(nodes, Sequence) or not all(isinstance(each, Node) for each in nodes):
+        raise unexpected(source, f"{expected} (one, or a tuple)", value)
+    return nodes
 
 
 def misfits_of(refusal: Refusal, own: tuple[str, ...], facts: GraphFacts) -> tuple[str, ...]:
