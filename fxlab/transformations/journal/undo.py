@@ -207,7 +207,7 @@ class _Undoing:
     def _take_back_attribute(self, change: AttributeChange) -> None:
         root: Any = self._graph_module
         owner = root.graph if change.holder == "graph" else root
-        holder = vars(root)[change.holder] if change.holder.startswith("_") else vars(owner)
+        holder = vars(root).get(change.holder, vars(owner))
         if isinstance(change.before, Absent):
             holder.pop(change.name, None)
         else:
