@@ -28,7 +28,7 @@ from fxlab.transformations.journal.module_tree import (
     parents_of,
 )
 from fxlab.transformations.journal.name_order import moved
-from fxlab.transformations.journal.node_state import NodeState
+from fxlab.transformations.journal.node_state import KeptMeta, NodeState
 from fxlab.transformations.signature import digest
 
 
@@ -62,8 +62,9 @@ class Snapshot:
             old, new = (attributes[holder] if holder else attributes for attributes in (before, now))
             left_out = {KEY} if holder else {*OF_TORCH, *TENSORS}
             names = [name for name in {**old, **new} if name not in left_out]
+            kept = {name: KeptMeta({name: old[name]}) for name in old} if holder == "meta" else old
             record.attributes += [
-                AttributeChange(holder, name, old.get(name, Absent()), tuple(old) if holder else ())
+                AttributeChange(holder, name, kept.get(name, Absent()), tuple(old) if holder else ())
                 for name in names
                 if name not in old or name not in new or not is_same(old[name], new[name])
             ]

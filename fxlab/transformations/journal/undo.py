@@ -25,7 +25,7 @@ from fxlab.transformations.journal.module_tree import (
     split_path,
 )
 from fxlab.transformations.journal.name_order import in_order, move_after_inputs, put_in_place
-from fxlab.transformations.journal.node_state import NodeState, free_name
+from fxlab.transformations.journal.node_state import KeptMeta, NodeState, free_name
 from fxlab.transformations.marks import remove_mark
 
 
@@ -208,10 +208,13 @@ class _Undoing:
         root: Any = self._graph_module
         owner = root.graph if change.holder == "graph" else root
         holder = vars(root).get(change.holder, vars(owner))
-        if isinstance(change.before, Absent):
+        before = change.before
+        if isinstance(before, KeptMeta):  # empty if its entry was not pickled
+            before = before.get(change.name, Absent())
+        if isinstance(before, Absent):
             holder.pop(change.name, None)
         else:
-            holder[change.name] = change.before
+            holder[change.name] = before
         if change.order:
             in_their_order = {name: holder[name] for name in in_order(holder, change.order)}
             holder.clear()

@@ -3,6 +3,7 @@
 import copy
 import functools
 import itertools
+import pickle
 
 import pytest
 import torch
@@ -396,6 +397,19 @@ def test_metadata_that_a_pass_changes_is_seen_by_the_next_one_and_comes_back():
     first(graph_module, reverse=True)
     assert not graph_module.meta
     assert not any("count" in node.meta for node in graph_module.graph.nodes)
+
+
+def test_metadata_that_cannot_be_pickled_does_not_keep_a_copy_from_being_reversed():
+    def change(graph_module):
+        graph_module.meta["function"] = None
+        retarget(graph_module)
+
+    graph_module = network()
+    before, graph_module.meta["function"] = graph_module.code, lambda: 1
+    changed = from_callable(change)(graph_module)
+    restored = from_callable(change)(pickle.loads(pickle.dumps(changed)), reverse=True)
+    assert changed.code != before == restored.code
+    assert "function" not in restored.meta
 
 
 @pytest.mark.parametrize("name", ["linear1", "extra"])
