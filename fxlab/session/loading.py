@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fxlab.author_frames import levels_to_author
+from fxlab.checks import items_of
 from fxlab.models.running import Inputs
 from fxlab.session import saved_file
 from fxlab.session.history import Switches
@@ -16,6 +18,7 @@ from fxlab.session.session import Session
 from fxlab.sources import ModelLike
 from fxlab.transformations import Transformation
 from fxlab.transformations.candidate_filter import listed
+from fxlab.transformations.rewriting.candidate_pass import CandidatePass
 
 
 def load_session(
@@ -80,6 +83,10 @@ def load_session(
             "says which passes are on, and has no weights."
         )
     saved = saved_file.read(Path(path))  # first: tracing the model may take long
+    if passes is not None:
+        passes = [
+            _with_all_candidates(pass_, saved) for pass_ in items_of(passes, "passes", "transformations")
+        ]
     session = Session(model, inputs, passes=passes, weights=weights)
     found = take_over(session, saved, os.fspath(path))
     if found:
@@ -89,6 +96,16 @@ def load_session(
             stacklevel=levels_to_author(),
         )
     return session
+
+
+def _with_all_candidates(pass_: Any, saved: Mapping[str, Any]) -> Any:
+    """Return a pass of a session without the exclusions that the file has as well."""
+    limit = pass_.limited_to if isinstance(pass_, CandidatePass) else None
+    if limit is None:
+        return pass_
+    excluded = [row["excluded"] for row in saved["passes"] if row["name"] == pass_.name]
+    nodes = {node for candidates in excluded for candidate in candidates for node in candidate}
+    return pass_._limited(replace(limit, excluded=limit.excluded - nodes))
 
 
 def take_over(session: Session, saved: Mapping[str, Any], name: str) -> list[str]:

@@ -56,6 +56,17 @@ def test_stack_order_and_exclusions_come_back(tmp_path):
     assert again.save(tmp_path / "again.json").read_text() == (tmp_path / "stack.json").read_text()
 
 
+def test_the_passes_of_the_session_are_those_to_give(tmp_path):
+    session = session_of_blocks()
+    path = session.save(tmp_path / "stack.json")
+    again = load_session(path, MODEL, INPUTS, passes=session.passes)
+    assert names(again) == names(session)
+    assert again.save(tmp_path / "again.json").read_text() == path.read_text()
+    again.include("change-true-div-to-mul-by-inverse", "truediv")
+    again.apply("change-true-div-to-mul-by-inverse")
+    assert len(again.transformed_nodes("change-true-div-to-mul-by-inverse")) == 1
+
+
 @pytest.mark.slow
 def test_another_process_makes_the_same_graph(tmp_path):
     session = session_of_blocks()

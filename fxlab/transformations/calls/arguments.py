@@ -136,7 +136,9 @@ def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, 
     if is_python or (called.function is not None and not called.overloads):
         return (list(own), dict(own)) if len(kinds) <= len(own) and named.keys() <= own.keys() else None
     # A number stands for a tensor only where no operator takes a number: x.max(-1) has a dimension.
-    for tensors, overload in itertools.product((_TENSOR, _TENSOR_OR_NUMBER), called.overloads):
+    # An unknown value is rather a dimension than a truth value, as in x.std(dim).
+    overloads = sorted(called.overloads, key=lambda overload: _reads_as_bool(overload, kinds))
+    for tensors, overload in itertools.product((_TENSOR, _TENSOR_OR_NUMBER), overloads):
         arguments = overload._schema.arguments
         names = [argument.name for argument in arguments]
         given = [
@@ -145,7 +147,11 @@ def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, 
         ]
         types = {argument.name: str(argument.type) for argument in arguments}
         needed = [a.name for a in arguments[len(kinds) :] if not a.has_default_value()]
-        is_whole = len(kinds) <= len(names) and {*needed} <= {name for name, _ in given[len(kinds) :]}
+        positional = [
+            name for name, argument in zip(names, arguments, strict=True) if not argument.kwarg_only
+        ]
+        given_names = {name for name, _ in given[len(kinds) :]}
+        is_whole = len(kinds) <= len(positional) and {*needed} <= given_names
         if is_whole and all(
             name in types and _may_be(name, types[name], kind, tensors) for name, kind in given
         ):
@@ -153,6 +159,11 @@ def _found_signature(called: Operator, kinds: tuple[str, ...], named: dict[str, 
     if isinstance(called.function, OpOverload) or not own:
         return ["self", "other", "arg2", "arg3"][: len(kinds)], {}
     return list(own), dict(own)
+
+
+def _reads_as_bool(overload: Any, kinds: tuple[str, ...]) -> bool:
+    arguments = zip(overload._schema.arguments, kinds, strict=False)
+    return any(kind == "node" and str(argument.type) == "bool" for argument, kind in arguments)
 
 
 def _kind(value: Any) -> str:

@@ -7,7 +7,7 @@ products with a power, and dimensions are counted from the start where the rank 
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,11 +78,18 @@ class Term:
     """The values of arguments that the call does not give."""
     written: str = ""
     """The name of the operator as written, if it differs, such as ``div``."""
+    repeated: Mapping[str, int] = field(default_factory=dict)
+    """The arguments for whose equal integers one stands, and how many they are."""
 
     @property
     def called(self) -> str:
         """The name of the operator for people."""
         return self.written or self.name
+
+    def whole(self, key: str, value: Any, like: Any) -> Any:
+        """Return the integers that one stands for, if another call gives a list of as many."""
+        is_one = is_number(value) and isinstance(like, tuple) and len(like) == self.repeated.get(key)
+        return (value,) * len(like) if is_one else value
 
 
 @dataclass
@@ -163,7 +170,7 @@ class Calls:
             return None
         may_be_asked = "inplace" in called.parameters
         writes = called.writes_first or (may_be_asked and argument(node, "inplace") is True)
-        read.defaults, read.is_write = found[1], writes
+        read.defaults, read.is_write, read.repeated = found[1], writes, called.repeated
         read.is_transparent = read.is_transparent and not writes
         return read
 
@@ -196,7 +203,7 @@ class Calls:
         read = self._canonical(called.computes, without_defaults(given, called), node)
         writes = bool(getattr(module, "inplace", False)) and not called.is_dropout
         if read is not None:
-            read.module, read.is_write = path, writes
+            read.module, read.is_write, read.repeated = path, writes, called.repeated
             # In a pattern it has any settings, unless these make another operator of it.
             if self.is_pattern and read.name == called.computes:
                 read.args = {n: value for n, value in read.args.items() if isinstance(value, Node | Weight)}
@@ -287,7 +294,8 @@ class Calls:
         if name == "masked_fill":
             return "where", {"condition": given.get("mask"), "self": given.get("value"), "other": value}
         if name in ("var", "std", "var_mean", "std_mean"):
-            correction = given.pop("correction", int(given.pop("unbiased", True)))
+            unbiased = given.pop("unbiased", True)
+            correction = given.pop("correction", unbiased if isinstance(unbiased, Node) else int(unbiased))
             return name, given if correction == 1 else {**given, "correction": correction}
         if name in ("pad", "constant_pad_nd"):
             return "pad", {key: each for key, each in given.items() if key != "value" or each != 0}

@@ -8,9 +8,10 @@ from torch import nn
 from torch.fx import Graph, GraphModule
 
 from fxlab.models.naming import have_one_naming, share_naming
-from fxlab.transformations.journal.journal import Absent
-from fxlab.transformations.journal.module_tree import join_path
-from fxlab.transformations.journal.node_state import NodeState, same_argument
+from fxlab.transformations.journal.journal import KEY, Absent
+from fxlab.transformations.journal.module_tree import join_path, parents_of
+from fxlab.transformations.journal.name_order import in_order
+from fxlab.transformations.journal.node_state import NodeState, changed_entries, same_argument
 from fxlab.transformations.signature import digest
 from fxlab.values.tensors import same_bits
 
@@ -30,9 +31,10 @@ def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, An
     adoption.share_tensors()
     children = {name: adoption.kept(name, child) for name, child in other._modules.items()}
     adoption.refer_to_originals()
+    order = in_order(children, [*graph_module._modules])
     ours, theirs = vars(graph_module), vars(other)
     ours["_modules"].clear()
-    ours["_modules"].update(children)
+    ours["_modules"].update((name, children[name]) for name in order)
     ours |= {name: theirs[name] for name in TENSORS}
     for name in theirs.keys() - OF_TORCH:
         may_change = is_copy or name == "training" or name not in ours
@@ -44,11 +46,25 @@ def adopt(graph_module: GraphModule, other: GraphModule, copies: Mapping[int, An
         metadata = {node.name: node.meta for node in graph_module.graph.nodes}
         for node in other.graph.nodes:
             node.meta = {**metadata.get(node.name, {}), **node.meta}
-    graph_module.meta |= {key: value for key, value in other.meta.items() if key not in graph_module.meta}
+    _adopt_meta(graph_module.meta, other.meta, copies, is_copy=is_copy)
     if not _is_same_graph(graph_module.graph, other.graph):
         graph_module.graph = other.graph
     if have_one_naming(graph_module, other) is False:
         share_naming(other, graph_module)
+
+
+def _adopt_meta(
+    ours: dict[str, Any], theirs: dict[str, Any], copies: Mapping[int, Any], *, is_copy: bool
+) -> None:
+    """Take over metadata, but for the journal; copies of objects stay the originals, unless they are data."""
+    objects = [value for value in ours.values() if id(value) in copies and not isinstance(value, dict | list)]
+    originals = {id(copies[id(value)]): value for value in objects}
+    found = {key: originals.get(id(value), value) for key, value in theirs.items()}
+    for key in changed_entries(ours, found):
+        if key in found and (key != KEY or key not in ours):
+            ours[key] = found[key]
+        elif key not in found and key != KEY and is_copy:
+            del ours[key]
 
 
 class _Adoption:
@@ -65,6 +81,8 @@ class _Adoption:
         self._originals = {id(copies[id(each)]): each for each in originals if id(each) in copies}
         self._by_path: Mapping[str, Any] = paths | held if by_path else {}
         self._other = other
+        graphs = graph_module.graph, other.graph
+        self._called = {node.target for graph in graphs for node in graph.find_nodes(op="call_module")}
         self._paths = {id(module): path for path, module in other.named_modules()}
         self._taken: dict[int, int] = {}
         self._known: dict[int, Any] = {id(other): graph_module}
@@ -108,13 +126,17 @@ class _Adoption:
         is_equal = (
             original is not None and self._is_same_module(original, module) and self._takes(original, module)
         )
+        # The model holds the modules that a graph calls, so those get no other children.
+        if is_equal and not self._called.isdisjoint((path, *parents_of(path))):
+            is_equal = self._is_same(original._modules, module._modules)
         result: nn.Module = original if is_equal else module
         if not is_equal:
             self._new.append(module)
         self._known[id(module)] = result
         children = {name: self.kept(join_path(path, name), child) for name, child in module._modules.items()}
+        order = in_order(children, [*result._modules])
         result._modules.clear()
-        result._modules.update(children)
+        result._modules.update((name, children[name]) for name in order)
         return result
 
     def _is_same_module(self, a: nn.Module, b: nn.Module) -> bool:

@@ -4,6 +4,7 @@ The function runs on a copy, whose unchanged parts are replaced by the original 
 the difference is made of references, and to revert it is to restore references.
 """
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,23 @@ from torch import nn
 from torch.fx import GraphModule
 
 from fxlab.transformations.foreign.adoption import OF_TORCH, TENSORS, is_same
-from fxlab.transformations.journal.journal import Absent, AttributeChange, ModuleChange, NodeChange, Record
-from fxlab.transformations.journal.module_tree import ModulePrint, attributes_of, find_module, join_path
+from fxlab.transformations.journal.journal import (
+    KEY,
+    Absent,
+    AttributeChange,
+    ModuleChange,
+    NodeChange,
+    Record,
+)
+from fxlab.transformations.journal.module_tree import (
+    ModulePrint,
+    attributes_of,
+    find_module,
+    join_path,
+    parents_of,
+)
 from fxlab.transformations.journal.name_order import moved
-from fxlab.transformations.journal.node_state import NodeState
+from fxlab.transformations.journal.node_state import KeptMeta, NodeState
 from fxlab.transformations.signature import digest
 
 
@@ -44,11 +58,13 @@ class Snapshot:
     def _compare_root(self, record: Record) -> None:
         root = self._graph_module
         before, now = self._attributes[id(root)], vars(root)
-        for holder in ("", *TENSORS):
+        for holder in ("", *TENSORS, "meta"):
             old, new = (attributes[holder] if holder else attributes for attributes in (before, now))
-            names = [name for name in {**old, **new} if holder or name not in {*OF_TORCH, *TENSORS}]
+            left_out = {KEY} if holder else {*OF_TORCH, *TENSORS}
+            names = [name for name in {**old, **new} if name not in left_out]
+            kept = {name: KeptMeta({name: old[name]}) for name in old} if holder == "meta" else old
             record.attributes += [
-                AttributeChange(holder, name, old.get(name, Absent()), tuple(old) if holder else ())
+                AttributeChange(holder, name, kept.get(name, Absent()), tuple(old) if holder else ())
                 for name in names
                 if name not in old or name not in new or not is_same(old[name], new[name])
             ]
@@ -85,7 +101,8 @@ class Snapshot:
         if common != [name for name in now if name in self._nodes]:
             record.order = tuple(self._nodes)
         written = {old.name for old, new in pairs if not old.is_same_call(new)}
-        written |= {old.name for old, new in pairs if self._calls_something_else(new, record)}
+        changed = {path for change in record.modules for path in (*parents_of(change.at), change.at)}
+        written |= {old.name for old, new in pairs if self._calls_something_else(new, changed)}
         written |= {change.name for change in added}
         rewired = {
             old.name
@@ -97,16 +114,18 @@ class Snapshot:
         marked = tuple(name for name in now if name in written or name in rewired)
         record.marked = marked or moved([*self._nodes], [*now])
         states = [*self._nodes.values(), *now.values()]
-        record.modules = [
-            replace(change, callers=tuple({s.name for s in states if _is_at_or_below(s.target, change.at)}))
-            for change in record.modules
-        ]
+        callers = defaultdict[str, dict[str, None]](dict)
+        for state in states:
+            if isinstance(state.target, str):
+                for path in (*parents_of(state.target), state.target):
+                    callers[path][state.name] = None
+        record.modules = [replace(change, callers=tuple(callers[change.at])) for change in record.modules]
 
-    def _calls_something_else(self, state: NodeState, record: Record) -> bool:
+    def _calls_something_else(self, state: NodeState, changed: set[str]) -> bool:
         """Tell whether an unchanged node calls or gets another object than before."""
         if state.op not in ("call_module", "get_attr"):
             return False
-        if any(_is_at_or_below(change.at, str(state.target)) for change in record.modules):
+        if state.target in changed:
             return True
         path, _, name = str(state.target).rpartition(".")
         if path not in self._modules:
@@ -129,7 +148,3 @@ def _print_of_what_is_new(module: nn.Module | None, original: nn.Module | None) 
     kept = set() if original is None else set(map(id, original.parameters()))
     names = [name for name, parameter in module.named_parameters() if id(parameter) not in kept]
     return ModulePrint.of(module, names)
-
-
-def _is_at_or_below(target: object, path: str) -> bool:
-    return isinstance(target, str) and (target == path or target.startswith(f"{path}."))

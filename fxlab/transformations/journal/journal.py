@@ -90,10 +90,10 @@ class AttributeChange:
     """An attribute of the graph module itself, or of its graph, that was set or deleted."""
 
     holder: str
-    """``""`` (the module), ``"_parameters"`` or ``"_buffers"`` of it, or ``"graph"``."""
+    """``""`` (the module), ``"_parameters"``, ``"_buffers"`` or ``"meta"`` of it, or ``"graph"``."""
     name: str
     before: Any
-    """The very object; an :class:`Absent` if there was none."""
+    """The very object, for metadata in a ``KeptMeta``; an :class:`Absent` if there was none."""
     order: tuple[str, ...] = ()
     """The names of all parameters or buffers of the module, in their order."""
 

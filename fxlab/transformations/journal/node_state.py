@@ -76,14 +76,13 @@ class NodeState:
         )
 
     def is_same(self, other: "NodeState") -> bool:
-        """Tell whether two nodes of one name do the same to the same nodes, with as much metadata."""
+        """Tell whether two nodes of one name do the same to the same nodes, with the same metadata."""
         is_alike = self.name == other.name and self.inputs == other.inputs and self.is_same_call(other)
-        return is_alike and self.meta.keys() == other.meta.keys()
+        return is_alike and not self.changed_meta(other)
 
     def changed_meta(self, other: "NodeState") -> tuple[str, ...]:
-        """Return the entries of ``meta`` that are a different object in another state of the node."""
-        a, b = self.meta, other.meta
-        return tuple(key for key in {**a, **b} if key not in a or key not in b or a[key] is not b[key])
+        """Return the entries of ``meta`` that differ in another state of the node."""
+        return changed_entries(self.meta, other.meta)
 
     @property
     def _without_inputs(self) -> Any:
@@ -126,6 +125,25 @@ class NodeState:
 
         args, kwargs = (map_aggregate(value, to_node) for value in (self.args, self.kwargs))
         return args, kwargs
+
+
+def changed_entries(a: dict[str, Any], b: dict[str, Any]) -> tuple[str, ...]:
+    """Return the keys whose entries differ in two dictionaries of metadata."""
+    return tuple(
+        key for key in {**a, **b} if key not in a or key not in b or not _is_same_entry(a[key], b[key])
+    )
+
+
+def _is_same_entry(a: Any, b: Any) -> bool:
+    """Tell whether two entries are one object, or plain data that is equal."""
+    if a is b or type(a) is not type(b):
+        return a is b
+    if isinstance(a, dict):
+        return [*a] == [*b] and all(_is_same_entry(a[key], b[key]) for key in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(_is_same_entry, a, b))
+    # Symbolic sizes are not compared, which would add guards.
+    return isinstance(a, bool | int | float | str) and a == b
 
 
 def same_argument(a: Any, b: Any) -> bool:

@@ -25,7 +25,7 @@ from fxlab.transformations.journal.module_tree import (
     split_path,
 )
 from fxlab.transformations.journal.name_order import in_order, move_after_inputs, put_in_place
-from fxlab.transformations.journal.node_state import NodeState, free_name
+from fxlab.transformations.journal.node_state import KeptMeta, NodeState, free_name
 from fxlab.transformations.marks import remove_mark
 
 
@@ -55,7 +55,10 @@ class _Undoing:
 
     def check(self, records: list[Record]) -> None:
         """Refuse to leave a node without its inputs."""
-        own = {change.name for record in records for change in record.nodes}
+        changes = [change for record in records for change in record.nodes]
+        own = {change.name for change in changes}
+        # What reads one of these reads the restored node again.
+        read_instead = {change.passed_on_to for change in changes}
         for record in records:
             for module_change in record.modules:
                 strangers = [name for name in self._strangers(record, module_change) if name not in own]
@@ -66,7 +69,7 @@ class _Undoing:
                     )
             for change in record.nodes:
                 node = self._nodes.get(change.name)
-                if change.before is None and node is not None:
+                if change.before is None and node is not None and node.name not in read_instead:
                     strangers = [user.name for user in node.users if user.name not in own]
                     if strangers:
                         raise ValueError(
@@ -204,11 +207,14 @@ class _Undoing:
     def _take_back_attribute(self, change: AttributeChange) -> None:
         root: Any = self._graph_module
         owner = root.graph if change.holder == "graph" else root
-        holder = vars(root)[change.holder] if change.holder.startswith("_") else vars(owner)
-        if isinstance(change.before, Absent):
+        holder = vars(root).get(change.holder, vars(owner))
+        before = change.before
+        if isinstance(before, KeptMeta):  # empty if its entry was not pickled
+            before = before.get(change.name, Absent())
+        if isinstance(before, Absent):
             holder.pop(change.name, None)
         else:
-            holder[change.name] = change.before
+            holder[change.name] = before
         if change.order:
             in_their_order = {name: holder[name] for name in in_order(holder, change.order)}
             holder.clear()

@@ -49,6 +49,13 @@ def nodes_in(value: Any) -> list[Node]:
     return [value] if isinstance(value, Node) else []
 
 
+def open_sizes_in(value: Any) -> list[Size]:
+    """Return the sizes in a captured value that are known only when the graph runs."""
+    if isinstance(value, tuple | list):
+        return [size for each in value for size in open_sizes_in(each)]
+    return [value] if isinstance(value, Size) and not isinstance(value.value, int) else []
+
+
 def has_nodes(value: Any) -> bool:
     """Tell whether a value of a pattern is more than a literal."""
     if isinstance(value, tuple | list):
@@ -60,6 +67,9 @@ def number_of(value: Any) -> Any:
     """Return the known number of a value; ``None`` if there is none."""
     if isinstance(value, Size):
         return value.value
+    if isinstance(value, Term):  # a power
+        base, exponent = map(number_of, value.args.values())
+        return base**exponent if base and exponent is not None else None
     return known_result(value) if isinstance(value, Node) else value
 
 

@@ -37,6 +37,10 @@ _MOST_ABSORBED = 6
 _DIMENSIONS = ("dim", "dims", "start_dim", "end_dim")
 
 
+def _names_in_graphs(term: Term) -> set[str]:
+    return {term.name, *(other for own, other in _ALSO_CALLED if own == term.name)}
+
+
 @dataclass
 class Found:
     """A match, or the part of one found so far."""
@@ -49,7 +53,7 @@ class Found:
     reached: int = 0
     modules: dict[str, str | Called] = field(default_factory=dict)
     """The paths of modules, or the calls that compute the same, by their paths in the pattern."""
-    open: tuple[tuple[Node, Any], ...] = ()
+    open: tuple[tuple[Node | Term, Any], ...] = ()
     """Numbers to be compared once all arguments are known."""
 
     def with_values(self, **values: Any) -> "Found":
@@ -163,7 +167,8 @@ class Matcher:
             for roots, whole in self._others(others, (node,), found):
                 for complete in self._closed(whole):
                     inside = complete.nodes.keys() - {*roots}
-                    kept = next((v for v in complete.captured.values() if inside and v in inside), None)
+                    nodes = [value for value in complete.captured.values() if isinstance(value, Node)]
+                    kept = next((node for node in nodes if node in inside), None)
                     if kept is None:
                         self._misses.pop(node, None)
                         return roots, complete
@@ -171,17 +176,8 @@ class Matcher:
         return None
 
     def _beginnings(self, first: Any) -> list[Node]:
-        names = dict.fromkeys(
-            term.name for each in self._pattern.alternatives(first) if (term := self._pattern.term(each))
-        )
-        # A pattern without a rank has a transpose where a graph has a permute.
-        if "transpose" in names:
-            names["permute"] = None
-        if not names.keys().isdisjoint(("flatten", "reshape")):
-            names |= {"reshape": None, "flatten": None}
-        # silu may be decomposed to x * sigmoid(x).
-        if "silu" in names:
-            names["mul"] = None
+        terms = filter(None, map(self._pattern.term, self._pattern.alternatives(first)))
+        names = {name for term in terms for name in _names_in_graphs(term)}
         found = {node for name in names for node in self._index.by_name[name]}
         return sorted(found, key=self._index.position.__getitem__)
 
@@ -214,7 +210,7 @@ class Matcher:
         term = self._pattern.term(output)
         if term is None:
             return []
-        names = {term.name, *(["permute"] if term.name == "transpose" else [])}
+        names = _names_in_graphs(term)
         reached: dict[Node, None] = {}
         level = [value for value in (*found.captured.values(), *found.nodes) if isinstance(value, Node)]
         level = [value for value in level if value.op != "get_attr"]
@@ -299,6 +295,9 @@ class Matcher:
         if divisor is not None and is_number(given) and given:
             for more in self._value(divisor, 1 / given, found):
                 yield noted(more)
+            return
+        if self._pattern.is_computed(term):
+            yield noted(found.with_values(open=(*found.open, (term, given))))
             return
         skipped: list[Node] = []
         nearest = None
@@ -393,15 +392,16 @@ class Matcher:
         for key in [] if stops else sorted(term.args, key=lambda key: has_nodes(term.args[key])):
             value = term.args[key]
             if key not in other.args:
-                if has_nodes(value) and other.defaults.get(key) is not None:
-                    level = [more for one in level for more in self._value(value, other.defaults[key], one)]
+                default = other.whole(key, other.defaults.get(key), value)
+                if has_nodes(value) and default is not None:
+                    level = [more for one in level for more in self._value(value, default, one)]
                 elif (term.module is None or has_nodes(value)) and misfit(key, "its default", value):
                     break
                 continue
             if key in _DIMENSIONS and other.rank is not None:
                 value = from_start(value, other.rank + (other.name == "unsqueeze"))
                 value = tuple(sorted(value, key=str)) if key == "dim" and isinstance(value, tuple) else value
-            theirs = other.args[key]
+            theirs = other.whole(key, other.args[key], value)
             if not has_nodes(value) and not isinstance(value, Weight):
                 fits = self._is_literal(value, theirs) or self._is_shape(key, value, theirs, given)
                 if not fits and misfit(key, theirs, value):
@@ -644,7 +644,7 @@ class Matcher:
     def _bind(self, capture: Capture, given: Any, found: Found) -> Iterator[Found]:
         """Let an argument capture a value."""
         if not self._is_of_kind(capture, given):
-            kind = _KIND_WORDS[capture.kind]
+            kind = "a whole number" if capture.is_whole else _KIND_WORDS[capture.kind]
             self._fail(found, None, Reason.OTHER_KIND, value=given, argument=capture.name, kind=kind)
             return
         if capture.name not in found.captured:
@@ -706,6 +706,8 @@ class Matcher:
         return given is not None
 
     def _is_numeric(self, value: Any) -> bool:
+        if isinstance(value, Term):  # a divisor
+            return value.name == "pow" and all(map(self._is_numeric, value.args.values()))
         if not isinstance(value, Node):
             return is_number(value) or isinstance(value, Size)
         result = known_result(value)
@@ -716,11 +718,11 @@ class Matcher:
 
     def _closed(self, found: Found) -> Iterator[Found]:
         """Compare the numbers that the pattern computes, once their inputs are known."""
-        for node, given in found.open:
+        for value, given in found.open:
             try:
-                expected = self._evaluated(node, found)
-            except _UnknownError:
-                self._fail(found, None, Reason.UNKNOWN_SHAPE, value=node.name)
+                expected = self._evaluated(value, found)
+            except (_UnknownError, ZeroDivisionError):
+                self._fail(found, None, Reason.UNKNOWN_SHAPE, value=value)
                 return
             if not is_same_number(expected, number_of(given)):
                 self._misfit(found, None, "a number", given, expected)
@@ -729,6 +731,8 @@ class Matcher:
 
     def _evaluated(self, node: Any, found: Found) -> Any:
         """Return a number that the pattern computes, such as half of a size."""
+        if isinstance(node, Term):
+            return self._evaluated(node.args["self"], found) ** node.args["exponent"]
         if not isinstance(node, Node):
             return node
         if node.op == "placeholder":

@@ -199,6 +199,13 @@ class Pattern:
         capture = self.captures.get(base) if isinstance(base, Node) else None
         return base if capture is not None and capture.kind in (ANY, NUMBER) else None
 
+    def is_computed(self, value: Any) -> bool:
+        """Tell whether a value is a power of a number that the pattern computes, as in a division by it."""
+        if not isinstance(value, Term) or value.name != "pow" or not is_number(value.args["exponent"]):
+            return False
+        base = value.args["self"]
+        return isinstance(base, Node) and base in self.scalars and base not in self.captures
+
     def _flattened(self, term: Term) -> tuple[list[Any], list[Any], int]:
         terms, numbers, count = list[Any](), list[Any](), 0
         pending = list(term.args["terms"])
@@ -209,8 +216,10 @@ class Pattern:
             if own is not None and own.name == term.name and "terms" in own.args and is_single:
                 count += 1
                 pending = [*own.args["terms"], *pending]
-            elif is_number(value) or (
-                isinstance(scalar := self.divisor(value) or value, Node) and scalar in self.scalars
+            elif (
+                is_number(value)
+                or self.is_computed(value)
+                or (isinstance(scalar := self.divisor(value) or value, Node) and scalar in self.scalars)
             ):
                 numbers.append(value)
             else:

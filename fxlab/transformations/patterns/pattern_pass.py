@@ -18,7 +18,7 @@ from fxlab.transformations.analysis.strides import layout_matters
 from fxlab.transformations.calls.arguments import Weight
 from fxlab.transformations.calls.graph_index import GraphIndex, is_guard
 from fxlab.transformations.foreign.from_callable import name_of
-from fxlab.transformations.patterns.captured import Called, Joined, Size
+from fxlab.transformations.patterns.captured import Called, Joined, Size, open_sizes_in
 from fxlab.transformations.patterns.confirming import Confirmation, Confirming
 from fxlab.transformations.patterns.match import (
     Match,
@@ -177,6 +177,9 @@ class PatternPass(MatchingPass[Match]):
             return Reason.REPLACEMENT_FAILS(error=f"{type(error).__name__}: {str(error)[:200]}")
         if reason := why_aliased(match, replacement, facts):
             return reason
+        read = (match.captured.get(name) for node, name in replacement.inputs.items() if node.users)
+        if sizes := [size for value in read for size in open_sizes_in(value)]:
+            return Reason.CAPTURED_INSIDE(value=sizes[0].node.name)
         if self.preserves_computation and any(map(draws_random_numbers, match.nodes)):
             return Reason.RANDOM()
         confirming = _confirming(match, facts)

@@ -124,7 +124,10 @@ class Editor:
         return readers
 
     def erase(self, node: Node, *, pass_on_to: Node | None = None) -> None:
-        """Erase a node; its users read ``pass_on_to`` instead, which had no users."""
+        """Erase a node; its users read ``pass_on_to`` instead."""
+        if pass_on_to is not None and any(user is not node for user in pass_on_to.users):
+            self.read_instead(node, pass_on_to)  # noted one by one, since not all of its users come back
+            pass_on_to = None
         before = NodeState.of(node)
         self._note_readings(node)
         if pass_on_to is not None:

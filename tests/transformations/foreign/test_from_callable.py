@@ -3,6 +3,7 @@
 import copy
 import functools
 import itertools
+import pickle
 
 import pytest
 import torch
@@ -375,6 +376,74 @@ def test_what_a_pass_writes_into_meta_alone_goes_when_it_is_reversed():
     assert all("tensor_meta" in node.meta for node in applied.graph.nodes)
     restored = shapes(applied, reverse=True)
     assert {node.name: dict(node.meta) for node in restored.graph.nodes} == before
+
+
+def count(graph_module):
+    for node in graph_module.graph.nodes:
+        node.meta["count"] = node.meta.get("count", 0) + 1
+    graph_module.meta["count"] = graph_module.meta.get("count", 0) + 1
+    graph_module.meta["seen"] = [*graph_module.meta.get("seen", []), "again"]
+
+
+def test_metadata_that_a_pass_changes_is_seen_by_the_next_one_and_comes_back():
+    graph_module = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+    first, second = from_callable(count, name="first"), from_callable(count, name="second")
+    for transformation in (first, second):
+        transformation(graph_module)
+    assert {node.meta["count"] for node in graph_module.graph.nodes} == {graph_module.meta["count"]} == {2}
+    assert graph_module.meta["seen"] == ["again"] * 2
+    second(graph_module, reverse=True)
+    assert {node.meta["count"] for node in graph_module.graph.nodes} == {graph_module.meta["count"]} == {1}
+    first(graph_module, reverse=True)
+    assert not graph_module.meta
+    assert not any("count" in node.meta for node in graph_module.graph.nodes)
+
+
+def test_metadata_that_cannot_be_pickled_does_not_keep_a_copy_from_being_reversed():
+    def change(graph_module):
+        graph_module.meta["function"] = None
+        retarget(graph_module)
+
+    graph_module = network()
+    before, graph_module.meta["function"] = graph_module.code, lambda: 1
+    changed = from_callable(change)(graph_module)
+    restored = from_callable(change)(pickle.loads(pickle.dumps(changed)), reverse=True)
+    assert changed.code != before == restored.code
+    assert "function" not in restored.meta
+
+
+@pytest.mark.parametrize("name", ["linear1", "extra"])
+def test_a_module_that_the_model_holds_gets_no_other_child(name):
+    model = nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)).eval()
+    x = torch.randn(2, 3, 4)
+    before, children = model(x), dict(model[0]._modules)
+
+    def replace(graph_module):
+        setattr(graph_module.get_submodule("0"), name, nn.Linear(4, 8))
+
+    graph_module, replacing = fx.symbolic_trace(model), from_callable(replace)
+    changed = replacing(graph_module)
+    assert torch.equal(changed(x), before) == (name == "extra")
+    assert torch.equal(model(x), before)
+    assert dict(model[0]._modules) == children
+    assert len(replacing.get_transformed_nodes(changed)) == 1
+    assert replacing(changed, reverse=True).get_submodule("0") is model[0]
+
+
+def test_the_order_of_parameters_is_that_of_the_model():
+    class Crossed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.second, self.first = nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    graph_module = fx.GraphModule(model := Crossed(), fx.symbolic_trace(model).graph)
+    graph_module._modules = dict(model._modules)
+    names = [name for name, _ in graph_module.named_parameters()]
+    from_callable(lambda gm: fx.Transformer(gm).transform())(graph_module)
+    assert [name for name, _ in graph_module.named_parameters()] == names
 
 
 def to_clamp(graph):

@@ -331,6 +331,90 @@ def test_a_pattern_reaches_into_bodies():
     assert len(pass_.get_transformed_nodes(gm)) == 1
 
 
+def two_sizes(x, high: int, wide: int):
+    return F.avg_pool2d(x, (high, wide))
+
+
+def one_dimension(x, dim: int):
+    return x.std(dim) + x.mean(dim)
+
+
+def scaled_by_size(x):
+    return x.sin() / x.size(-1) ** 0.5
+
+
+SPELLINGS = [
+    (two_sizes, lambda x: F.avg_pool2d(x, 2), True),
+    (two_sizes, lambda x: F.avg_pool2d(x, (2, 2)), True),
+    (two_sizes, lambda x: F.avg_pool2d(x, (1, 2)), True),
+    (two_sizes, lambda x: F.avg_pool2d(x, 2, 1), False),
+    (lambda x, pad: F.max_pool2d(x, 2, padding=(pad, 0)), lambda x: F.max_pool2d(x, 2), True),
+    (lambda x, pad: F.max_pool2d(x, 2, padding=(pad, 1)), lambda x: F.max_pool2d(x, 2), False),
+    (one_dimension, lambda x: x.std(2) + x.mean((2,)), True),
+    (one_dimension, lambda x: x[:, :, :4].std(2) + x[:, :, :4].mean(3), False),
+    (lambda x, y: x * y, lambda x: x * x, True),
+    (lambda x, y: x * y, lambda x: x.square(), True),
+    (lambda x, y: x * y, lambda x: x**3, False),
+    (scaled_by_size, lambda x: x.sin() / 4**0.5, True),
+    (scaled_by_size, lambda x: x.sin() / 5**0.5, False),
+    (lambda x, n: x.sin() / n, lambda x: x.sin() / x.shape[-1], True),
+    (lambda x: x.sin() / x.shape[-1], lambda x: x.sin() / x.shape[-1], True),
+    (lambda x: x.sin() / x.shape[-2], lambda x: x.sin() / x.shape[-1], False),
+]
+
+
+@pytest.mark.parametrize("kind", ["exported", "trace"])
+@pytest.mark.parametrize(("pattern", "function", "matches"), SPELLINGS)
+def test_one_computation_is_found_in_each_spelling(pattern, function, matches, kind):
+    x = torch.randn(2, 3, 6, 4)
+    gm = traced(lambda self, x: function(x), kind, x)
+    if kind == "trace" and pattern is scaled_by_size:
+        matches = False  # the size varies
+    assert len(fxlab.find_matches(gm, pattern)) == matches
+    pass_ = from_pattern(pattern, pattern, name="same", preserves_computation=True)
+    assert_close(pass_(gm)(x), function(x))
+
+
+def test_a_whole_number_is_asked_for_in_words():
+    def times(x, count: int):
+        return x * count
+
+    session = Session(traced(lambda self, x: x * 2.5), X, passes=[from_pattern(times, times, name="times")])
+    (reason,) = session.why_not("times").reason
+    assert reason == "2.5 is not a whole number, which count captures"
+
+
+def in_rows(x, rows: int, columns: int):
+    return x.reshape(rows, columns).relu()
+
+
+def only_rows(x, rows: int, columns: int):
+    return x.reshape(rows, columns)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "code"),
+    [
+        (in_rows, lambda x, rows, columns: x.relu().reshape(rows, columns), "captured-inside"),
+        (only_rows, lambda x, rows, columns: x.view(rows, columns), "captured-inside"),
+        (in_rows, lambda x, rows: x.reshape(rows, -1).clamp(min=0), None),
+    ],
+)
+def test_a_size_that_follows_from_a_removed_call_cannot_be_read(pattern, replacement, code):
+    pass_ = from_pattern(pattern, replacement, name="rows")
+    inputs = torch.randn(2, 3, 4)
+
+    def compute(self, x):
+        return x.reshape(6, -1).relu()
+
+    gm = traced(compute, x=inputs)
+    assert codes(pass_, gm) == ([code] if code else [])
+    assert torch.equal(pass_(gm)(inputs), compute(None, inputs))
+    fixed = traced(compute, "exported", inputs)
+    assert matched(pass_, fixed) == 1
+    assert torch.equal(pass_(fixed)(inputs), compute(None, inputs))
+
+
 def test_a_near_miss_is_a_row_that_names_what_does_not_fit():
     gm = traced(lambda m, x: x * torch.tanh(x) + torch.softmax(x.sum(0, keepdim=True) * 0.5, 0))
     table = from_pattern(lambda x: torch.softmax(x * 0.5, 1), lambda x: x, name="s").explain(gm)

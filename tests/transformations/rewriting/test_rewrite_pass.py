@@ -19,11 +19,14 @@ from fxlab import (
     FuseBiasInLinear,
     MergeLinears,
     RemoveDeadCode,
+    Session,
+    TransformationError,
     compose,
     from_callable,
 )
 from fxlab.models.modes import RequireApart
 from fxlab.reasons import Refusal
+from fxlab.rewriting import only_input, operator_of
 from fxlab.transformations import RewritePass, available
 
 
@@ -557,3 +560,175 @@ def test_a_graph_of_which_a_pass_is_reversed_takes_every_input_again():
 def test_a_graph_that_writes_no_input_has_no_check_of_inputs():
     modules = MergeLinears()(traced(Attention())).modules()
     assert not any(isinstance(module, RequireApart) for module in modules)
+
+
+def is_relu(node):
+    called = None if node is None else operator_of(node)
+    return called is not None and called.computes == "relu"
+
+
+class RemoveSecondReLU(RewritePass):
+    """Let the users of a second relu read the first one, which may have others."""
+
+    def match(self, facts):
+        yield from [
+            node for node in facts.graph_module.graph.nodes if is_relu(node) and is_relu(only_input(node))
+        ]
+
+    def rewrite(self, node, edit):
+        inner = only_input(node)
+        edit.erase(node, pass_on_to=inner)
+        return inner
+
+
+@dataclass(frozen=True)
+class InsertTanh(RewritePass):
+    """Replace each relu by a new node that reads its input."""
+
+    fails: bool = False
+
+    preserves_computation = False
+
+    def match(self, facts):
+        yield from [node for node in facts.graph_module.graph.nodes if is_relu(node)]
+
+    def rewrite(self, node, edit):
+        if self.fails and any(user.op == "output" for user in node.users):
+            raise KeyError("on purpose")
+        new = edit.insert_before(node, "call_function", torch.tanh, node.args)
+        edit.erase(node, pass_on_to=new)
+        return new
+
+
+def reads_both(x):
+    inner = x.relu()
+    return torch.relu(inner) + inner
+
+
+def reads_first(x):
+    inner = x.relu()
+    return torch.relu(inner).sin() * inner.exp()
+
+
+def reads_several(x):
+    inner = x.relu()
+    return inner.relu().relu() + inner.relu()
+
+
+@pytest.mark.parametrize("function", [reads_both, reads_first, reads_several])
+def test_users_of_an_erased_node_and_of_the_one_they_read_instead_are_told_apart(function):
+    graph_module = fx.symbolic_trace(function)
+    before, remove = graph_module.code, RemoveSecondReLU()
+    changed = remove(graph_module)
+    assert changed.code != before
+    assert remove(changed, reverse=True).code == before
+
+
+def test_nodes_erased_for_new_ones_come_back():
+    graph_module = fx.symbolic_trace(lambda x: x.relu().relu().relu())
+    before, insert = graph_module.code, InsertTanh()
+    insert(graph_module)
+    assert "relu" not in graph_module.code
+    output = graph_module.graph.output_node()
+    with graph_module.graph.inserting_before(output):
+        added = graph_module.graph.call_function(torch.sin, output.args)
+    output.args = (added,)
+    insert(graph_module, reverse=True)
+    names = [node.name for node in graph_module.graph.nodes]
+    assert names == ["x", "relu", "relu_1", "relu_2", "sin", "output"]
+    output.args = added.args
+    graph_module.graph.erase_node(added)
+    graph_module.recompile()
+    assert graph_module.code == before
+
+
+def test_a_pass_that_fails_behind_erased_nodes_leaves_the_module_as_it_was():
+    graph_module = fx.symbolic_trace(lambda x: x.relu().relu().relu())
+    before = [node.format_node() for node in graph_module.graph.nodes]
+    with pytest.raises(KeyError, match="on purpose"):
+        InsertTanh(fails=True)(graph_module)
+    assert [node.format_node() for node in graph_module.graph.nodes] == before
+
+
+@dataclass(frozen=True)
+class Returns(RewritePass):
+    """A pass with given results of its steps."""
+
+    matched: object = None
+    marked: object = None
+
+    def match(self, facts):
+        yield (
+            facts.graph_module.graph.find_nodes(op="call_method")[0] if self.matched is None else self.matched
+        )
+
+    def rewrite(self, candidate, edit):
+        edit.change(candidate, target="relu")
+        return self.marked
+
+
+def test_a_rewrite_without_nodes_to_mark_may_return_nothing():
+    graph_module = fx.symbolic_trace(lambda x: x.sin())
+    changed = Returns()(graph_module)
+    assert "relu" in changed.code
+    assert "sin" in Returns()(changed, reverse=True).code
+
+
+@pytest.mark.parametrize(
+    ("pass_", "error", "message"),
+    [
+        (Returns(marked=5), TypeError, r"returns.rewrite: expected nodes to mark \(one, or a tuple\), got 5"),
+        (Returns(marked=("sin",)), TypeError, "returns.rewrite: expected nodes to mark .*, got a tuple"),
+        (Returns(matched=5), TypeError, "match: expected nodes, or objects with nodes .*, got 5"),
+        (Returns(matched=()), ValueError, "match: expected a candidate of one node or more"),
+    ],
+)
+def test_steps_with_other_results_are_named(pass_, error, message):
+    graph_module = fx.symbolic_trace(lambda x: x.sin())
+    with pytest.raises(error, match=message):
+        pass_(graph_module)
+    assert "sin" in graph_module.code
+
+
+@dataclass(frozen=True)
+class ByHand(RewritePass):
+    """Change a graph without the editor."""
+
+    change: object
+
+    def match(self, facts):
+        yield facts.graph_module.graph.find_nodes(op="call_method", target="sin")[0]
+
+    def rewrite(self, node, edit):
+        edit.change(node.next, target="exp")
+        self.change(node)
+        return node.next
+
+
+def retarget(node):
+    node.target = "cos"
+
+
+def rewire(node):
+    node.args = (node.graph.find_nodes(op="placeholder")[1],)
+
+
+def insert(node):
+    with node.graph.inserting_before(node):
+        node.graph.call_function(torch.neg, node.args)
+
+
+def erase(node):
+    node.next.args = node.args
+    node.graph.erase_node(node)
+
+
+@pytest.mark.parametrize("change", [retarget, rewire, insert, erase])
+def test_changes_without_the_editor_are_refused(change):
+    graph_module = fx.symbolic_trace(lambda x, y: x.sin().cos() + y)
+    with pytest.raises(TypeError, match="expected changes through the editor, got a change of"):
+        ByHand(change)(graph_module)
+    session = Session(fx.symbolic_trace(lambda x, y: x.sin().cos() + y))
+    with pytest.raises(TransformationError, match="without it"):
+        session.apply(ByHand(change))
+    assert session.graph_module is session.original
