@@ -313,7 +313,9 @@ class Comparison(Judged):
         return "\n".join(list(self._lines())[:3])
 
     def _lines(self) -> Iterator[str]:
-        yield f"{'The outputs agree' if self.agrees else 'The models differ'}: {self.verdict}"
+        has_nothing = self.verdict.status is Status.NOTHING_COMPARED
+        words = "The outputs agree" if self.agrees else "No verdict" if has_nothing else "The models differ"
+        yield f"{words}: {self.verdict}"
         # If the outputs agree, so do the rounded weights, and those that nothing depends on do not count.
         odd = [w for w in self.odd_weights if not self.agrees or w.status in WRONG]
         odd.sort(key=lambda weight: weight.status not in WRONG)
@@ -321,7 +323,7 @@ class Comparison(Judged):
             yield f"Weights: {listed(in_words(odd))}"
         if self.first is not None:
             yield f"First: {self.first}"
-        elif not self.agrees:
+        elif not (self.agrees or has_nothing):
             yield f"No node is named: {self.alignment}"
         aligned, total = len(self.alignment.partners), len(self.alignment.transformed.values)
         notes = [f"{aligned} of {total} values have a partner", *self.notes]

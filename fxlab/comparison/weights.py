@@ -17,7 +17,7 @@ from torch import nn
 from fxlab.models.module_tensors import place_of
 from fxlab.models.tensor_state import named_tensors
 from fxlab.values.lazy import numbers_of
-from fxlab.values.tensors import is_plain, row_digests, to_float64
+from fxlab.values.tensors import bits_of, is_plain, real_numbers, row_digests
 
 SAME = "equal", "transposed", "reshaped", "merged", "part"
 """Forms in which all numbers are there: ``merged`` of several, or a ``part`` of one."""
@@ -74,7 +74,13 @@ class _Tensor:
 
     @property
     def values(self) -> torch.Tensor:
-        return to_float64(numbers_of(self.tensor).detach()).cpu()
+        """The numbers in float64: complex ones, and integers that it would round, are two along a new dim."""
+        numbers = real_numbers(numbers_of(self.tensor).detach()).cpu()
+        values = numbers.to(torch.float64)
+        if numbers.dtype in (torch.int64, torch.uint64) and bool((values.abs() >= 2.0**53).any()):
+            bits = numbers.view(torch.int64)
+            return torch.stack([bits >> 32, bits & 0xFFFFFFFF], -1).to(torch.float64)
+        return values
 
     @cached_property
     def measures(self) -> tuple[int, float, float, float]:
@@ -96,7 +102,8 @@ class _Tensor:
             return False
         if self.tensor.dtype == other.tensor.dtype:  # there is no need to widen them
             ours, theirs = (numbers_of(each.tensor).detach().cpu() for each in (self, other))
-            return torch.equal(ours, theirs)
+            # NaN is not equal to itself, but its bits are.
+            return torch.equal(ours, theirs) or torch.equal(bits_of(ours), bits_of(theirs))
         return torch.equal(self.values, other.values)
 
 
@@ -106,7 +113,7 @@ class _Weights:
     def __init__(self, model: nn.Module | Mapping[str, torch.Tensor]) -> None:
         found: dict[object, _Tensor] = {}
         for name, tensor in named_tensors(model) if isinstance(model, nn.Module) else model.items():
-            if not is_plain(tensor) or tensor.is_meta or not tensor.is_floating_point():
+            if not is_plain(tensor) or tensor.is_meta:
                 continue
             # Empty tensors have no memory of their own, so that all would seem to be one.
             place = place_of(tensor) if tensor.numel() else id(tensor)
@@ -301,23 +308,30 @@ def _changed(tensor: _Tensor, place: _Tensor | None, ours: _Weights) -> Weight:
     values = tensor.values
     if (multiple := ours.multiple_of(tensor)) is not None:
         return Weight(tensor.name, (multiple[0].name,), "scaled", f"{multiple[1]:.6g} times as large")
-    if place is None or place.tensor.numel() != values.numel():
+    others = None if place is None else place.values
+    if place is None or others is None or others.numel() != values.numel():
         return Weight(tensor.name, (), "only in the candidate")
-    others = place.values
     turned = [others.reshape(values.shape)]
     if others.dim() == 2 and others.T.shape == values.shape:
         turned.append(others.T)
     other = min(turned, key=lambda each: float((values - each).square().sum()))
-    difference = (values - other).abs()
-    if not difference.any():
+    is_same = (values == other) | (values.isnan() & other.isnan())
+    difference = (values - other).abs().where(~is_same, 0.0)  # of equal infinities as well
+    if bool(is_same.all()):
         return Weight(tensor.name, (place.name,), "equal")
-    unit = max(torch.finfo(each.tensor.dtype).eps for each in (tensor, place))
-    if bool((difference <= _ROUNDINGS * unit * other.abs().max()).all()):
+    unit = max(_unit_of(each.tensor.dtype) for each in (tensor, place))
+    largest = other.abs().nan_to_num(0.0, 0.0).max()
+    if bool((difference <= _ROUNDINGS * unit * largest).all()):
         return Weight(tensor.name, (place.name,), "rounded", f"by up to {float(difference.max()):.2g}")
-    count = int((difference > 0).sum())
-    apart = float(difference.square().mean().sqrt() / other.square().mean().sqrt().clamp_min(1e-300))
-    words = f"{count} of {difference.numel()} elements, {apart:.2g} of their size"
+    words = f"{int((~is_same).sum())} of {difference.numel()} elements"
+    apart = float(difference.square().mean().sqrt() / other.square().mean().sqrt())
+    if math.isfinite(apart):  # neither NaN, nor a reference that is zero
+        words += f", {apart:.2g} of their size"
     return Weight(tensor.name, (place.name,), "other values", words)
+
+
+def _unit_of(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
 def in_words(weights: Iterable[Weight]) -> list[str]:

@@ -68,10 +68,10 @@ def graphs_to_run(
 ) -> tuple[GraphModule, GraphModule, Inputs]:
     """Return two models as graphs that run node by node, and the inputs to run them on."""
     first, second, known = compared_models(original, transformed, inputs)
-    check_runs(first, "original")
-    check_runs(second, "transformed")
     given = inputs_or_examples(known, first)
     first, second = graph_of(first, "original", given), graph_of(second, "transformed", given)
+    check_runs(first, "original")
+    check_runs(second, "transformed")
     check_runs_by_node(first, "original")
     check_runs_by_node(second, "transformed")
     return first, second, given

@@ -123,3 +123,8 @@ def test_files_of_weights_are_compared_without_code(fxlab, tmp_path):
     assert "up.weight" not in ended.out
     (tmp_path / "b.pt").write_text("none")
     assert fxlab("compare", tmp_path / "a.pt", tmp_path / "b.pt").code == 2
+
+
+def test_files_without_weights_are_nothing_to_compare(fxlab, tmp_path):
+    torch.save({}, tmp_path / "none.pt")
+    assert fxlab("compare", tmp_path / "none.pt", tmp_path / "none.pt").code == 5

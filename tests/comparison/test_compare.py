@@ -657,3 +657,12 @@ def test_a_model_in_another_dtype_is_compared_on_inputs_that_both_take():
     half[2].weight.data *= 1.5
     assert fxlab.compare(original, half, x).first.candidate == "2"
     assert not fxlab.compare(original, copy.deepcopy(original), x).notes
+
+
+def test_outputs_without_numbers_are_no_difference_in_words():
+    found = fxlab.compare(lambda x: x * torch.nan, lambda x: x * torch.nan, torch.ones(2))
+    assert str(found).startswith("No verdict: nothing compared")
+    assert "agree" not in str(found)
+    found = fxlab.compare(lambda x: x * 2, lambda x: (x * 2).reshape(-1), torch.ones(2, 3).cumsum(0))
+    assert "the shapes differ" in str(found)
+    assert "agree" not in str(found)

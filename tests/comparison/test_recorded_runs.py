@@ -340,3 +340,20 @@ def test_ranks_are_compared(kind, tmp_path):
     # The reduced values agree again, so that nothing behind them does harm.
     assert found.agrees
     assert ("add" in {*found.table.index[found.table["status"] != "agrees"]}) is (kind == "wrong")
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "status", "words"),
+    [
+        (lambda x: x * 2, lambda x: (x * 2).reshape(8, 4), "different", "the shapes differ"),
+        (lambda x: x.argmax(-1), lambda x: x.argmax(-1).float(), "different", "the dtypes differ"),
+        (lambda x: x * torch.nan, lambda x: x * torch.nan, "nothing compared", "no finite elements"),
+        (lambda x: x[:0], lambda x: x[:0], "nothing compared", "no finite elements"),
+    ],
+)
+def test_shapes_dtypes_and_results_without_numbers_are_judged(record, reference, candidate, status, words):
+    x = torch.ones(4, 8).cumsum(0)
+    found = fxlab.compare(record(reference, x), record(candidate, x, "b.run"))
+    assert found.verdict.status == status
+    assert words in found.verdict.reason
+    assert not found.agrees

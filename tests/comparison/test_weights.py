@@ -159,3 +159,24 @@ def test_files_that_hold_no_weights_are_refused(models, tmp_path):
         fxlab.compare_weights(tmp_path / "text.pt", models[0])
     with pytest.raises(TypeError, match=r"candidate: expected tensors by name, .* 'steps' is none"):
         fxlab.compare_weights(models[0], {"steps": 3})
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (torch.arange(5), torch.arange(5) + 1),
+        (torch.tensor([True, False]), torch.tensor([True, True])),
+        (torch.tensor([1 + 2j]), torch.tensor([1 + 3j])),
+        (torch.arange(5).to(torch.uint16), (torch.arange(5) + 1).to(torch.uint16)),
+        (torch.tensor([2**60, 5, 6, 7]), torch.tensor([2**60 + 1, 5, 6, 7])),
+        (torch.tensor([1.0, torch.inf]), torch.tensor([2.0, torch.inf])),
+        (torch.tensor([1.0, torch.nan, 3.0]), torch.tensor([torch.nan, 1.0, 3.0])),
+    ],
+)
+def test_weights_of_every_dtype_are_compared_by_their_values(ours, theirs):
+    assert told({"w": ours}, {"w": theirs})["w"].status == "other values"
+    assert told({"w": ours}, {"w": ours.clone()})["w"].status == "equal"
+
+
+def test_the_size_of_a_difference_is_left_out_where_the_reference_is_zero():
+    assert told({"w": torch.zeros(3)}, {"w": torch.ones(3)})["w"].detail == "3 of 3 elements"

@@ -213,6 +213,7 @@ def _is_result(path: str) -> bool:
 def _verdict(runs: tuple[RecordedRun, RecordedRun], found: Alignment) -> Verdict:
     """Judge each output that both have by the fingerprints, and runs by whether they have returned."""
     judged = {}
+    dtypes = [_dtypes(run) for run in runs]
     for (path, other), agrees in found.outputs.items():
         mine, its = found.original.outputs[path], found.transformed.outputs[other]
         limits = (
@@ -220,8 +221,14 @@ def _verdict(runs: tuple[RecordedRun, RecordedRun], found: Alignment) -> Verdict
             for s, p in ((found.original, path), (found.transformed, other))
         )
         limit = max(*limits, TOLERANCE)
-        status = Status.WITHIN_ROUNDING if agrees else Status.DIFFERENT
-        judged[path] = Judgement(status, _apart(mine, its, limit), mine.elements, compared=mine.elements)
+        compared = mine.elements - sum(mine.special)
+        status, words = Status.DIFFERENT, _other_form(mine, its, dtypes[0].get(path), dtypes[1].get(other))
+        if not words:
+            words = _apart(mine, its, limit)
+            status = status if not agrees else Status.WITHIN_ROUNDING if compared else Status.NOTHING_COMPARED
+        if status is Status.NOTHING_COMPARED:
+            words = "it has no finite elements"
+        judged[path] = Judgement(status, words, mine.elements, compared=compared)
     errors = [
         f"the {name}'s run raised {run.error}" for name, run in zip(_NAMES, runs, strict=True) if run.error
     ]
@@ -233,17 +240,30 @@ def _verdict(runs: tuple[RecordedRun, RecordedRun], found: Alignment) -> Verdict
         judged["output"] = Judgement(Status.NOTHING_COMPARED, "neither run returned tensors", 0)
     verdict = summary(judged)
     how = "measured" if all(run.is_measured for run in runs) else "in part estimated"
-    dtypes = listed([*dict.fromkeys(dtype for run in runs for dtype in run.dtypes)]) or "no floating point"
-    words = f"compared by fingerprints of recorded values ({dtypes}; rounding {how}), not in float64"
+    known = listed([*dict.fromkeys(dtype for run in runs for dtype in run.dtypes)]) or "no floating point"
+    words = f"compared by fingerprints of recorded values ({known}; rounding {how}), not in float64"
     return replace(verdict, reason=f"{verdict.reason}; {words}")
 
 
 _NAMES = "reference", "candidate"
 
 
-def _apart(mine: Fingerprint, its: Fingerprint, limit: float) -> str:
-    if mine.elements != its.elements:
+def _dtypes(run: RecordedRun) -> dict[str, str]:
+    """Return the dtypes of the outputs that are the result of one step, by path."""
+    values = {path: run.steps[at].values for path, (at, _) in run.outputs.items() if at >= 0}
+    return {path: found[0].dtype for path, found in values.items() if len(found) == 1}
+
+
+def _other_form(mine: Fingerprint, its: Fingerprint, dtype: str | None, other: str | None) -> str:
+    """Tell how shapes and dtypes differ; floating-point ones may be of any precision."""
+    if mine.shape != its.shape:
         return f"the shapes differ: {mine.shape} and {its.shape}"
+    if dtype and other and dtype != other and not (unit_of(dtype) and unit_of(other)):
+        return f"the dtypes differ: {dtype} and {other}"
+    return ""
+
+
+def _apart(mine: Fingerprint, its: Fingerprint, limit: float) -> str:
     if mine.special != its.special:
         return f"other numbers of NaN and infinite elements: {mine.special} and {its.special}"
     if mine.bits() == its.bits():

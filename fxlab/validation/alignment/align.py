@@ -97,7 +97,7 @@ class Alignment:
         count = len(self.transformed.values)
         aligned = f"{len(self.partners)} of {count} nodes have a partner"
         if self.agrees:
-            return f"The outputs agree; {aligned}."
+            return f"The outputs have the same elements; {aligned}."
         if not (self.parted or self.parted_original):
             wrong = ", ".join(path for (_, path), agrees in self.outputs.items() if not agrees)
             return f"All values have a partner, but {wrong or 'an output'} is another one; {aligned}."

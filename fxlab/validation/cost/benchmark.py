@@ -25,6 +25,7 @@ from fxlab.models.model_state import state_kept
 from fxlab.models.running import (
     Inputs,
     call_arguments,
+    called,
     generators_kept,
     given_arguments,
     gradients_for,
@@ -111,7 +112,7 @@ class _Timed:
         self._model, self._inputs = model, inputs
         with state_kept(model) as state:
             args, kwargs = call_arguments(inputs)
-            model(*args, **kwargs)
+            called(model, args, kwargs)
             before = named_arguments(model, *given_arguments(inputs))
             self._written = state.copied_parameters
             self._writes = bool(

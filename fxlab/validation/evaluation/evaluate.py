@@ -58,7 +58,8 @@ def evaluate(
         A session alone, or two models: ``(session, batches)``, ``(reference, candidate, batches)``. One model
         alone is measured by ``metrics``.
     batches
-        Any iterable: a ``DataLoader``, a data set, a list, a generator. Of a mapping the model receives the
+        Any iterable: a ``DataLoader``, a list, a generator; or a map-style data set, whose samples become
+        batches of one, as by ``DataLoader(data)``. Of a mapping the model receives the
         items that its graph has inputs for, of a tuple or list as many as it has inputs; the rest, such as
         labels, is for metrics. Batches may be of other sizes than the session's inputs.
     metrics
@@ -115,6 +116,9 @@ def evaluate(
         if batches is not None:
             metrics, executor = cast(Any, batches), cast(Any, metrics) if executor is None else executor
         candidate, batches = None, cast(Iterable[Any], candidate)
+    data: Any = batches
+    if isinstance(data, torch.utils.data.Dataset) and not hasattr(data, "__iter__"):
+        batches = torch.utils.data.DataLoader(data)  # its items are samples, of no batch
     total = _number_of(batches)
     original, transformed, batches = _models(reference, candidate, batches)
     check_runs(original, "reference")

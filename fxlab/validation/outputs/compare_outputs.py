@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from inspect import isroutine
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from fxlab.first_use import pd
 from fxlab.models.running import Inputs
 from fxlab.node_info import dtype_name
 from fxlab.sources import Model, compared_models, inputs_or_examples
+from fxlab.validation.arguments import graph_to_run
 from fxlab.validation.outputs.computed_tensors import is_written, observed
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.values.tensors import (
@@ -115,6 +117,9 @@ def compare_outputs(
     first, second, inputs = compared_models(original, transformed, inputs)
     atol, rtol = number(atol, "atol", at_least=0), number(rtol, "rtol", at_least=0)
     inputs = inputs_or_examples(inputs, first)
+    if any(map(isroutine, (first, second))):
+        first = graph_to_run(first, "original", inputs)
+        second = graph_to_run(second, "transformed", inputs)
     ours = observed(first, "original", inputs, beside=second)
     ours = Counterparts.of(first, first, inputs).named(ours)
     theirs = observed(second, "transformed", inputs, beside=first)

@@ -14,6 +14,7 @@ from fxlab.models.running import (
     Generators,
     Inputs,
     call_arguments,
+    called,
     generators_kept,
     given_arguments,
     named_arguments,
@@ -70,7 +71,7 @@ def observed(
             seed_generators(0)
             before = Generators.now()
             with under():
-                output = model(*args, **kwargs)
+                output = called(model, args, kwargs)
             record = CallRecord.of(output, after, state.tensors(), before)
             returned = state.apart(_detached(tensors_by_path(output)))
             state_written = state.written()

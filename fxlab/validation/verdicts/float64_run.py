@@ -109,7 +109,11 @@ def run_in_float64(
     return Float64Result(detached(output), tuple(interpreter.in_own_dtype), returned, asked)
 
 
-class DrawsRandomNumbersError(ValueError):
+class NoFloat64Error(ValueError):
+    """A graph that runs as it is does not run in float64."""
+
+
+class DrawsRandomNumbersError(NoFloat64Error):
     """A node draws random numbers that cannot be given to it, so that there is no float64 run."""
 
     def __init__(self, node: Node, why: str = "") -> None:

@@ -14,6 +14,7 @@ from fxlab.models.running import (
     Inputs,
     bound_values,
     call_arguments,
+    called,
     generators_kept,
     named_arguments,
     once_each,
@@ -61,7 +62,7 @@ def gradients_of(
         seed_generators(0)
         args, kwargs = _not_leaves((args, kwargs))
         with given_draws(drawn):
-            outputs = tensors_by_path(module(*args, **kwargs))
+            outputs = tensors_by_path(called(module, args, kwargs))
         flow_from = frozenset(path for path, output in outputs.items() if output.requires_grad)
         return Gradients(_named(_gradients(outputs, leaves)), flow_from)
 

@@ -21,6 +21,7 @@ from fxlab.validation.verdicts.draws import Draw, Draws, given_draws
 from fxlab.validation.verdicts.float64_run import (
     DrawsRandomNumbersError,
     Float64Result,
+    NoFloat64Error,
     Visit,
     Widen,
     run_in_float64,
@@ -301,7 +302,7 @@ class Runs:
             error.args = (f"{self._name}: {error}",)
             raise
         except ValueError as error:
-            raise ValueError(f"{self._name}: {error}") from error
+            raise NoFloat64Error(f"{self._name}: {error}") from error
 
 
 _CUTS = ("detach", "detach_", "detach_copy")

@@ -21,6 +21,7 @@ from fxlab.validation.arguments import as_graph, check_runs, graph_to_run
 from fxlab.validation.outputs.counterparts import Counterparts
 from fxlab.validation.outputs.input_variants import Variants, named_inputs
 from fxlab.validation.verdicts.comparison import RunsCompared, Verdict
+from fxlab.validation.verdicts.float64_run import NoFloat64Error
 from fxlab.validation.verdicts.gradients import shared_parameters, trained_in_one, trained_parameters
 from fxlab.validation.verdicts.judgement import Status
 from fxlab.validation.verdicts.runs import Runs
@@ -228,6 +229,8 @@ class Reference:
                 continue
             try:
                 found[name] = self._comparison(name, transformed).verdict()
+            except NoFloat64Error as error:
+                found[name] = Verdict(Status.NOTHING_COMPARED, str(error), None, {})
             except ValueError as error:
                 # An error of the transformed model alone is a difference; any other is the caller's.
                 if not str(error).startswith("transformed:"):

@@ -371,3 +371,10 @@ def test_graphs_captured_apart_match_by_values_and_not_by_names(trace):
     with torch.no_grad():
         merged[2].linear.weight[0] *= 1.3
     assert first_divergence(graph, trace(merged, x), x).node == "_2_linear"
+
+
+def test_functions_are_compared_as_models_are():
+    functions, x = (lambda x: x.relu() * 2, lambda x: x.relu() * 2.001), torch.ones(3)
+    assert first_divergence(*functions, x).node == "mul"
+    assert compare_nodes(*functions, x)["accumulated"].max() > 1e-4
+    assert not fxlab.compare_outputs(*functions, x)["same_bits"].any()

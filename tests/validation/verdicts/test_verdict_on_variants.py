@@ -211,3 +211,26 @@ def test_a_model_agrees_with_its_trace_on_all_inputs():
         *("half masked", "left half masked", "masked by row"),
     ]
     assert found.not_compared == {}
+
+
+def test_inputs_without_a_float64_run_leave_the_verdict_to_the_others():
+    x = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    whole = torch.ones(8, 8, dtype=torch.int32)
+    both = {"x": x, "y": x.view(torch.int32)}
+
+    def judged_with(factor):
+        models = (lambda x, y: x + y * 1e-9, lambda x, y: (y * 1e-9 + x) * 3 / factor)
+        return judged(*models, {"x": x, "y": whole}, variants={"overlapping": both})
+
+    found = judged_with(3.01)
+    assert found.status == "different"
+    assert "overlap in memory" in found.not_compared["overlapping"]
+    assert "with nothing to compare: overlapping" in judged_with(3).reason
+
+
+def test_torch_writes_no_traceback_of_inputs_that_a_graph_refuses(capfd):
+    graphs = [fx.symbolic_trace(lambda x, by=by: x.chunk(2)[1] * by) for by in (2, 3)]
+    for options in ({}, {"gradients": True}):
+        found = verdict(*graphs, torch.ones(4, 3), variants={"one": torch.ones(1, 3)}, **options)
+        assert "tuple index out of range" in found.not_compared["one"]
+    assert capfd.readouterr().err == ""
