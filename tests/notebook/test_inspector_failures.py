@@ -94,7 +94,7 @@ def test_a_pass_that_fails_from_python_raises_there_and_the_screen_stays(page: P
 
 @pytest.mark.parametrize(
     "error",
-    [KeyboardInterrupt(), Explosive(), MemoryError("no room"), RecursionError()],
+    [KeyboardInterrupt(), Explosive(), MemoryError("no room"), RecursionError(), SystemExit(2)],
     ids=lambda e: type(e).__name__,
 )
 def test_whatever_a_pass_raises_the_session_is_as_it_was(error):
