@@ -112,6 +112,20 @@ def test_whatever_a_pass_raises_the_session_is_as_it_was(error):
     assert not session.applied
 
 
+def test_a_pass_that_exits_is_told_at_its_card_and_others_show_their_candidates():
+    class Exits(RaiseMidway):
+        def explain(self, graph_module):
+            raise SystemExit(4)
+
+    p = Exits(SystemExit(2))
+    page = Page(Inspector(make_session(MERGE, p)))
+    page.sends({"type": "candidates"})
+    assert page.card(p)["note"].startswith("Its candidates are unknown: 4 (")
+    assert page.card(MERGE)["reasons"]
+    page.switches(p, True)
+    assert page.card(p)["error"]["text"] == "SystemExit: 2"
+
+
 def test_an_error_of_a_million_letters_is_cut_off_wherever_it_is_shown():
     p = RaiseMidway(ValueError("x" * 1_000_000))
     page = Page(Inspector(make_session(p)))
