@@ -124,6 +124,10 @@ def test_a_pass_that_exits_is_told_at_its_card_and_others_show_their_candidates(
     assert page.card(MERGE)["reasons"]
     page.switches(p, True)
     assert page.card(p)["error"]["text"] == "SystemExit: 2"
+    p.transform = lambda graph_module: graph_module
+    page.switches(p, True)
+    assert page.card(p)["on"]
+    assert page.error is None
 
 
 def test_an_error_of_a_million_letters_is_cut_off_wherever_it_is_shown():
