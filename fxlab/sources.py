@@ -113,8 +113,6 @@ def source_of(model: Any, name: str = "model") -> Source:
     if isinstance(model, Source):
         return model
     if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
-        if isinstance(model, GraphModule) and not model.graph.find_nodes(op="output"):
-            raise ValueError(f"{name}: the graph has no output node; add one with graph.output(result).")
         record = step_record(model)
         return Source(model, None if record is None else record.inputs)
     if isroutine(model):
