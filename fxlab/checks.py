@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterable
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 _LONGEST = 86_400
@@ -87,6 +88,20 @@ def positive_int(value: Any, argument: str) -> int:
     if value < 1:
         raise ValueError(f"{argument}: expected a positive number, got {value!r}.")
     return value
+
+
+def file_to_write(path: Any, argument: str, *suffixes: str) -> Path:
+    """Return the file of an argument, in a folder that is there, or raise the error for another value."""
+    path_text(path, argument)
+    file = Path(path)
+    if suffixes and file.suffix.lower() not in suffixes:
+        expected = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        raise ValueError(f"{argument}: expected a file that ends in {expected}, got {str(path)!r}.")
+    if file.is_dir():
+        raise IsADirectoryError(f"{argument}: {file} is a folder; give the name of a file in it.")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{argument}: there is no folder {file.parent}; make it first.")
+    return file
 
 
 def path_text(path: Any, argument: str) -> None:

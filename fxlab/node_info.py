@@ -430,6 +430,11 @@ def upstream(*nodes: fx.Node, within: Callable[[fx.Node], bool] = lambda node: T
     return found
 
 
+def returned_nodes(graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that a graph returns; none if it has no output, which torch allows."""
+    return [value for output in graph.find_nodes(op="output") for value in output.all_input_nodes]
+
+
 def outputs_of(graph: fx.Graph) -> tuple[Any, ...]:
     """Return the values that a graph returns."""
     (returned,) = graph.output_node().args

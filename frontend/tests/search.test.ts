@@ -16,6 +16,15 @@ const searchIn = (nodes: Facts[], errors: (number | null)[] | null = null): Sear
   });
 
 describe("results", () => {
+  it("are groups too, whose nodes are counted", () => {
+    const groups = new Map([["a", { data: { path: "a", name: "a", className: "Block", count: 1 } }]]);
+    const search = new Search({
+      ...{ hierarchy: { groups, nodes: [], isComplete: true } as never },
+      ...{ frames: [], passes: () => [], errors: () => null },
+    });
+    expect(search.find("a").results).toEqual([{ kind: "group", name: "a", text: "Block · 1 node" }]);
+  });
+
   it("whose names begin with the query come before those that contain it, and others last", () => {
     const names = ["my_norm", "other", "norm_of_many_heads", "norm_of_one", "norm"];
     const search = searchIn(names.map((name) => node(name, name === "other" ? "renorm" : "relu")));

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from fxlab.checks import flag, items_of, number, positive_int, unexpected
+from fxlab.checks import file_to_write, flag, items_of, number, positive_int, unexpected
 from fxlab.drawing.hierarchy.hierarchy import build_hierarchy
 from fxlab.drawing.rendering.dot import DOWN, PLAIN, RIGHT, Arrangement, to_dot
 from fxlab.drawing.rendering.layout import lay_out, start_layout_worker
@@ -27,6 +27,7 @@ from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.overlays.overlay import Overlay
 from fxlab.results import OtherNames
 from fxlab.sources import Model, Source, graph_of, inputs_of, resolved
+from fxlab.units import counted
 
 _SUFFIXES = (".svg", ".png", ".pdf", ".dot", *SUFFIXES)
 _DIRECTIONS = {"TB": DOWN, "vertical": DOWN, "LR": RIGHT, "horizontal": RIGHT}
@@ -107,10 +108,8 @@ class Drawing(OtherNames):
         pathlib.Path
             The file.
         """
-        file = Path(path)
+        file = file_to_write(path, "path", *_SUFFIXES)
         suffix = file.suffix.lower()
-        if suffix not in _SUFFIXES:
-            raise ValueError(f"path: expected a file ending in {', '.join(_SUFFIXES)}, got {file.name!r}.")
         if suffix == ".svg":
             data = self.svg.encode()
         elif suffix == ".dot":
@@ -138,7 +137,7 @@ class Drawing(OtherNames):
         shown, total = len(self.view.boxes), self.view.hierarchy.root.nodes
         changed = f", {len(self.marks)} highlighted" if self.marks else ""
         colours = f", coloured by {self.overlay.title}" if self.overlay else ""
-        return f"<Drawing: {total} nodes in {shown} boxes{changed}{colours}>"
+        return f"<Drawing: {counted(total, 'node')} in {counted(shown, 'box')}{changed}{colours}>"
 
 
 def draw(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlab._version import __version__
-from fxlab.checks import path_text
+from fxlab.checks import file_to_write
 from fxlab.drawing.rendering.typography import printable
 
 _STATIC = Path(__file__).parent / "static"
@@ -34,7 +34,6 @@ def front_end_file(name: str) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-_SUFFIXES = (".html", ".htm")
 _LARGE = 4_000_000
 """Letters from which on data is compressed, to a tenth; less can be read and searched as it stands."""
 
@@ -65,15 +64,7 @@ def checked_path(path: str | os.PathLike[str] | None) -> Path:
         raise TypeError(
             "path: expected the name of a file that ends in .html: report(session, path='a.html')."
         )
-    path_text(path, "path")
-    file = Path(path)
-    if file.suffix.lower() not in _SUFFIXES:
-        raise ValueError(f"path: expected a file that ends in .html, got {file.name!r}.")
-    if file.is_dir():
-        raise IsADirectoryError(f"path: {file} is a folder; give the name of a file in it.")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"path: there is no folder {file.parent}; make it first.")
-    return file
+    return file_to_write(path, "path", ".html", ".htm")
 
 
 def page(title: str, data: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from fxlab.other_names import OF_INSPECTORS, no_such_name
 from fxlab.overlays import Overlay
 from fxlab.overlays.given import is_overlay_file, overlays_of
 from fxlab.session.session_of import session_of
+from fxlab.units import counted
 from fxlab.view_model.measurements import WORST_BATCHES
 from fxlab.view_model.node_value import Axes
 from fxlab.view_model.protocol import ValueAnswer
@@ -339,7 +340,7 @@ class Inspector(StackScreen):
             return None
         data, metadata = bundle
         nodes = len(self._graphs.data.shown(self._drawn.number).graph.graph.nodes)
-        words = f"fxlab inspector: {model_name(self.session)}, {nodes} nodes"
+        words = f"fxlab inspector: {model_name(self.session)}, {counted(nodes, 'node')}"
         static = {
             "text/html": static_view(words, self.svg, self._shown_tables, self._static_name),
             "text/plain": f"<{words}>",

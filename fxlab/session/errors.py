@@ -40,7 +40,7 @@ class TransformationError(RuntimeError):
 
     __module__ = "fxlab"
 
-    def __init__(self, pass_: Transformation, cause: Exception) -> None:
+    def __init__(self, pass_: Transformation, cause: BaseException) -> None:
         self.line = author_line(cause)
         place = f" ({self.line.place})" if self.line else ""
         super().__init__(

@@ -83,7 +83,7 @@ def of_all(
     for name, pass_ in ((str(each.name), each) for each in passes):
         try:
             tables[name] = ask(pass_)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             tables[name] = failed(name, Reason.PASS_FAILS(error=placed_words(error)))
     return concat([table.assign(**{"pass": name}) for name, table in tables.items()])
 
@@ -108,7 +108,7 @@ def nearest(pass_: Transformation, graph_module: GraphModule) -> str:
         return ""
     try:
         table = why_not(pass_, graph_module, None)
-    except Exception:  # a foreign pass may fail to explain itself; asked directly, it raises the error
+    except (Exception, SystemExit):  # a foreign pass may fail to explain itself; asked directly, it raises
         return ""
     others = f", and {len(table) - 1} others" if len(table) > 1 else ""
     return f"{table.begins_at.iloc[0]}: {table.reason.iloc[0]}{others}" if len(table) else ""

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from fxlab.checks import described
-from fxlab.models.running import Inputs
+from fxlab.models.running import Inputs, check_inputs_named
 from fxlab.session.session import Session
+from fxlab.sources import divided
 from fxlab.transformations import Transformation
 
 
@@ -30,6 +31,7 @@ def session_of(
     if isinstance(found := getattr(model, "session", None), Session):  # of a comparison, or an inspector
         model = found
     if isinstance(model, Session):
+        check_inputs_named(model.original, divided(arguments or {})[1])
         for name, value in (("inputs", inputs), ("passes", passes), *(arguments or {}).items()):
             if value is not None:
                 raise TypeError(

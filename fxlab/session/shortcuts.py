@@ -21,6 +21,7 @@ from fxlab.other_names import OF_FXLAB, OF_SESSIONS, no_such_name, own_name
 from fxlab.public_calls import guided
 from fxlab.sources import inputs_or_examples
 from fxlab.transformations.pass_names import Passes
+from fxlab.units import counted
 from fxlab.values.nested import map_tensors, parted, put_together
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Shortcuts:
     def summary(self) -> str:
         """Describe in a few lines the model and the changes of each pass that is on."""
         counts = [len(each.graph.nodes) for each in (self.original, self.graph_module)]
-        nodes = f"{counts[0]:,} nodes" + (f", now {counts[1]:,}" if counts[0] != counts[1] else "")
+        nodes = counted(counts[0], "node") + (f", now {counts[1]:,}" if counts[0] != counts[1] else "")
         session: Any = self
         return "\n".join(
             [f"{self!r}: {nodes}", *(f"{p.name}: {session.changes(p)}" for p in session.applied)]

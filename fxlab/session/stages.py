@@ -100,7 +100,7 @@ class Stages:
                     # A foreign pass may make a graph that is no valid Python, which must be reported at once.
                     code_when_asked=isinstance(pass_, RewritePass) and not code_of(type(pass_)),
                 )
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             failure = TransformationError(pass_, error)
             # The traceback begins with the pass author's own lines, without fxlab's callers.
             raise failure from error.with_traceback(from_author_on(error))

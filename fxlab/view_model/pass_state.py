@@ -67,7 +67,7 @@ def explain(session: Session, p: Transformation) -> pd.DataFrame | str:
         if p.explains_by_running:
             return _changed_by(session, p) if session.is_on(p) else PREVIEW_TELLS
         return _checked(session.explain(p))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return f"Its candidates are unknown: {located_error(error)}"
 
 

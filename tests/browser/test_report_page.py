@@ -26,6 +26,7 @@ from report_page import (
     opened,
     settle,
 )
+from torch import fx
 
 import fxlab
 from fxlab import ChangeTrueDivToMulByInverse, MergeLinears, Session
@@ -68,6 +69,20 @@ def fills_of(svg: str) -> dict[str, str | None]:
     groups = [group for group in ET.fromstring(svg).iter(f"{SVG}g") if "id" in group.attrib]
     shapes = {group.attrib["id"]: group.find(f"{SVG}rect") for group in groups}
     return {name: None if shape is None else shape.attrib["fill"] for name, shape in shapes.items()}
+
+
+def test_one_node_is_counted_in_the_singular_and_paper_is_light(browser: Browser, tmp_path: Path) -> None:
+    graph = fx.Graph()
+    graph.output(None)
+    file = fxlab.report(fx.GraphModule(torch.nn.Module(), graph), path=tmp_path / "one.html")
+    with checked(opened(browser, file, color_scheme="dark")) as page:
+        expect(page.locator(".fxi-summary")).to_have_text("1 node · 0 parameters")
+        shown = page.locator(".fxlab-inspector")
+        expect(shown).to_have_attribute("data-theme", "dark")
+        page.emulate_media(media="print")
+        expect(shown).to_have_attribute("data-theme", "light")
+        page.emulate_media(media="screen")
+        expect(shown).to_have_attribute("data-theme", "dark")
 
 
 def test_the_first_picture_waits_for_no_layout(browser: Browser, file: Path) -> None:

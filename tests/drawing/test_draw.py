@@ -118,8 +118,21 @@ def test_files_of_networks_have_all_nodes_and_edges(gm, tmp_path):
 
 
 def test_save_refuses_other_suffixes(gm, tmp_path):
-    with pytest.raises(ValueError, match=r"\.svg, \.png, \.pdf, \.dot, \.graphml, \.json"):
+    with pytest.raises(ValueError, match=r"\.svg, \.png, \.pdf, \.dot, \.graphml or \.json"):
         draw(gm).save(tmp_path / "graph.gif")
+    with pytest.raises(TypeError, match="path: expected a path, got 3"):
+        draw(gm).save(3)
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        draw(gm).save(tmp_path / "missing" / "graph.svg")
+
+
+def test_a_graph_without_an_output_is_drawn_and_one_node_is_counted_in_the_singular():
+    graph = fx.Graph()
+    module = fx.GraphModule(nn.Module(), graph)
+    assert repr(draw(module)) == "<Drawing: 0 nodes in 0 boxes>"
+    graph.placeholder("x")
+    assert repr(draw(module)) == "<Drawing: 1 node in 1 box>"
+    assert fxlab.Session(module).summary().endswith(": 1 node")
 
 
 def test_highlighting_a_transformation_opens_the_groups_around_its_nodes(gm):

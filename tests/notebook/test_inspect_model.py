@@ -63,6 +63,11 @@ def test_a_session_has_its_own_inputs_and_passes(more):
         fxlab.inspect(make_session(), **more)
 
 
+def test_a_misspelt_argument_beside_a_session_is_none_that_the_session_has():
+    with pytest.raises(TypeError, match="heigth: expected an option, or an input of the model"):
+        fxlab.inspect(make_session(), heigth=500)
+
+
 def test_an_inspector_is_made_of_a_model_too_and_has_what_its_session_has():
     inspector = Inspector(Model().eval(), INPUTS, passes=[fxlab.RemoveDeadCode()])
     inspector.enable("RemoveDeadCode")

@@ -94,7 +94,7 @@ def test_a_pass_that_fails_from_python_raises_there_and_the_screen_stays(page: P
 
 @pytest.mark.parametrize(
     "error",
-    [KeyboardInterrupt(), Explosive(), MemoryError("no room"), RecursionError()],
+    [KeyboardInterrupt(), Explosive(), MemoryError("no room"), RecursionError(), SystemExit(2)],
     ids=lambda e: type(e).__name__,
 )
 def test_whatever_a_pass_raises_the_session_is_as_it_was(error):
@@ -110,6 +110,24 @@ def test_whatever_a_pass_raises_the_session_is_as_it_was(error):
     assert page.inspector._shown_status["busy"] is None
     page.switches(MERGE, False)
     assert not session.applied
+
+
+def test_a_pass_that_exits_is_told_at_its_card_and_others_show_their_candidates():
+    class Exits(RaiseMidway):
+        def explain(self, graph_module):
+            raise SystemExit(4)
+
+    p = Exits(SystemExit(2))
+    page = Page(Inspector(make_session(MERGE, p)))
+    page.sends({"type": "candidates"})
+    assert page.card(p)["note"].startswith("Its candidates are unknown: 4 (")
+    assert page.card(MERGE)["reasons"]
+    page.switches(p, True)
+    assert page.card(p)["error"]["text"] == "SystemExit: 2"
+    p.transform = lambda graph_module: graph_module
+    page.switches(p, True)
+    assert page.card(p)["on"]
+    assert page.error is None
 
 
 def test_an_error_of_a_million_letters_is_cut_off_wherever_it_is_shown():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import fx, nn
 
 from fxlab import (
     ChangeTrueDivToMulByInverse,
@@ -935,3 +935,15 @@ def test_a_pass_that_cannot_explain_itself_is_a_row_among_the_others():
         session.explain("broken")
     with pytest.raises(ValueError, match="no node"):
         session.why_not(node="nowhere")
+
+
+def test_every_pass_applies_to_a_graph_without_an_output():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    for _ in range(2):
+        graph.call_function(torch.add, (graph.call_method("view", (x, 2)), 1))
+    session = Session(fx.GraphModule(nn.Module(), graph), torch.ones(2))
+    for p in session.passes:
+        session.apply(p)
+    assert len(session.applied) == len(session.passes)
+    assert session.draw()

@@ -50,7 +50,10 @@ export class Header {
     this.title.textContent = model.title;
     const counts = model.fields.slice(0, 2);
     fill(this.summary, [
-      counts.map(({ label, value }, i) => [i > 0 && " · ", h("span", `${value} ${label.toLowerCase()}`)]),
+      counts.map(({ label, value }, i) => [
+        i > 0 && " · ",
+        h("span", `${value} ${label.toLowerCase().slice(0, value === "1" ? -1 : undefined)}`),
+      ]),
     ]);
   }
 }

@@ -2,6 +2,7 @@
 
 const ATTRIBUTES = ["class", "style", "theme", "data-theme", "data-jp-theme-light", "data-vscode-theme-kind"];
 const DARK = "(prefers-color-scheme: dark)";
+const PRINT = "print";
 const HIGH_CONTRAST = "(prefers-contrast: more)";
 
 /** Gives an element the present theme, and another whenever it changes; returns how to stop. */
@@ -14,7 +15,7 @@ export function followTheme(element: HTMLElement): () => void {
   const options = { attributes: true, attributeFilter: ATTRIBUTES };
   observer.observe(document.documentElement, options);
   observer.observe(document.body, options);
-  const preferences = [DARK, HIGH_CONTRAST].map((query) => window.matchMedia?.(query));
+  const preferences = [DARK, PRINT, HIGH_CONTRAST].map((query) => window.matchMedia?.(query));
   for (const preference of preferences) preference?.addEventListener("change", update);
   update();
   return () => {
@@ -28,8 +29,9 @@ function hostOf(element: Element): HTMLElement | null {
   return root instanceof ShadowRoot ? (root.host as HTMLElement) : null;
 }
 
-/** Asks the hosts we know first, then looks at what is behind the element. */
+/** Asks the hosts we know first, then looks at what is behind the element; paper is light. */
 function isDark(element: HTMLElement): boolean {
+  if (window.matchMedia?.(PRINT).matches) return false;
   const { jpThemeLight, vscodeThemeKind, theme } = document.body.dataset;
   if (jpThemeLight !== undefined) return jpThemeLight === "false";
   if (vscodeThemeKind !== undefined) return /dark|high-contrast$/.test(vscodeThemeKind);

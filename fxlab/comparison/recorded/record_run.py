@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fxlab._version import __version__
 from fxlab.author_frames import placed_words
-from fxlab.checks import described, flag, path_text
+from fxlab.checks import described, file_to_write, flag
 from fxlab.comparison.recorded.recorded_run import RecordedRun
 from fxlab.comparison.recorded.recorder import Recorder
 from fxlab.comparison.recorded.run_file import write_run
@@ -106,12 +105,7 @@ def record_run(
     flag(backward, "backward")
     if measure is not None:
         flag(measure, "measure")
-    path_text(path, "path")
-    file = Path(path)
-    if file.is_dir():
-        raise IsADirectoryError(f"path: {file} is a folder; give the name of a file in it.")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"path: there is no folder {file.parent}; make it first.")
+    file = file_to_write(path, "path")
     run = RecordedRun("")
     try:
         record(run, model, inputs, backward=backward, measure=measure)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from fxlab.checks import path_text
+from fxlab.checks import file_to_write
 from fxlab.models.graph_module import share_tensors_copy
 from fxlab.models.running import Inputs, call_arguments
 from fxlab.node_info import attribute_at
@@ -90,10 +90,7 @@ def repro(model: Model, path: str | os.PathLike[str], *, inputs: Inputs | None =
     >>> sorted(runpy.run_path(str(script))["kwargs"])
     ['input_1']
     """
-    path_text(path, "path")
-    script = Path(path)
-    if script.suffix != ".py":
-        raise ValueError(f"path: expected a file that ends in .py, got {os.fspath(path)!r}.")
+    script = file_to_write(path, "path", ".py")
     found = resolved(model, "model")
     given = inputs_of(found, inputs)
     graph_module = graph_of(found, "model", given)

@@ -15,6 +15,7 @@ from fxlab.node_info import (
     module_stack,
     modules_around,
     modules_by_path,
+    returned_nodes,
     shape_and_dtype,
     short_name,
     stack_entry,
@@ -266,7 +267,7 @@ def backward_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
     nodes = list(graph.nodes)
     if noted := frozenset(filter(is_backward, nodes)):
         return noted
-    losses = [node for node in graph.output_node().all_input_nodes if _is_number(node)]
+    losses = [node for node in returned_nodes(graph) if _is_number(node)]
     seeds = {user for loss in losses for user in loss.users if computes(user) in _SEEDS}
     if not seeds:
         return frozenset()
@@ -275,7 +276,7 @@ def backward_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
 
 def weights_by_gradient(graph: fx.Graph, backward: frozenset[fx.Node]) -> frozenset[fx.Node]:
     """Return the inputs that a flat step returns gradients of, in their order; none if shapes do not tell."""
-    gradients = [node for node in graph.output_node().all_input_nodes if node in backward]
+    gradients = [node for node in returned_nodes(graph) if node in backward]
     inputs = iter(graph.find_nodes(op="placeholder"))
     found = []
     for gradient in gradients:

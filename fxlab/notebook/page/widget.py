@@ -174,7 +174,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
             yield
         except KeyboardInterrupt:
             self._show_error("Interrupted", "The work was stopped. The switches show which passes are on.")
-        except Exception as error:
+        except BaseException as error:  # SystemExit of a pass, say, would end the kernel
             self._show_error(f"{doing} failed", error)
 
     def _show_error(self, title: str, error: BaseException | str) -> None:

@@ -12,6 +12,7 @@ from fxlab.first_use import pd
 from fxlab.tracing.dynamo.hooks import GraphBreak, break_after, graph_break, reasons_noted, running_modules
 from fxlab.tracing.dynamo.model_graph import model_graph
 from fxlab.tracing.torch_private import FakeTensor
+from fxlab.units import counted
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class CapturedGraph:
         count = len(self.inputs or ())
         ended = f"ends at {self.graph_break}" if self.graph_break else "no graph break"
         nodes = len(self.graph_module.graph.nodes)
-        return f"<CapturedGraph: {nodes} nodes, {count} input{'s' * (count != 1)}, {ended}>"
+        return f"<CapturedGraph: {counted(nodes, 'node')}, {counted(count, 'input')}, {ended}>"
 
 
 class Capture:

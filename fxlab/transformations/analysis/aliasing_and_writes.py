@@ -20,7 +20,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from fxlab.models.bodies import bodies_called
-from fxlab.node_info import attribute_at, known_result
+from fxlab.node_info import attribute_at, known_result, returned_nodes
 from fxlab.operators import (
     computes,
     function_of,
@@ -98,8 +98,7 @@ class Writes:
     @cached_property
     def returned(self) -> frozenset[Node]:
         """The classes of the returned values."""
-        output = self._graph_module.graph.output_node()
-        return frozenset(self._class_of(value) for value in output.all_input_nodes)
+        return frozenset(map(self._class_of, returned_nodes(self._graph_module.graph)))
 
     def is_returned(self, value: Node) -> bool:
         """Tell whether the graph returns a value, or one that may share memory with it."""

@@ -84,7 +84,7 @@ class RemoveRedundantViews(RewritePass[RedundantView]):
             return Reason.OTHER_USERS(value=inner.name) if len(inner.users) > 1 else None
         if not node.users:
             return Reason.UNUSED()
-        if facts.graph_module.graph.output_node() in node.users:
+        if any(user.op == "output" for user in node.users):
             return Reason.RETURNED()
         if is_cast(node) and told_dtype(candidate.source) is None:
             return Reason.AUTOCAST_DTYPE()

@@ -129,7 +129,7 @@ def test_text_of_a_model_can_be_sent_whatever_it_is() -> None:
     root.add_module(HOSTILE, nn.ReLU())
     graph = fx.Graph()
     graph.output(graph.call_module(HOSTILE, (graph.placeholder("x"), "y" * 100_000)))
-    graphs = SessionGraphs(Session(fx.GraphModule(nn.Module(), fx.Graph())))
+    graphs = SessionGraphs(Session(fx.symbolic_trace(nn.Identity())))
     number = graphs.data.codes.add(_Written(root, graph))
     data = graphs.data.take()
     json.dumps(data, allow_nan=False).encode()

@@ -1,5 +1,6 @@
 /** Looking for nodes and groups by anything that is known of them. */
 
+import { counted } from "../../base/format";
 import type { SearchAnswer, SearchResult } from "../../base/protocol";
 import type { Facts } from "../graphs/data";
 import type { Hierarchy } from "../graphs/hierarchy";
@@ -121,7 +122,7 @@ export class Search {
       const isFound = ofGroups.some((terms) =>
         terms.every((term) => holdsOfGroup(term, path, name) !== term.negated),
       );
-      const text = [data.className, `${data.count} nodes`].filter(Boolean).join(" · ");
+      const text = [data.className, counted(data.count, "node")].filter(Boolean).join(" · ");
       return data.path && isFound ? [{ kind: "group", name: data.path, text }] : [];
     });
   }
