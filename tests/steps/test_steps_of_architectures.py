@@ -102,13 +102,9 @@ def whisper():
 MODELS = (bert, llama, llama_with_checkpoints, mixtral, gpt2_with_adapters, vit, resnet, whisper)
 
 
-OFTEN = (bert, gpt2_with_adapters)
-"""The models of `make test`."""
-
-
 @pytest.mark.parametrize(
     "make",
-    [pytest.param(make, marks=() if make in OFTEN else pytest.mark.weekly) for make in MODELS],
+    [pytest.param(make, marks=() if make is gpt2_with_adapters else pytest.mark.weekly) for make in MODELS],
     ids=lambda make: make.__name__,
 )
 def test_a_step_is_complete_placed_and_keeps_its_bits(make):

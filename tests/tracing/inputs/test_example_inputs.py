@@ -392,7 +392,7 @@ def test_an_image_has_as_many_places_in_the_text_as_the_model_makes_features_of_
 @pytest.mark.filterwarnings("ignore::fxlab.tracing.TraceWarning")
 @pytest.mark.parametrize(
     "text_with_images",
-    [pytest.param(n, marks=pytest.mark.weekly if "grid" in n else ()) for n in BESIDE_TEXT],
+    [pytest.param(n, marks=() if "row" in n else pytest.mark.weekly) for n in BESIDE_TEXT],
     indirect=True,
 )
 def test_text_with_images_is_traced_for_texts_of_any_length_and_number(text_with_images):

@@ -54,8 +54,7 @@ def traced(llama):
     [
         "llama",
         "lfm2",
-        "qwen3_next",
-        *(pytest.param(m, marks=pytest.mark.weekly) for m in ("gpt2", "qwen3", "opt")),
+        *(pytest.param(m, marks=pytest.mark.weekly) for m in ("gpt2", "opt", "qwen3", "qwen3_next")),
     ],
 )
 def test_a_step_of_decoding_holds_for_texts_of_any_length_and_number(model_type):

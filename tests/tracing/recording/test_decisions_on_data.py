@@ -262,8 +262,11 @@ SIZES = {"vocab_size": 100, "num_attention_heads": 2, "intermediate_size": 48, "
 @pytest.mark.parametrize(
     "model_of",
     [
-        lambda: transformers.LongformerModel(
-            transformers.LongformerConfig(**SIZES, num_hidden_layers=2, attention_window=8)
+        pytest.param(
+            lambda: transformers.LongformerModel(
+                transformers.LongformerConfig(**SIZES, num_hidden_layers=2, attention_window=8)
+            ),
+            marks=pytest.mark.weekly,
         ),
         lambda: transformers.FlaubertModel(
             transformers.FlaubertConfig(vocab_size=100, emb_dim=32, n_layers=2, n_heads=2)

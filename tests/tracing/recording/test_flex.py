@@ -52,7 +52,9 @@ def inputs(batch, length):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("function", [plain, with_weights, with_more_results, with_a_mask])
+@pytest.mark.parametrize(
+    "function", [plain, pytest.param(with_weights, marks=pytest.mark.weekly), with_more_results, with_a_mask]
+)
 def test_it_is_a_node_at_any_size(function):
     model = Attends(function)
     session = fxlab.Session(model, inputs(2, 8))

@@ -489,7 +489,11 @@ def test_merging_takes_no_more_memory_than_the_merged_weights():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pass_", [MergeLinears(), FuseBiasInLinear()], ids=lambda pass_: pass_.name)
+@pytest.mark.parametrize(
+    "pass_",
+    [MergeLinears(), pytest.param(FuseBiasInLinear(), marks=pytest.mark.weekly)],
+    ids=lambda pass_: pass_.name,
+)
 def test_nothing_is_kept_after_reversing(pass_):
     gm = pass_(traced(Attention()))
     (node, *_) = pass_.get_transformed_nodes(gm)
