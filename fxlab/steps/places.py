@@ -41,7 +41,7 @@ class Places:
         self._last: fx.Node | None = None
         self._stack: _Stack = {}
         self._calls = Counter[str]()
-        self._around: _Stack | None = None
+        self._recomputed: list[fx.Node] | None = None
         self._drawn = 0
         self._since_last_module: list[fx.Node] = []
         self._is_backward = False
@@ -125,13 +125,14 @@ class Places:
 
             def again(*given: Any) -> None:
                 self._place_new_nodes()
-                before = self._stack, self._calls, self._drawn, self._around
-                self._stack, self._calls, self._drawn, self._around = stack, calls.copy(), drawn, stack
+                before = self._stack, self._calls, self._drawn, self._recomputed
+                self._stack, self._calls, self._drawn, self._recomputed = stack, calls.copy(), drawn, []
                 try:
                     recompute(*given)
                 finally:
                     self._place_new_nodes()
-                    self._stack, self._calls, self._drawn, self._around = before
+                    _note_recomputed(self._recomputed, stack)
+                    self._stack, self._calls, self._drawn, self._recomputed = before
 
             init(frame, again, *args, **kwargs)
 
@@ -181,14 +182,22 @@ class Places:
         if not self._is_backward:
             return
         node.meta[BACKWARD] = True
-        if self._around is not None and self._stack:
-            calls = list(self._stack)
-            node.meta[RECOMPUTED] = calls[min(len(self._around), len(calls) - 1)]
+        if self._recomputed is not None:
+            self._recomputed.append(node)
             return
         if self._of_derivative:
             node.meta["fwd_nn_module_stack"] = dict(self._of_derivative)
         if self._number is not None:
             node.meta["seq_nr"] = self._number
+
+
+def _note_recomputed(nodes: list[fx.Node], around: _Stack) -> None:
+    """Note the one call that a checkpoint wraps; of a function with several, the call around them."""
+    stacks = [list(node.meta.get("nn_module_stack", ())) for node in nodes]
+    inner = {stack[len(around)] if len(stack) > len(around) else "" for stack in stacks}
+    wrapped = inner.pop() if len(inner) == 1 else ""
+    for node in nodes:
+        node.meta[RECOMPUTED] = wrapped or next(reversed(around), "")
 
 
 def _functions(loss: torch.Tensor) -> list[Any]:
