@@ -19,7 +19,7 @@ from fxlab.steps.losses import eager_losses
 from fxlab.steps.places import Places, with_places
 from fxlab.steps.repairs import functional, with_guards, with_one_draw, with_workspaces, without_hidden_writes
 from fxlab.steps.sharding import Sharding
-from fxlab.steps.watch import Watch, copy_source_lines, lists_read_by_number
+from fxlab.steps.watch import Watch, copy_source_lines, lists_followed
 from fxlab.tracing import torch_private
 from fxlab.tracing.model_code.twin import Twin
 from fxlab.tracing.report import TraceError
@@ -163,7 +163,7 @@ def recorded(forward: Forward, model: nn.Module, batch: Batch) -> Recorded:
         state = dict(zip(buffers, tensors[at:], strict=False))
         graph = torch_private.get_proxy_mode().tracer.graph
         given = batch.with_tensors(tensors[at + len(buffers) :])
-        with Watch(graph), lists_read_by_number(), eager_losses():
+        with Watch(graph), lists_followed(), eager_losses():
             loss, found, after = forward(own, state, given, Places(graph))
         gradients.extend(found)
         return [loss, *found.values(), *after.values(), *own.values()]

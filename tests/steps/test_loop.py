@@ -259,9 +259,15 @@ def by_fixed_rates(y, kinds):
     return y * torch.linspace(0.5, 1, 3).tolist()[1] + torch.arange(3.0).sum().item()
 
 
+def by_tensors_of_tensors(y, kinds):
+    halves = torch.tensor([[kinds[0], 1], [True, kinds.sum() / 2]])
+    return y @ halves * torch.as_tensor([kinds.max(), 2], dtype=torch.float64).to(y.dtype)
+
+
 @pytest.mark.parametrize(
     ("forward", "graphs"),
     [
+        (by_tensors_of_tensors, 1),
         (by_a_list, 3),
         (by_an_array, 3),
         (by_unique_rows, 2),

@@ -465,6 +465,7 @@ class KeepsNumbers(torch.optim.Optimizer):
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.mean().item()), "fixed in the graph"),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * max(o[0].tolist())), "fixed in the graph"),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * o.detach().numpy().max()), "fixed in the"),
+        (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() + o.new_ones(10_001).tolist()[0]), "10,001"),
         (lambda m, x: fxlab.trace_step(m, x, lambda o: o.sum() * OTHER.weight.sum()), "no attribute"),
     ],
 )
