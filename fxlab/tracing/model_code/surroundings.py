@@ -145,7 +145,8 @@ def _tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
     """Yield the tensors among some values, and the parameters and buffers of the modules among them."""
     for value in values:
         if is_a(value, nn.Module):
-            yield from (*value.parameters(), *value.buffers())
+            # One whose __init__ has raised holds nothing.
+            yield from (*value.parameters(), *value.buffers()) if hasattr(value, "_modules") else ()
         elif is_a(value, torch.Tensor):
             yield value
 

@@ -480,3 +480,24 @@ TRACED = []
 def test_a_traced_graph_around_a_model_may_have_sizes_that_depend_on_data(monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "TRACED", fxlab.symbolic_trace(lambda x: x[x > 0].sin(), X))
     assert fxlab.symbolic_trace(lambda x: x.cos(), X)
+
+
+class Unfinished(nn.Module):
+    def __init__(self):
+        UNFINISHED.append(self)
+        raise ValueError
+
+
+UNFINISHED = []
+
+
+def test_a_module_whose_init_has_raised_is_no_obstacle():
+    with pytest.raises(ValueError):
+        Unfinished()
+    try:
+        step = fxlab.trace_step(
+            nn.Linear(3, 2), torch.ones(1, 3), lambda output: output.sum() + len(UNFINISHED)
+        )
+        assert fxlab.Session(step).verdict()
+    finally:
+        UNFINISHED.clear()
