@@ -1,7 +1,7 @@
 """Compare two models of any origin, find where they part, and assert that they do not."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from fxlab.checks import flag, unexpected
 from fxlab.comparison.backward import backward_of
 from fxlab.comparison.comparison import Comparison
-from fxlab.comparison.pairing import checked_outputs, given_models
+from fxlab.comparison.pairing import checked_outputs, given_models, paired_inputs
 from fxlab.comparison.recorded.compare_recorded import compare_recorded, is_recorded
 from fxlab.comparison.stages import session_of_all, session_of_ranks
 from fxlab.comparison.weights import SAME, WRONG, Weight, compare_weights
@@ -22,6 +22,7 @@ from fxlab.node_info import dtype_name
 from fxlab.public_calls import fitted
 from fxlab.session import Session
 from fxlab.sources import Model
+from fxlab.units import listed
 from fxlab.validation.alignment.align import align_sides, paired_paths
 from fxlab.validation.alignment.side import Noted, Side
 from fxlab.validation.outputs.computed_tensors import GRADIENT
@@ -49,7 +50,8 @@ def compare(
     A port by hand beside its reference, a merged, exported, compiled or quantized copy, another kind of
     attention, another version: neither names nor structure need to agree. Both run in float64, nodes are
     aligned by their values, and a place is named only if its inputs agree and its results do not. If the
-    outputs agree, no place is named, whether the inside differs or not.
+    outputs agree, no place is named, whether the inside differs or not. Writes into inputs that both were
+    given, and into weights and buffers, are outputs as well; ``notes`` name those that have no counterpart.
 
     Parameters
     ----------
@@ -133,7 +135,8 @@ def compare(
         pairs = paired_paths(*({path: t.numel() for path, t in each.items()} for each in returned))
     if not pairs:
         raise ValueError("outputs: one of the models returns no tensors, so there is nothing to compare.")
-    judged, found = _verdict(runs, pairs)
+    given = paired_inputs(first, second)
+    judged, found = _verdict(runs, pairs, given)
     rounds = not compared or any(weight.status not in (*SAME, *WRONG) for weight in compared)
     ours = Side.of_runs(judged.runs[0], second.graph if rounds else None)
     theirs = Side.of_runs(judged.runs[1], first.graph if rounds else None)
@@ -144,7 +147,8 @@ def compare(
         backward = backward_of(alignment, compared or ())
         known = {GRADIENT + name: judgement for name, judgement in backward.judgements.items()}
         found = _with(found, known)
-    return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward, first.notes)
+    notes = *first.notes, *_writes_left(runs, judged.runs)
+    return Comparison(alignment, found, compared, left, first.inputs, second.inputs, backward, notes)
 
 
 def session_of_models(models: Sequence[Model], inputs: Inputs | None = None) -> Session:
@@ -175,8 +179,21 @@ def _of_absent_ranks(models: Sequence[Model]) -> list[GraphModule]:
     return graphs if len(graphs) == len(found) and any(map(exchanges_anything, graphs)) else []
 
 
-def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCompared, Verdict]:
-    """Judge the outputs that are compared; of other dtypes, whether they are the same function."""
+def _writes_left(runs: tuple[Runs, Runs], judged: tuple[Runs, Runs]) -> Iterator[str]:
+    """Yield the tensors that one of the models writes in place and the other has no counterpart of."""
+    for name, own, compared in zip(("reference", "candidate"), runs, judged, strict=True):
+        rows = own.observed.written
+        if left := [row for row in rows if not compared.names.has_counterpart(row)]:
+            yield f"not compared, without a counterpart: {listed(left)} of the {name}"
+
+
+def _verdict(
+    runs: tuple[Runs, Runs], pairs: Mapping[str, str], given: Mapping[str, str]
+) -> tuple[RunsCompared, Verdict]:
+    """Judge the outputs that are compared; of other dtypes, whether they are the same function.
+
+    ``given``: name of an input of the candidate -> that of the reference, whose writes are compared as well.
+    """
     (reference, candidate), (ours, theirs) = runs, (each.observed.returned for each in runs)
     dtypes = {path: (ours[path].dtype, theirs[other].dtype) for path, other in pairs.items()}
     cast = {
@@ -185,9 +202,9 @@ def _verdict(runs: tuple[Runs, Runs], pairs: Mapping[str, str]) -> tuple[RunsCom
         if both[0] != both[1] and all(dtype.is_floating_point or dtype.is_complex for dtype in both)
     }
     graphs = reference.graph_module, candidate.graph_module
-    own = Counterparts({}, same_tensors(graphs[0], graphs[0]), {path: path for path in pairs}, cast)
-    names = {other: path for path, other in pairs.items()}
-    others = Counterparts({}, same_tensors(*graphs), names, cast)
+    inputs, names = {name: name for name in given.values()}, {other: path for path, other in pairs.items()}
+    own = Counterparts(inputs, same_tensors(graphs[0], graphs[0]), {path: path for path in pairs}, cast)
+    others = Counterparts(given, same_tensors(*graphs), names, cast)
     judged = RunsCompared(reference.named(own), candidate.named(others))
     for each in judged.runs:
         each.visit = Noted()  # the run that is judged is aligned, too

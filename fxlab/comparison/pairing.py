@@ -12,12 +12,13 @@ from torch.fx import GraphModule
 
 from fxlab.checks import described
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, given_arguments, given_inputs
+from fxlab.models.running import Inputs, argument_names, given_arguments, given_inputs
 from fxlab.node_info import dtype_name
 from fxlab.sources import Source, compared_models, inputs_or_examples, is_session, resolved, traced
 from fxlab.transformations.registry import passes_meant
 from fxlab.validation.arguments import check_runs, check_runs_by_node
 from fxlab.values.nested import map_tensors, tensors_inside
+from fxlab.values.tensors import tensors_by_path
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,30 @@ def _for_candidate(candidate: Any, inputs: Inputs) -> tuple[Inputs, tuple[str, .
             "called with: candidate_inputs={...}."
         )
     return {renamed.get(name, name): value for name, value in inputs.items() if name not in left}, left
+
+
+def paired_inputs(reference: Given, candidate: Given) -> dict[str, str]:
+    """Return inputs of the candidate that were given as the reference's, with the names of those.
+
+    By name if both were given names, and others in their order.
+    """
+    ours, theirs = map(_named_inputs, (reference, candidate))
+    are_named = isinstance(reference.inputs, Mapping) and isinstance(candidate.inputs, Mapping)
+    pairs = {name: name for name in theirs if are_named and name in ours}
+    rest = ([name for name in each if name not in pairs] for each in (theirs, ours))
+    pairs |= dict(zip(*rest, strict=False))
+    return {name: other for name, other in pairs.items() if _form(theirs[name]) == _form(ours[other])}
+
+
+def _named_inputs(given: Given) -> dict[str, Any]:
+    args, kwargs = given_arguments(given.inputs)
+    return dict(zip(argument_names(given.graph, len(args)), args, strict=True)) | kwargs
+
+
+def _form(value: Any) -> object:
+    """Return the class of a value, and the paths, dtypes and shapes of the tensors in it."""
+    tensors = tensors_by_path(value).items()
+    return type(value), {path: (t.dtype, () if t.is_nested else t.shape) for path, t in tensors}
 
 
 def checked_outputs(outputs: Any, ours: Collection[str], theirs: Collection[str]) -> dict[str, str] | None:

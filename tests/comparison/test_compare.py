@@ -666,3 +666,40 @@ def test_outputs_without_numbers_are_no_difference_in_words():
     found = fxlab.compare(lambda x: x * 2, lambda x: (x * 2).reshape(-1), torch.ones(2, 3).cumsum(0))
     assert "the shapes differ" in str(found)
     assert "agree" not in str(found)
+
+
+@pytest.mark.parametrize("inputs", [(IDS.double(), IDS.double()), {"x": IDS.double(), "y": IDS.double()}])
+def test_writes_into_inputs_are_compared(inputs):
+    def writes(x, y):
+        return x.add_(1) * 2 + y
+
+    def writes_as_well(*args, **kwargs):
+        x, y = (*args, *kwargs.values())
+        return x.add_(1) * 2 + y
+
+    def writes_nothing(x, y):
+        return (x + 1) * 2 + y
+
+    assert fxlab.compare(writes, writes_as_well, inputs).same_bits
+    for pair in ((writes, writes_nothing), (writes_nothing, writes)):
+        found = fxlab.compare(*pair, inputs)
+        assert not found.agrees
+        assert found.verdict.outputs["written input x"].status == "different"
+
+
+def test_writes_without_a_counterpart_are_named():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return x.add_(1)
+
+    found = fxlab.compare(lambda x: x + 1, Counts(), (torch.ones(3),), candidate_inputs=(torch.ones(3, 1),))
+    (note,) = found.notes
+    assert (
+        note == "not compared, without a counterpart: written input x, written state calls of the candidate"
+    )
+    assert note in str(found)

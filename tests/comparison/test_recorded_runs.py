@@ -221,6 +221,20 @@ def test_other_random_numbers_and_inputs_are_named(record):
     assert "other inputs: input_1" in str(fxlab.compare(before, record(dropped, X + 1, name="d.run")))
 
 
+def test_writes_into_inputs_are_outputs_of_a_run(record):
+    def stepped(by):
+        return lambda x: x.add_(by).mul(2).sub(2 * by)
+
+    runs = [record(stepped(by), name=f"{number}.run") for number, by in enumerate((1, 1, 2))]
+    assert fxlab.compare(runs[0], runs[1]).agrees
+    found = fxlab.compare(runs[0], runs[2])
+    assert {path for path, judged in found.verdict.outputs.items() if judged.status == "different"} == {
+        "written input x"
+    }
+    words = str(fxlab.compare(runs[0], record(lambda x: (x + 1).mul(2).sub(2))))
+    assert "only one has the outputs written input x, not compared" in words
+
+
 def test_other_threads_are_not_recorded(model, record):
     other = threading.Thread(target=lambda: model.blocks[0](X))
 

@@ -22,7 +22,7 @@ from fxlab.units import listed, with_unit
 from fxlab.validation.alignment.align import Alignment, align_sides, paired_paths
 from fxlab.validation.alignment.fingerprint import TOLERANCE, Fingerprint
 from fxlab.validation.alignment.side import Side, Values
-from fxlab.validation.outputs.computed_tensors import GRADIENT
+from fxlab.validation.outputs.computed_tensors import GRADIENT, is_output, is_written
 from fxlab.validation.verdicts.comparison import Verdict, summary
 from fxlab.validation.verdicts.judgement import Judgement, Status
 
@@ -195,19 +195,17 @@ def _run(model: Any, inputs: Any, gradients: bool) -> RecordedRun:
 def _pairs(outputs: Any, ours: Side, theirs: Side, weights: Any) -> dict[str, str]:
     if (asked := checked_outputs(outputs, ours.outputs, theirs.outputs)) is not None:
         return asked
-    results = ({p: v.elements for p, v in side.outputs.items() if _is_result(p)} for side in (ours, theirs))
-    pairs = paired_paths(*results)
+    pairs: dict[str, str] = {}
+    for is_kind in (is_output, is_written):
+        found = ({p: v.elements for p, v in side.outputs.items() if is_kind(p)} for side in (ours, theirs))
+        pairs |= paired_paths(*found)
     names = {w.candidate: w.reference[0] for w in weights if len(w.reference) == 1}
     for path in theirs.outputs:
         name = path.removeprefix(GRADIENT)
         other = GRADIENT + names.get(name, name)
-        if not _is_result(path) and other in ours.outputs:
+        if path.startswith(GRADIENT) and other in ours.outputs:
             pairs[other] = path
     return pairs
-
-
-def _is_result(path: str) -> bool:
-    return not path.startswith(GRADIENT)
 
 
 def _verdict(runs: tuple[RecordedRun, RecordedRun], found: Alignment) -> Verdict:

@@ -31,9 +31,11 @@ from fxlab.models.running import (
     named_arguments,
 )
 from fxlab.models.settings import NumericSettings
+from fxlab.models.tensor_state import TensorState
 from fxlab.node_info import module_stack
 from fxlab.sources import resolved
 from fxlab.validation.outputs.computed_tensors import GRADIENT
+from fxlab.validation.outputs.computed_tensors import INPUT as WRITTEN
 from fxlab.values.tensors import tensors_by_path
 
 
@@ -182,8 +184,10 @@ class _Subject:
                 around.enter_context(state.put_back_after(watch=False))
             watched = {} if isinstance(self.call, GraphModule) else self.modules
             recorder = Recorder(run, self.modules, watched, state, first)
-            for name, tensor in tensors_by_path(named_arguments(self.call, args, kwargs)).items():
-                recorder.given(name, tensor)
+            given = named_arguments(self.call, args, kwargs)
+            before = {path: TensorState.of(tensor) for path, tensor in tensors_by_path(given).items()}
+            for name, state_before in before.items():
+                recorder.given(name, state_before.tensor)
             if backward:
                 around.enter_context(torch.enable_grad())
             with recorder.watching():
@@ -193,6 +197,14 @@ class _Subject:
                     result = self.call(*args, **kwargs)
                 outputs = tensors_by_path(result)
                 recorder.returned(outputs)
+                after = tensors_by_path(given).items()
+                recorder.returned(
+                    {
+                        WRITTEN + path: tensor
+                        for path, tensor in after
+                        if path not in before or not before[path].is_of(tensor)
+                    }
+                )
                 if backward:
                     leaves = self._leaves(args, kwargs)
                     recorder.returned(_gradients(recorder, outputs, leaves))

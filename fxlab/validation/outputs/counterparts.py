@@ -26,7 +26,7 @@ class Counterparts:
     outputs: Mapping[str, str] | None = None
     """Outputs by their path, if the model is another one: those that are compared, by the name in the answer.
 
-    Then memory that is shared, containers around tensors, and state without a counterpart do not count.
+    Then memory that is shared, containers around tensors, and writes without a counterpart do not count.
     """
     dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
     """The dtypes in which outputs are compared, by their name in the answer, where they are not their own."""
@@ -51,14 +51,24 @@ class Counterparts:
         return Counterparts(inputs, state).row(path)
 
     def rows(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return tensors by their rows, named so."""
-        return {self.row(path): tensor for path, tensor in tensors.items()}
+        """Return tensors by their rows, named so; of another model those that have a counterpart."""
+        return {
+            self.row(path): tensor
+            for path, tensor in tensors.items()
+            if self.outputs is None or self.has_counterpart(path)
+        }
+
+    def has_counterpart(self, path: str) -> bool:
+        """Tell whether a row of something written stands for a known tensor of the original."""
+        return any(
+            path.startswith(prefix) and _known(path.removeprefix(prefix), names) is not None
+            for prefix, names in self._names
+        )
 
     def named(self, observed: Observed) -> Observed:
         """Return the results and writes of a run of the transformed model, named so."""
-        written, record = observed.written, observed.record.with_names(self.place)
+        record = observed.record.with_names(self.place)
         if self.outputs is not None:
-            written = {path: t for path, t in written.items() if path.removeprefix(STATE) in self.state}
             record = record.of_numbers_alone()
         return replace(
             observed,
@@ -66,7 +76,7 @@ class Counterparts:
                 name: tensor.to(self.dtypes.get(name, tensor.dtype))
                 for name, tensor in self.picked(observed.returned).items()
             },
-            written=self.rows(written),
+            written=self.rows(observed.written),
             record=record,
             unwritten=lambda path: observed.unwritten(self.own_row(path)),
         )
@@ -89,8 +99,13 @@ class Counterparts:
 
 def _renamed(path: str, names: Mapping[str, str]) -> str:
     """Return a path that begins with another name where its own is known."""
-    known = path if path in names else next((n for n in names if path.startswith(f"{n}.")), None)
+    known = _known(path, names)
     return path if known is None else names[known] + path.removeprefix(known)
+
+
+def _known(path: str, names: Mapping[str, str]) -> str | None:
+    """Return the known name that a path begins with."""
+    return path if path in names else next((n for n in names if path.startswith(f"{n}.")), None)
 
 
 def same_tensors(original: nn.Module, transformed: nn.Module) -> dict[str, str]:
