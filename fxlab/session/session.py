@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import html
 import os
 import warnings
@@ -11,7 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
@@ -735,9 +734,12 @@ class Session(Shortcuts, PassStack):
         """
         if self.compiled is not None:
             raise TypeError("A compile is not copied. Compile again: fxlab.compile_session(model, inputs).")
-        other = copy.copy(self)
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
         PassStack.__init__(other, self.original, self._offer.copy(), self._history)
         return other
+
+    __copy__ = copy
 
     def on_change(self, callback: Callable[[Session], None]) -> Callable[[], None]:
         """Call a function with the session after each change; returns the function that ends this.
@@ -751,6 +753,12 @@ class Session(Shortcuts, PassStack):
         raise TypeError(
             "A session is not copied with its model. session.copy() has passes of its own on the same model; "
             "session.save(path) keeps what is on, and fxlab.load_session(path, model) reads it."
+        )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise TypeError(
+            "A session is not pickled. session.save(path) keeps what is on, and fxlab.load_session(path, "
+            "model) reads it; session.graph_module, the present graph, can be pickled."
         )
 
     def __repr__(self) -> str:
