@@ -7,7 +7,7 @@ import logging
 import pickle
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,9 +134,13 @@ def given_inputs(
 
 
 def given_batches(path: Path, device: torch.device) -> Any:
-    """Read the list of batches that ``--data`` names."""
-    batches = given_inputs(path, device, "--data")
-    if not isinstance(batches, list | tuple):
+    """Read the batches that ``--data`` names: a list; in code also a ``DataLoader`` or a data set."""
+    import torch
+
+    from fxlab.models.running import batches_of
+
+    batches = batches_of(given_inputs(path, device, "--data"))
+    if isinstance(batches, Mapping | str | torch.Tensor) or not isinstance(batches, Iterable):
         raise CommandError(f"--data {path}: expected a list of batches, got a {type(batches).__name__}.")
     return batches
 

@@ -19,7 +19,7 @@ from fxlab.author_frames import levels_to_author
 from fxlab.checks import flag, items_of, unexpected
 from fxlab.first_use import pd
 from fxlab.models.graph_module import check_lints
-from fxlab.models.running import Inputs, are_batches, call_arguments, check_inputs_named
+from fxlab.models.running import Inputs, are_batches, batches_of, call_arguments, check_inputs_named
 from fxlab.models.step_record import step_record
 from fxlab.models.tensor_state import ModelNoted
 from fxlab.session import saved_file
@@ -61,9 +61,10 @@ class Session(Shortcuts, PassStack):
         graph of a :class:`fxlab.Capture`.
     inputs
         Inputs for tracing and for comparing outputs: keyword arguments (a mapping), positional arguments (a
-        tuple) or one tensor; the text for a pipeline; or a ``DataLoader`` or a list of inputs, of which the
-        first is taken, and which is the data of :meth:`evaluate`. Left out, they are those of an exported
-        program or a captured graph; for a model of transformers they are made from its configuration.
+        tuple) or one tensor; the text for a pipeline; or a ``DataLoader``, a map-style data set or a list of
+        inputs, of which the first is taken, and which is the data of :meth:`evaluate`. Left out, they are
+        those of an exported program or a captured graph; for a model of transformers they are made from its
+        configuration.
     *more
         More positional inputs: ``Session(model, x, y)`` is ``Session(model, (x, y))``.
     passes
@@ -113,7 +114,7 @@ class Session(Shortcuts, PassStack):
             advice = "session.copy() is another session of its model; session.graph_module has its result."
             raise unexpected("model", "a model", model, advice)
         source = source_of(model)
-        inputs = (inputs, *more) if more else inputs
+        inputs = (inputs, *more) if more else batches_of(inputs)
         batches: Any = inputs if are_batches(inputs, source.module) else None
         options, arguments = divided(arguments) if arguments else ({}, {})
         inputs = source.inputs if inputs is None and not arguments else source.given(inputs, arguments)
